@@ -1,0 +1,56 @@
+//! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
+//!
+//! A [`Job`] is made by [`threads`](crate::shm::threads) (ranks as threads), by [`Job::alone`], or by
+//! `bootstrap::client` under `onesided run`. The endpoints of all fabrics are made from it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use remote_memory::{Rank, RegionId};
+
+use crate::Error;
+use crate::shm::{Board, Mapping};
+
+/// A process's (or thread's) place in a job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Which rank this is.
+    pub rank: Rank,
+    /// What all ranks of the host share: who lives, doorbells, message rings.
+    pub board: Arc<Board>,
+    /// The way to the others before there is a fabric.
+    pub exchange: Arc<dyn Exchange>,
+}
+
+/// The way to the others before there is a fabric: small values by name, and memory by region.
+///
+/// Nothing here needs the other ranks' help once they have put or published.
+pub trait Exchange: Debug + Send + Sync {
+    /// Makes a value known to all ranks under a name (at most 64 bytes of printable ASCII). Each name once.
+    ///
+    /// # Errors
+    /// [`Error::Join`]: the name is taken, or the launcher is gone.
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error>;
+
+    /// The value under a name, waiting until somebody puts it.
+    ///
+    /// # Errors
+    /// [`Error::Join`]: nobody did in time, or the launcher is gone.
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error>;
+
+    /// Lets peers map this rank's region.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: no descriptors left at the launcher, or it is gone.
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
+
+    /// Takes a region back. Peers that have mapped it keep it mapped.
+    fn retract(&self, region: RegionId);
+
+    /// Maps a peer's region.
+    ///
+    /// # Errors
+    /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+}

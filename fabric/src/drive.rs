@@ -1,0 +1,101 @@
+//! How a thread waits: look, spin, yield, sleep.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use crate::Drive;
+
+/// Turns of looking before the core is given away, where every rank has one: about as long as a wake-up would take.
+const SPINS: u32 = 2_000;
+/// The same where ranks share cores: whoever is waited for may be waiting for this core.
+const SPINS_CROWDED: u32 = 20;
+/// Turns of yielding after that, before the thread sleeps.
+const YIELDS: u32 = 50;
+/// A nap that ends within this many nanoseconds is not worth sleeping for.
+const SHORT: u64 = 60_000;
+
+std::thread_local! {
+    /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
+    static BLOCKING: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Tells the thread that blocks here to look again at `until` at the latest. `false` if none does: then the caller has
+/// to keep a waker.
+pub(crate) fn look_again(until: u64) -> bool {
+    BLOCKING.with(|blocking| match blocking.get() {
+        Some(earliest) => {
+            blocking.set(Some(earliest.min(until)));
+            true
+        }
+        None => false,
+    })
+}
+
+#[inline]
+pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    // What is done when it is posted pays for nothing more than this poll.
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => block_slowly(drive, future),
+    }
+}
+
+/// Puts the thread-local back when the wait ends, by panic as well: waits may be nested (a drop inside a wait).
+struct Blocking(Option<u64>);
+
+impl Blocking {
+    fn begin() -> Self {
+        Self(BLOCKING.replace(Some(u64::MAX)))
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        BLOCKING.set(self.0);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
+    let _blocking = Blocking::begin();
+    let mut cx = Context::from_waker(Waker::noop());
+    let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
+    let mut turn = 0;
+    loop {
+        BLOCKING.set(Some(u64::MAX));
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        if drive.progress() > 0 {
+            turn = 0;
+            continue;
+        }
+        turn += 1;
+        if turn <= spins {
+            std::hint::spin_loop();
+            continue;
+        }
+        let until = BLOCKING.get().unwrap_or(u64::MAX);
+        let soon = until != u64::MAX && until.saturating_sub(drive.now()) < SHORT;
+        if turn <= spins + YIELDS || soon {
+            std::thread::yield_now();
+            continue;
+        }
+        let ticket = drive.arm();
+        BLOCKING.set(Some(u64::MAX));
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            drive.disarm(ticket);
+            return value;
+        }
+        if drive.progress() > 0 {
+            drive.disarm(ticket);
+            turn = 0;
+            continue;
+        }
+        drive.sleep(ticket, BLOCKING.get().unwrap_or(u64::MAX));
+    }
+}

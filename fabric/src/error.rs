@@ -1,0 +1,95 @@
+//! What the fabrics and the bootstrap report.
+
+use std::io;
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+/// What the fabric crate reports: one variant for each thing that can fail, with its source and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Memory could not be registered.
+    #[error("allocate {len} bytes: {what}")]
+    Allocate {
+        /// How many bytes were asked for.
+        len: u64,
+        /// Which step failed, and what would help.
+        what: String,
+        /// The cause in one word.
+        fault: Fault,
+        /// The system's error, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// A peer's memory could not be reached.
+    #[error("open a segment of {rank}: {what}")]
+    Open {
+        /// The owner.
+        rank: Rank,
+        /// Which step failed, and what would help.
+        what: String,
+        /// The cause in one word.
+        fault: Fault,
+        /// The system's error, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// An operation failed.
+    #[error("{operation}: {fault}")]
+    Operation {
+        /// Which one.
+        operation: &'static str,
+        /// Whom it concerned and why.
+        fault: Fault,
+    },
+    /// The job could not be joined.
+    #[error("join the job: {what}")]
+    Join {
+        /// Which step failed, and what would help.
+        what: String,
+        /// The system's error, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The launcher refused this process: it does not know the job's secret.
+    #[error("join the job: the secret in ONESIDED_SECRET is not the job's")]
+    Secret,
+    /// The fabric that was asked for is not to be had.
+    #[error("fabric {name}: {what}")]
+    NoFabric {
+        /// Its name.
+        name: String,
+        /// Why, and what would help.
+        what: String,
+    },
+    /// A call of the verbs library failed.
+    #[error("{call}: {source}{hint}")]
+    Verbs {
+        /// Which one.
+        call: &'static str,
+        /// Its error number.
+        #[source]
+        source: io::Error,
+        /// What would help, where that is known; begins with `; `.
+        hint: &'static str,
+    },
+}
+
+impl Error {
+    /// The cause in one word.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Allocate { fault, .. } | Self::Open { fault, .. } | Self::Operation { fault, .. } => *fault,
+            Self::Join { .. } | Self::Secret | Self::NoFabric { .. } => Fault::new(FaultKind::Refused),
+            Self::Verbs { source, .. } => {
+                Fault::new(FaultKind::Refused).with_detail(source.raw_os_error().unwrap_or(0) as u32)
+            }
+        }
+    }
+
+    /// Names the operation that a fault ended.
+    pub fn operation(operation: &'static str) -> impl FnOnce(Fault) -> Self {
+        move |fault| Self::Operation { operation, fault }
+    }
+}

@@ -1,0 +1,267 @@
+//! What every fabric provides, close enough to verbs that the papers' protocols can be said in it.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+
+use remote_memory::{Fault, Mailbox, Rank, RegionId, RemoteMemory};
+
+use crate::Error;
+
+/// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
+///
+/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world.
+///
+/// What the layers above need of it, and how they get it:
+///
+/// | user | stands on |
+/// |---|---|
+/// | windows | [`allocate`](Self::allocate), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
+/// | locks | words ([`word_in`](Self::word_in)), [`Mailbox`] |
+/// | a lock or a release that its caller walked away from | [`adopt`](Self::adopt) |
+/// | RGET, RPUT, pipelined rendezvous | [`allocate`](Self::allocate) (a registered buffer), keys that travel in messages, [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
+/// | collectives | [`world_segment`](Self::world_segment) |
+pub trait Fabric: Mailbox + Clone + Debug {
+    /// Registered memory, one's own or a peer's; counted: a segment stays as long as somebody here holds it.
+    type Segment: Segment;
+    /// A transfer under way, done when the future is ready: the local buffer may be used again, and what was read is
+    /// there. Dropping it detaches.
+    type Transfer: Future<Output = Result<(), Fault>> + Unpin + Send + 'static;
+    /// A get into a borrowed buffer. The bytes land in memory of the driver and are copied when the future is ready,
+    /// so that leaking the future leaves nobody writing to the buffer.
+    type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
+    /// See [`flush`](Self::flush).
+    type Flush<'f>: Future<Output = Result<(), Fault>> + Send;
+
+    /// What this fabric can do and what it costs to know before asking.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
+    /// Its pages are there when this returns: no peer meets a fault later.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
+    fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
+
+    /// Reaches the memory behind a key (one's own or a peer's), lazily: the owner need not do anything.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
+
+    /// The segment of [`WORLD_BYTES`] that every rank has from the start (region 0), for [`World`](crate::World)'s
+    /// collectives.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
+
+    /// Resolves a word of a segment: as [`RemoteMemory::word`], without looking for the region.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Misaligned`.
+    fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
+
+    /// Puts bytes. The slice may be used again when the call returns; the data is complete at the target after a
+    /// [`flush`](Self::flush). 8 bytes to an offset that is a multiple of 8 arrive as one word.
+    ///
+    /// # Errors
+    /// `OutOfRange`. What fails later is reported by the flush.
+    fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Gets bytes. 8 bytes at an offset that is a multiple of 8 are one word, never half of two.
+    ///
+    /// # Errors
+    /// From the future: `OutOfRange`, `Unknown`, `PeerDied`.
+    fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b>;
+
+    /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held until it is done.
+    ///
+    /// # Errors
+    /// From the future: `OutOfRange`, `NotOwn` (the source is not), `Unknown`, `PeerDied`.
+    fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer;
+
+    /// Reads `len` bytes of a peer's segment into one's own, without a copy. Both segments are held until it is done.
+    ///
+    /// # Errors
+    /// From the future: `OutOfRange`, `NotOwn` (the destination is not), `Unknown`, `PeerDied`.
+    fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer;
+
+    /// Completes everything that this rank has posted to `target`, there and here, and reports the first fault of an
+    /// operation that nobody awaited. After it, any rank that synchronises with this one sees the data, and this
+    /// rank's next reads see what others had completed before.
+    fn flush(&self, target: Rank) -> Self::Flush<'_>;
+
+    /// Completes everything that this rank has posted to `target`, here: buffers may be used again.
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
+
+    /// Reads one's own segment at once.
+    ///
+    /// # Errors
+    /// `NotOwn`, `OutOfRange`.
+    fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes one's own segment at once.
+    ///
+    /// # Errors
+    /// `NotOwn`, `OutOfRange`.
+    fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
+    /// caller walked away. The task owns what it needs, a clone of the fabric included.
+    fn adopt(&self, task: Task);
+}
+
+/// Work that the endpoint finishes for a caller that is gone.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
+
+/// The size of [`Fabric::world_segment`] in bytes.
+pub const WORLD_BYTES: u64 = 4096;
+
+/// Registered memory of some rank.
+pub trait Segment: Clone + Debug + Send + Sync + 'static {
+    /// Whose memory it is.
+    fn rank(&self) -> Rank;
+
+    /// Its length in bytes, as the owner registered it.
+    fn len(&self) -> u64;
+
+    /// Whether it has no bytes; no fabric gives such a segment.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What a peer needs to reach it.
+    fn key(&self) -> SegmentKey;
+}
+
+/// What a peer needs to reach a segment: plain data that travels in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentKey {
+    /// The owner.
+    pub rank: Rank,
+    /// The region at the owner, as in [`At`](remote_memory::At).
+    pub region: RegionId,
+    /// Length in bytes.
+    pub len: u64,
+    /// The fabric's own: on verbs the virtual address.
+    pub address: u64,
+    /// The fabric's own: on verbs the remote key.
+    pub rkey: u32,
+}
+
+impl SegmentKey {
+    /// The length of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 28;
+
+    /// The wire form, little endian: rank, region, length, address, rkey.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&self.rank.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.region.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.rkey.to_le_bytes());
+        bytes
+    }
+
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can be wrong here:
+    /// [`Fabric::open`] checks what the key says.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Some(Self { rank: Rank(word(0)), region: RegionId(word(4)), len: long(8), address: long(16), rkey: word(24) })
+    }
+}
+
+/// Who makes atomics on a region atomic: all of them must go through that one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Agent {
+    /// The CPUs of the one host that all ranks share.
+    Cpu,
+    /// The network card at the target, whoever issues the operation, the target included.
+    Card,
+    /// The simulator.
+    Simulated,
+}
+
+/// What a fabric states about itself; the layers above ask instead of assuming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// `shm`, `verbs` or `sim`.
+    pub name: &'static str,
+    /// Who makes atomics atomic.
+    pub agent: Agent,
+    /// Whether an operation is done when the call that posts it returns.
+    pub immediate: bool,
+    /// Up to how many bytes a put travels inside the work request (0: never).
+    pub inline: u32,
+    /// How many reads and atomics may be under way on one connection; more wait their turn.
+    pub outstanding_reads: u32,
+    /// Up to how many bytes one RDMA read or write moves.
+    pub longest_transfer: u64,
+}
+
+impl Capabilities {
+    /// The capabilities of a fabric that is all default but its name and agent.
+    #[must_use]
+    pub const fn new(name: &'static str, agent: Agent) -> Self {
+        Self { name, agent, immediate: false, inline: 0, outstanding_reads: u32::MAX, longest_transfer: u64::MAX }
+    }
+}
+
+/// A fabric that a thread can wait on: real time, real sleep. The simulator is none.
+///
+/// To sleep without losing a wake-up: [`arm`](Self::arm), look again at what you wait for, then
+/// [`sleep`](Self::sleep) with the ticket: an event between the two ends the sleep at once.
+pub trait Drive: Fabric {
+    /// Takes in what has arrived: completions, messages, adopted work. Returns how much it was.
+    fn progress(&self) -> usize;
+
+    /// Announces that this thread is going to sleep.
+    fn arm(&self) -> Ticket;
+
+    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until` ([`RemoteMemory::now`]'s clock).
+    /// May return early for no reason. Takes the announcement back.
+    fn sleep(&self, ticket: Ticket, until: u64);
+
+    /// Takes the announcement back without sleeping.
+    fn disarm(&self, ticket: Ticket);
+
+    /// Whether this host runs more ranks than it has cores: then whoever waits gives the core away at once.
+    fn crowded(&self) -> bool;
+}
+
+/// What [`Drive::arm`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(pub u32);
+
+/// Blocks the thread until the future is ready, driving the fabric meanwhile.
+pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
+    crate::drive::block_on(fabric, future)
+}
+
+const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");
+
+/// The world's number of ranks as an index bound.
+pub(crate) fn check_rank<M: RemoteMemory>(memory: &M, rank: Rank) -> Result<(), Fault> {
+    if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(remote_memory::FaultKind::NoSuchRank, rank)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_travel() {
+        let key =
+            SegmentKey { rank: Rank(7), region: RegionId(9), len: 1 << 40, address: u64::MAX - 5, rkey: 0xdead_beef };
+        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()), Some(key));
+        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()[1..]), None);
+    }
+}

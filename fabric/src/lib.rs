@@ -1,0 +1,22 @@
+//! RDMA primitives, the endpoint that drives them, and the fabrics `shm` and `verbs`.
+//!
+//! May use: the operating system, atomics, threads, libibverbs. May not know: windows, locks, message protocols; they
+//! stand above, generic over [`Fabric`].
+//!
+//! Begin to read at [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on), then
+//! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), and
+//! [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
+
+pub mod bootstrap;
+mod collective;
+mod drive;
+mod error;
+mod fabric;
+pub mod shm;
+mod world;
+
+pub use remote_memory;
+
+pub use crate::error::Error;
+pub use crate::fabric::{Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on};
+pub use crate::world::World;

@@ -1,0 +1,250 @@
+//! What all ranks of a job on one host share from the start.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use remote_memory::{Liveness, Rank};
+use rustix::thread::futex;
+
+use crate::shm::Mapping;
+use crate::shm::doorbell::Doorbell;
+use crate::{Ticket, WORLD_BYTES};
+
+/// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x01");
+
+// The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
+const HEADER: u64 = 64;
+const SEAT: u64 = 128;
+/// A ring: a line for the receiver's count, then the slots.
+const SLOT: u64 = 64;
+/// Slots of all rings of one receiver together, and the bounds of one ring.
+const SLOTS_A_RANK: u32 = 4096;
+const SLOTS: std::ops::RangeInclusive<u32> = 8..=64;
+
+const UNUSED: u32 = 0;
+const ALIVE: u32 = 1;
+const LEFT: u32 = 2;
+const DEAD: u32 = 3;
+
+/// What all ranks of a job on one host share from the start: who lives, a doorbell a rank, a world segment a rank, and
+/// a ring of small messages for each pair.
+///
+/// One memory file, made by the launcher (or by [`threads`](crate::shm::threads)). The launcher alone declares deaths.
+#[derive(Debug)]
+pub struct Board {
+    memory: Arc<Mapping>,
+    size: u32,
+    slots: u32,
+}
+
+impl Board {
+    /// Makes a board for `size` ranks.
+    ///
+    /// # Errors
+    /// As [`Mapping::create`]; `InvalidInput` for 0 ranks or more than 65,535.
+    pub fn create(size: u32) -> io::Result<Self> {
+        if size == 0 || size > 0xffff {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host has 1 to 65535 ranks"));
+        }
+        let slots = (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end());
+        let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots };
+        board.half(8).store(size, Ordering::Relaxed);
+        board.half(12).store(slots, Ordering::Relaxed);
+        if let Some(magic) = board.memory.word(0) {
+            magic.store(MAGIC, Ordering::Release);
+        }
+        Ok(board)
+    }
+
+    /// Maps the board that the launcher made.
+    ///
+    /// # Errors
+    /// As [`Mapping::open`]; `InvalidData` if it is no board of this version.
+    pub fn open(file: OwnedFd) -> io::Result<Self> {
+        let memory = Arc::new(Mapping::open(file)?);
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job board of this version of onesided");
+        let magic = memory.word(0).ok_or_else(wrong)?.load(Ordering::Acquire);
+        let size = memory.half(8).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        let slots = memory.half(12).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        if magic != MAGIC || !SLOTS.contains(&slots) || memory.len() as u64 != Self::length(size, slots) {
+            return Err(wrong());
+        }
+        Ok(Self { memory, size, slots })
+    }
+
+    fn length(size: u32, slots: u32) -> u64 {
+        let size = u64::from(size);
+        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES) + size * size * Self::ring_bytes(slots)
+    }
+
+    const fn ring_bytes(slots: u32) -> u64 {
+        SLOT + SLOT * slots as u64
+    }
+
+    /// The file, to be handed to a rank.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
+    /// How many ranks the job has.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Slots of one message ring.
+    pub(crate) const fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    pub(crate) const fn memory(&self) -> &Arc<Mapping> {
+        &self.memory
+    }
+
+    fn half(&self, offset: u64) -> &AtomicU32 {
+        // Every caller's offset follows from `size`, which the length was checked against.
+        self.memory.half(offset).expect("the layout fits the board")
+    }
+
+    fn seat(&self, rank: Rank) -> u64 {
+        assert!(rank.0 < self.size, "{rank} has no seat among {}", self.size);
+        HEADER + u64::from(rank.0) * SEAT
+    }
+
+    /// Where a rank's world segment lies in the board.
+    pub(crate) fn world(&self, rank: Rank) -> u64 {
+        HEADER + u64::from(self.size) * SEAT + u64::from(rank.0) * WORLD_BYTES
+    }
+
+    /// Where the ring from one rank to another lies in the board.
+    pub(crate) fn ring(&self, from: Rank, to: Rank) -> u64 {
+        let (from, to, size) = (u64::from(from.0), u64::from(to.0), u64::from(self.size));
+        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
+            + (to * size + from) * Self::ring_bytes(self.slots)
+    }
+
+    fn status(&self, rank: Rank) -> &AtomicU32 {
+        self.half(self.seat(rank))
+    }
+
+    /// Takes a seat: from now on the rank counts as alive.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the seat was taken before.
+    pub fn join(&self, rank: Rank) -> io::Result<()> {
+        match self.status(rank).compare_exchange(UNUSED, ALIVE, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
+        }
+    }
+
+    /// Leaves in good order.
+    pub fn leave(&self, rank: Rank) {
+        let left = self.status(rank).compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+        if left.is_ok() {
+            self.ring_all();
+        }
+    }
+
+    /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
+    /// reaped the process, the thread that ran the rank.
+    pub fn declare_dead(&self, rank: Rank) {
+        let status = self.status(rank);
+        let died = status
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
+        if died.is_ok() {
+            // The first casualty, plus one.
+            let _ = self.half(16).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            self.ring_all();
+        }
+    }
+
+    fn ring_all(&self) {
+        for rank in (0..self.size).map(Rank) {
+            self.doorbell(rank).ring_loudly(wake_all);
+        }
+    }
+
+    /// What is known of a rank. One that has not come yet counts as alive: it is on its way, or the launcher will say.
+    #[must_use]
+    pub fn liveness(&self, rank: Rank) -> Liveness {
+        match self.status(rank).load(Ordering::Acquire) {
+            LEFT => Liveness::Left,
+            DEAD => Liveness::Dead,
+            _ => Liveness::Alive,
+        }
+    }
+
+    /// The first rank that died, if any did.
+    #[must_use]
+    pub fn casualty(&self) -> Option<Rank> {
+        self.half(16).load(Ordering::Acquire).checked_sub(1).map(Rank)
+    }
+
+    pub(crate) fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
+        let seat = self.seat(rank);
+        Doorbell { rings: self.half(seat + 64), sleepers: self.half(seat + 68) }
+    }
+
+    /// Wakes a rank that sleeps.
+    pub fn wake(&self, rank: Rank) {
+        self.doorbell(rank).ring(wake_all);
+    }
+
+    /// Sleeps until the rank's doorbell has rung since the ticket was given, or for `limit`.
+    pub(crate) fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
+        let timeout =
+            futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        // Not private: the ringer is another process. Every outcome (woken, too late, timed out, signal) means: look.
+        let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
+    }
+}
+
+fn wake_all(rings: &AtomicU32) {
+    let _ = futex::wake(rings, futex::Flags::empty(), i32::MAX as u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_disjoint_and_checked() {
+        for size in [1, 2, 3, 64, 200] {
+            let board = Board::create(size).unwrap();
+            let last = Rank(size - 1);
+            assert!(board.world(Rank(0)) >= board.seat(last) + SEAT);
+            assert!(board.ring(Rank(0), Rank(0)) >= board.world(last) + WORLD_BYTES);
+            assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
+            let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
+            assert_eq!((again.size, again.slots), (board.size, board.slots));
+            board.half(8).store(size + 1, Ordering::Relaxed);
+            assert!(Board::open(board.file().try_clone_to_owned().unwrap()).is_err());
+        }
+        assert!(Board::create(0).is_err() && Board::create(1 << 16).is_err());
+    }
+
+    #[test]
+    fn death_is_final_and_leaving_is_not_death() {
+        let board = Board::create(3).unwrap();
+        for rank in [0, 1] {
+            board.join(Rank(rank)).unwrap();
+            assert!(board.join(Rank(rank)).is_err());
+        }
+        board.leave(Rank(0));
+        board.declare_dead(Rank(0));
+        assert_eq!((board.liveness(Rank(0)), board.casualty()), (Liveness::Left, None));
+        board.declare_dead(Rank(1));
+        board.leave(Rank(1));
+        assert_eq!((board.liveness(Rank(1)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
+        board.declare_dead(Rank(2)); // before it joined
+        assert_eq!((board.liveness(Rank(2)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
+        assert!(board.join(Rank(2)).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! A fabric with its collectives.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use remote_memory::{Fault, Rank, RemoteMemory};
+
+use crate::collective::Collective;
+use crate::{Drive, Error, Fabric, block_on};
+
+/// The ranks that run together, seen from one of them.
+///
+/// Cheap to clone; all clones are the same rank. Threads may share it. **Collective** calls ([`barrier`](Self::barrier),
+/// [`all_gather`](Self::all_gather), window creation) are made by every rank, in the same order, by one thread at a time.
+#[derive(Debug, Clone)]
+pub struct World<F> {
+    fabric: F,
+    collective: Arc<Collective>,
+}
+
+impl<F: Fabric> World<F> {
+    /// A world over an endpoint. One per endpoint: the collectives count.
+    pub fn new(fabric: F) -> Self {
+        Self { fabric, collective: Arc::default() }
+    }
+
+    /// This rank, from 0 to [`size`](Self::size) - 1.
+    pub fn rank(&self) -> u32 {
+        self.fabric.rank().0
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.fabric.size()
+    }
+
+    /// The fabric beneath, for what windows and locks do not offer.
+    pub const fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    /// Waits until every rank has come here. What a rank flushed before it, every rank sees after it.
+    ///
+    /// # Errors
+    /// `PeerDied`, `PeerLeft`, `TimedOut`. A barrier that failed cannot be taken up again: every later collective of
+    /// this rank fails with `Closed`.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: a rank that dropped its barrier has perhaps let the others pass and perhaps not.
+    pub fn barrier(&self) -> Barrier<'_, F> {
+        Barrier { world: self, deadline: None }
+    }
+
+    /// Everybody's bytes, by rank. At most 1024 bytes each.
+    ///
+    /// # Errors
+    /// `TooLong`, and those of [`barrier`](Self::barrier).
+    pub async fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        self.collective.all_gather(&self.fabric, mine).await
+    }
+
+    /// Whether a rank is known to be alive: `false` once it died or left.
+    pub fn is_alive(&self, rank: u32) -> bool {
+        rank < self.size() && self.fabric.liveness(Rank(rank)) == remote_memory::Liveness::Alive
+    }
+}
+
+/// A barrier to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before.
+#[derive(Debug)]
+#[must_use = "a barrier that nobody waits for is not entered"]
+pub struct Barrier<'w, F> {
+    world: &'w World<F>,
+    deadline: Option<Duration>,
+}
+
+impl<F: Fabric> Barrier<'_, F> {
+    /// Gives up after this time; see [`World::barrier`] for what that means.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    async fn run(self) -> Result<(), Error> {
+        let Self { world, deadline } = self;
+        let until = deadline.map_or(u64::MAX, |after| {
+            world.fabric.now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+        });
+        world.collective.barrier(&world.fabric, until).await.map_err(Error::operation("barrier"))
+    }
+}
+
+impl<F: Drive> Barrier<'_, F> {
+    /// Blocks until every rank has come.
+    ///
+    /// # Errors
+    /// See [`World::barrier`].
+    pub fn wait(self) -> Result<(), Error> {
+        let fabric = self.world.fabric.clone();
+        block_on(&fabric, self.run())
+    }
+}
+
+impl<'w, F: Fabric> IntoFuture for Barrier<'w, F> {
+    type Output = Result<(), Error>;
+    type IntoFuture = BarrierFuture<'w>;
+
+    fn into_future(self) -> BarrierFuture<'w> {
+        BarrierFuture(Box::pin(self.run()))
+    }
+}
+
+/// The future of a [`Barrier`].
+pub struct BarrierFuture<'w>(Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'w>>);
+
+impl std::fmt::Debug for BarrierFuture<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BarrierFuture")
+    }
+}
+
+impl Future for BarrierFuture<'_> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}

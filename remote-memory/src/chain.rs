@@ -1,0 +1,105 @@
+//! Several operations posted as one.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::{Fault, Notify};
+
+/// One operation of a chain ([`RemoteMemory::post`](crate::RemoteMemory::post)).
+///
+/// Lock and read in one round trip, write and release, a token's fetch-add behind a lock's compare-swap: each is a
+/// chain of two.
+#[derive(Clone, Copy, Debug)]
+pub enum Link<W> {
+    /// As [`RemoteMemory::read`](crate::RemoteMemory::read).
+    Read {
+        /// Where.
+        word: W,
+        /// Whether the chain's future waits for it.
+        waited: bool,
+    },
+    /// As [`RemoteMemory::write`](crate::RemoteMemory::write).
+    Write {
+        /// Where.
+        word: W,
+        /// What.
+        value: u64,
+        /// Whether it rings.
+        notify: Notify,
+        /// Whether the chain's future waits for it.
+        waited: bool,
+    },
+    /// As [`RemoteMemory::compare_swap`](crate::RemoteMemory::compare_swap).
+    CompareSwap {
+        /// Where.
+        word: W,
+        /// What must be there.
+        expected: u64,
+        /// What then comes there.
+        new: u64,
+        /// Whether the chain's future waits for it.
+        waited: bool,
+    },
+    /// As [`RemoteMemory::fetch_add`](crate::RemoteMemory::fetch_add).
+    FetchAdd {
+        /// Where.
+        word: W,
+        /// How much.
+        add: u64,
+        /// Whether the chain's future waits for it.
+        waited: bool,
+    },
+}
+
+impl<W> Link<W> {
+    /// Whether the chain's future waits for this link.
+    pub const fn waited(&self) -> bool {
+        match self {
+            Self::Read { waited, .. }
+            | Self::Write { waited, .. }
+            | Self::CompareSwap { waited, .. }
+            | Self::FetchAdd { waited, .. } => *waited,
+        }
+    }
+}
+
+/// A chain under way: gives the value of every waited-for link (0 for the others), or the first fault among them.
+#[derive(Debug)]
+#[must_use = "the links are posted, but only awaiting tells how they went"]
+pub struct Chain<O, const N: usize> {
+    links: [Option<O>; N],
+    values: [u64; N],
+}
+
+impl<O, const N: usize> Chain<O, N> {
+    /// A chain of operations that are posted already; `None` where nobody waits for the link.
+    pub const fn of(links: [Option<O>; N]) -> Self {
+        Self { links, values: [0; N] }
+    }
+}
+
+impl<O, const N: usize> Future for Chain<O, N>
+where
+    O: Future<Output = Result<u64, Fault>> + Unpin,
+{
+    type Output = Result<[u64; N], Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let chain = &mut *self;
+        let mut pending = false;
+        for (link, value) in chain.links.iter_mut().zip(&mut chain.values) {
+            if let Some(op) = link {
+                match Pin::new(op).poll(cx) {
+                    Poll::Ready(Ok(found)) => {
+                        *value = found;
+                        *link = None;
+                    }
+                    Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(Ok(chain.values)) }
+    }
+}

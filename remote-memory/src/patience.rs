@@ -1,0 +1,61 @@
+//! When a wait ends without what it waited for.
+
+use crate::Rank;
+
+/// How a rank is doing, as far as is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Nothing else is known.
+    Alive,
+    /// It closed its end in good order.
+    Left,
+    /// It ended without closing.
+    Dead,
+}
+
+/// Whose end ends the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Nobody's: only the deadline does.
+    Nobody,
+    /// This rank's death or leaving: what is waited for comes from it alone.
+    Rank(Rank),
+    /// Anybody's death, or this rank's leaving: what is waited for needs everybody (a barrier).
+    All(Rank),
+}
+
+/// When a wait ends without what it waited for: every wait has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// In nanoseconds of [`RemoteMemory::now`](crate::RemoteMemory::now); `u64::MAX` is never.
+    pub deadline: u64,
+    /// Whose end ends it.
+    pub watch: Watch,
+}
+
+impl Patience {
+    /// Waits for as long as `rank` lives.
+    #[must_use]
+    pub const fn on(rank: Rank) -> Self {
+        Self { deadline: u64::MAX, watch: Watch::Rank(rank) }
+    }
+
+    /// Waits for as long as everybody lives and `rank` stays.
+    #[must_use]
+    pub const fn on_all(rank: Rank) -> Self {
+        Self { deadline: u64::MAX, watch: Watch::All(rank) }
+    }
+
+    /// Waits until a point in time, whoever dies.
+    #[must_use]
+    pub const fn until(deadline: u64) -> Self {
+        Self { deadline, watch: Watch::Nobody }
+    }
+
+    /// The same with a deadline, the earlier one if there was one already.
+    #[must_use]
+    pub const fn and_until(self, deadline: u64) -> Self {
+        let deadline = if deadline < self.deadline { deadline } else { self.deadline };
+        Self { deadline, watch: self.watch }
+    }
+}
