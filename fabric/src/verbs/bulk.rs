@@ -58,10 +58,10 @@ impl VerbsGet<'_> {
                 return;
             }
             let len = LONGEST.min(self.into.len() - self.posted);
-            match self.fabric.take_slot(len) {
+            match self.fabric.0.take_slot(len) {
                 Ok(slot) => {
                     let verb = Verb::Read { from: self.from.after(self.posted as u64) };
-                    self.fabric.post(self.rank, [Order::new(verb, slot, len)]);
+                    self.fabric.0.post(self.rank, [Order::new(verb, slot, len)]);
                     *read = Some(Posted::new(&self.fabric, self.rank, slot));
                     self.posted += len;
                 }
@@ -115,12 +115,12 @@ impl Future for VerbsFlush<'_> {
     type Output = Result<(), Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let peer = match self.fabric.peer(self.target) {
+        let peer = match self.fabric.0.peer(self.target) {
             Ok(peer) => peer,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
         if !peer.has_completed(self.posted) {
-            self.fabric.give_up_on_the_dead();
+            self.fabric.0.give_up_on_the_dead();
             self.fabric.pend(cx, u64::MAX);
             return Poll::Pending;
         }
@@ -179,9 +179,9 @@ impl Fabric for Verbs {
         to.check(offset, from.len() as u64)?;
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
-            let slot = self.take_slot(bytes.len())?;
+            let slot = self.0.take_slot(bytes.len())?;
             self.0.slots.piece(slot).write(bytes);
-            self.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, slot, bytes.len()));
+            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, slot, bytes.len()));
             at += bytes.len() as u64;
         }
         Ok(())
@@ -208,10 +208,10 @@ impl Fabric for Verbs {
     /// when there were writes, a read goes behind them; and since requests complete in order, its completion is
     /// theirs.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
-        if let Ok(peer) = self.peer(target) {
+        if let Ok(peer) = self.0.peer(target) {
             if peer.take_unproven() {
-                match self.take_slot(8) {
-                    Ok(slot) => self.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, slot, 8)),
+                match self.0.take_slot(8) {
+                    Ok(slot) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, slot, 8)),
                     Err(fault) => peer.stick(fault),
                 }
             }
@@ -220,7 +220,7 @@ impl Fabric for Verbs {
     }
 
     fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
-        VerbsFlush { fabric: self, target, posted: self.peer(target).map_or(0, |peer| peer.posted()) }
+        VerbsFlush { fabric: self, target, posted: self.0.peer(target).map_or(0, |peer| peer.posted()) }
     }
 
     fn read_own(&self, own: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -261,10 +261,10 @@ impl Verbs {
                 let order = Order {
                     local: Some(own.local(own_offset + at)?),
                     kept: Some((own.clone(), other.clone())),
-                    ..Order::new(verb(other.remote(offset + at)), self.take_slot(0)?, piece as usize)
+                    ..Order::new(verb(other.remote(offset + at)), self.0.take_slot(0)?, piece as usize)
                 };
                 let slot = order.slot;
-                self.post(other.rank(), [order]);
+                self.0.post(other.rank(), [order]);
                 last = Some(Posted::new(self, other.rank(), slot));
                 at += piece;
             }

@@ -99,7 +99,8 @@ impl Device {
         if all.is_empty() {
             return Err(nothing(HOW_TO_HAVE_ONE.into()));
         }
-        let names: Vec<_> = all.iter().map(|device| format!("{} port {}", device.context.name(), device.port)).collect();
+        let names: Vec<_> =
+            all.iter().map(|device| format!("{} port {}", device.context.name(), device.port)).collect();
         all.into_iter()
             .filter(|device| wanted.as_ref().is_none_or(|wanted| *wanted == device.context.name()))
             .find(|device| device.state.state == ibv::ibv_port_state::IBV_PORT_ACTIVE && device.is_reachable())

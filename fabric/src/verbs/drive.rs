@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use crate::endpoint::{Driven, Endpoint};
 use crate::verbs::memory;
 use crate::verbs::raw::{BATCH, SharedReceiveQueue};
-use crate::verbs::Verbs;
+use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
 
 /// Marks the numbers of receives; the rest is the slot.
@@ -45,28 +45,7 @@ impl Bed {
 
 impl Drive for Verbs {
     fn progress(&self) -> usize {
-        // Whoever has the lock takes in everybody's completions, and rings for those that sleep.
-        let Ok(mut held) = self.0.reaping.try_lock() else { return 0 };
-        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
-        let mut total = 0;
-        loop {
-            let completions = self.0.completions.poll(&mut batch);
-            for completion in completions {
-                self.take_in(completion, &mut held);
-            }
-            total += completions.len();
-            if completions.len() < BATCH {
-                break;
-            }
-        }
-        if !held.is_empty() {
-            self.post_held(&mut held);
-        }
-        drop(held);
-        if total > 0 {
-            self.ring();
-        }
-        total
+        self.0.progress()
     }
 
     fn arm(&self) -> Ticket {
@@ -101,7 +80,7 @@ impl Drive for Verbs {
         drop(listener);
         doorbell.disarm();
         // The event was for all, and somebody else has to listen now.
-        self.ring();
+        self.0.ring();
     }
 
     fn disarm(&self, _ticket: Ticket) {
@@ -110,6 +89,10 @@ impl Drive for Verbs {
 
     fn crowded(&self) -> bool {
         self.0.crowded
+    }
+
+    fn unfinished(&self) -> usize {
+        self.0.endpoint.adopted()
     }
 }
 
@@ -124,11 +107,37 @@ impl Driven for Verbs {
     }
 
     fn nudge(&self) {
-        self.ring();
+        self.0.ring();
     }
 }
 
-impl Verbs {
+impl Inner {
+    /// See [`Drive::progress`].
+    pub(super) fn progress(&self) -> usize {
+        // Whoever has the lock takes in everybody's completions, and rings for those that sleep.
+        let Ok(mut held) = self.reaping.try_lock() else { return 0 };
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        let mut total = 0;
+        loop {
+            let completions = self.completions.poll(&mut batch);
+            for completion in completions {
+                self.take_in(completion, &mut held);
+            }
+            total += completions.len();
+            if completions.len() < BATCH {
+                break;
+            }
+        }
+        if !held.is_empty() {
+            self.post_held(&mut held);
+        }
+        drop(held);
+        if total > 0 {
+            self.ring();
+        }
+        total
+    }
+
     /// Posts every receive for the first time.
     pub(super) fn post_receives(receives: &SharedReceiveQueue, count: u32) -> Result<(), Error> {
         (0..count).try_for_each(|slot| receives.post(slot, RECEIVE | u64::from(slot)))
@@ -136,16 +145,16 @@ impl Verbs {
 
     /// Wakes the threads of this rank that sleep.
     fn ring(&self) {
-        let doorbell = self.0.board.doorbell(self.0.rank);
+        let doorbell = self.board.doorbell(self.rank);
         fence(Ordering::SeqCst);
         if doorbell.sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.0.board.wake(self.0.rank);
+        self.board.wake(self.rank);
         fence(Ordering::SeqCst);
-        if self.0.bed.asleep.load(Ordering::SeqCst) {
+        if self.bed.asleep.load(Ordering::SeqCst) {
             // Fails only when the bell is ringing already.
-            let _ = rustix::io::write(&self.0.bed.bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.bed.bell, &1_u64.to_ne_bytes());
         }
     }
 
@@ -166,25 +175,20 @@ impl Verbs {
 
     /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
     fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
-        let from = *self.0.by_number.get(&completion.qp_num)?;
+        let from = *self.by_number.get(&completion.qp_num)?;
         let port = Port(u8::try_from(completion.imm_data()?).ok()?);
         let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
         let bytes = bytes.get_mut(..completion.len())?;
-        memory::read(self.0.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
-        self.0.ports.push(port, Message::new(from, bytes).ok()?).ok()?;
+        memory::read(self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
+        self.ports.push(port, Message::new(from, bytes).ok()?).ok()?;
         Some(port)
     }
 
     /// Posts the receives again whose message's port has room: where it has none, senders have to wait.
     pub(super) fn post_held(&self, held: &mut Held) {
         held.retain(|(port, slot)| {
-            let full = port.is_some_and(|port| !self.0.ports.has_room(port));
-            full || self.0.receives.post(*slot, RECEIVE | u64::from(*slot)).is_err()
+            let full = port.is_some_and(|port| !self.ports.has_room(port));
+            full || self.receives.post(*slot, RECEIVE | u64::from(*slot)).is_err()
         });
-    }
-
-    /// The lock that whoever takes in completions holds.
-    pub(super) fn lock_reaping(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.0.reaping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,15 +37,15 @@ impl Future for VerbsSend<'_> {
             Liveness::Dead => return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, to))),
             Liveness::Left => return Poll::Ready(Err(Fault::of(FaultKind::PeerLeft, to))),
         }
-        if !fabric.has_room(to) && fabric.progress() == 0 {
+        if !fabric.0.has_room(to) && fabric.progress() == 0 {
             fabric.pend(cx, u64::MAX);
             return Poll::Pending;
         }
         let bytes = message.bytes();
-        Poll::Ready(fabric.take_slot(bytes.len()).map(|slot| {
+        Poll::Ready(fabric.0.take_slot(bytes.len()).map(|slot| {
             fabric.0.slots.piece(slot).write(bytes);
             let verb = Verb::Send { immediate: u32::from(port.0), solicited: notify == Notify::Yes };
-            fabric.post_and_forget(to, Order::new(verb, slot, bytes.len()));
+            fabric.0.post_and_forget(to, Order::new(verb, slot, bytes.len()));
         }))
     }
 }
@@ -87,7 +87,7 @@ impl Mailbox for Verbs {
 
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> VerbsSend<'f> {
         let checked = || {
-            self.peer(to)?;
+            self.0.peer(to)?;
             if usize::from(port.0) >= Port::COUNT {
                 return Err(Fault::new(FaultKind::Protocol).with_detail(u32::from(port.0)));
             }

@@ -40,7 +40,7 @@ mod words;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ use crate::verbs::queue::Peer;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::Directory;
 use crate::verbs::slots::Slots;
-use crate::{Agent, Capabilities, Drive, Error, Fabric, SegmentKey, block_on};
+use crate::{Agent, Capabilities, Error, Fabric, SegmentKey, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::device::{DeviceInfo, devices};
@@ -78,10 +78,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// A rank's end of a fabric of RDMA cards. Cheap to clone; all clones are one endpoint.
 #[derive(Clone)]
-pub struct Verbs(Arc<Shared>);
+pub struct Verbs(Arc<Inner>);
 
 /// Fields are dropped in this order: the connections before the memory that their requests may use.
-struct Shared {
+struct Inner {
     peers: Box<[Peer]>,
     by_number: HashMap<u32, Rank>,
     depth: usize,
@@ -104,7 +104,7 @@ struct Shared {
     crowded: bool,
 }
 
-impl Shared {
+impl Inner {
     fn opened(&self) -> MutexGuard<'_, HashMap<(Rank, RegionId), SegmentKey>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ impl Shared {
 
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { rank, peers, under_way, endpoint, .. } = &*self.0;
+        let Inner { rank, peers, under_way, endpoint, .. } = &*self.0;
         write!(f, "Verbs({rank} of {}, {under_way:?} under way, {endpoint:?})", peers.len())
     }
 }
@@ -126,10 +126,8 @@ impl Verbs {
     pub fn new(job: Job) -> Result<Self, Error> {
         let device = Device::choose()?;
         let size = job.board.size();
-        let unfit = |what: String| Error::NoFabric {
-            name: "verbs".into(),
-            what: format!("{} {what}", device.context.name()),
-        };
+        let unfit =
+            |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
         let room = (device.attributes.max_cqe as u32).saturating_sub(receive_count) / size;
         let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
@@ -140,7 +138,7 @@ impl Verbs {
         let domain = ProtectionDomain::new(&device.context)?;
         let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
-        Self::post_receives(&receives, receive_count)?;
+        Inner::post_receives(&receives, receive_count)?;
         let directory = Directory::new(&domain, job.rank)?;
         let pairs = (0..size)
             .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
@@ -153,7 +151,7 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let fabric = Self(Arc::new(Shared {
+        let fabric = Self(Arc::new(Inner {
             peers,
             by_number,
             depth: depth as usize,
@@ -197,7 +195,8 @@ impl Verbs {
 fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePair>) -> Result<Box<[Peer]>, Error> {
     let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
     // Any number will do, but one that a queue pair of this number had before might take old packets for new ones.
-    let first = (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
+    let first =
+        (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
     let mine = Card {
         gid,
         lid: device.state.lid,
@@ -229,25 +228,26 @@ fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePa
         .collect()
 }
 
-impl Drop for Verbs {
-    /// The last clone finishes what was posted and leaves.
+impl Drop for Inner {
+    /// Finishes what was posted, and leaves.
     fn drop(&mut self) {
-        // Somebody else's clone: if two go at once, the one that is dropped last may see none; the connections are then
-        // closed without waiting, and peers see that this rank left.
-        if Arc::strong_count(&self.0) > 1 {
-            return;
+        if std::thread::panicking() {
+            return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
         }
         let deadline = Instant::now() + DRAIN;
-        let waits = |shared: &Shared| {
-            (0..).map(Rank).zip(&shared.peers).any(|(rank, peer)| {
-                !peer.has_completed(peer.posted()) && shared.board.liveness(rank) == Liveness::Alive
-            })
-        };
-        while waits(&self.0) && Instant::now() < deadline {
+        while self.owes_anybody() && Instant::now() < deadline {
             if self.progress() == 0 {
                 std::thread::yield_now();
             }
         }
-        self.0.board.leave(self.0.rank);
+        self.board.leave(self.rank);
+    }
+}
+
+impl Inner {
+    /// Whether anything is under way to a rank that can still take it.
+    fn owes_anybody(&self) -> bool {
+        let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
+        (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| !peer.has_completed(peer.posted()) && alive(rank))
     }
 }

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
-use crate::Drive;
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Verb};
 use crate::verbs::slots::{NO_SLOT, Outcome};
-use crate::verbs::{Verbs, VerbsSegment};
+use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request's number: whose queue, 24 bits; the number of the request in it, 40 bits. Requests of one queue
 /// complete in the order of their numbers.
@@ -104,14 +103,18 @@ impl Peer {
 
     /// Gives the connection up: whatever is under way ends in an error.
     fn fail(&self) {
-        if self.broken.compare_exchange(0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if self
+            .broken
+            .compare_exchange(0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
             // A queue pair that cannot even be failed is in error already.
             let _ = self.pair.fail();
         }
     }
 
     /// Keeps a fault that nobody awaited.
-    fn stick(&self, fault: Fault) {
+    pub(super) fn stick(&self, fault: Fault) {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
@@ -121,19 +124,19 @@ impl Peer {
     }
 }
 
-impl Verbs {
+impl Inner {
     pub(super) fn peer(&self, rank: Rank) -> Result<&Peer, Fault> {
-        self.0.peers.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))
+        self.peers.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))
     }
 
     /// A slot for `len` bytes, waiting for one while any operation can still give one back.
     pub(super) fn take_slot(&self, len: usize) -> Result<u32, Fault> {
         loop {
-            if let Some(slot) = self.0.slots.take(len) {
+            if let Some(slot) = self.slots.take(len) {
                 return Ok(slot);
             }
             if self.progress() == 0 {
-                if self.0.under_way.load(Ordering::Relaxed) == 0 {
+                if self.under_way.load(Ordering::Relaxed) == 0 {
                     return Err(NO_SLOT);
                 }
                 self.give_up_on_the_dead();
@@ -144,14 +147,14 @@ impl Verbs {
 
     /// Whether a request can be posted to a peer at once.
     pub(super) fn has_room(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(|peer| peer.queue().under_way.len() < self.0.depth)
+        self.peer(rank).is_ok_and(|peer| peer.queue().under_way.len() < self.depth)
     }
 
     /// Posts requests to one peer as one list, waiting for room. Their slots tell how they end, a refusal included.
     pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
         let Ok(peer) = self.peer(rank) else { return self.refuse(rank, orders.iter()) };
         let mut queue = peer.queue();
-        while queue.under_way.len() + N > self.0.depth && N <= self.0.depth {
+        while queue.under_way.len() + N > self.depth && N <= self.depth {
             drop(queue);
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
@@ -159,20 +162,20 @@ impl Verbs {
             }
             queue = peer.queue();
         }
-        let lost = peer.broken.load(Ordering::Acquire) != 0 || self.liveness(rank) != Liveness::Alive;
-        if lost || N > self.0.depth {
+        let lost = peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive;
+        if lost || N > self.depth {
             drop(queue);
             return self.refuse(rank, orders.iter());
         }
         let mut returns = false;
-        let requests = std::array::from_fn(|at| {
+        let requests: [_; N] = std::array::from_fn(|at| {
             let Order { verb, slot, len, local, .. } = &orders[at];
             let request = Request {
                 id: u64::from(rank.0) << NUMBER_BITS | (queue.posted + at as u64) & NUMBER,
                 verb: *verb,
                 local: match local {
                     Some(local) => Local { len: *len as u32, ..*local },
-                    None => self.0.slots.piece(*slot).local(*len),
+                    None => self.slots.piece(*slot).local(*len),
                 },
                 // A request that does not report is one that a later one of this list reports for.
                 signalled: !orders[at].quiet || at + 1 == N,
@@ -193,7 +196,7 @@ impl Verbs {
             queue.unproven |= order.verb.writes();
             queue.under_way.push_back(Entry { slot: order.slot, _kept: order.kept });
         }
-        self.0.under_way.fetch_add(count, Ordering::Relaxed);
+        self.under_way.fetch_add(count, Ordering::Relaxed);
         drop(queue);
         if posted.is_err() {
             // The queue had room: what the library says is no passing state.
@@ -204,7 +207,7 @@ impl Verbs {
 
     fn refuse<'o>(&self, rank: Rank, orders: impl Iterator<Item = &'o Order>) {
         for order in orders {
-            self.settle(rank, self.0.slots.complete(order.slot, REFUSED));
+            self.settle(rank, self.slots.complete(order.slot, REFUSED));
         }
     }
 
@@ -217,7 +220,7 @@ impl Verbs {
 
     /// Lets go of a slot whose outcome nobody waits for.
     pub(super) fn forget(&self, rank: Rank, slot: u32) {
-        self.settle(rank, self.0.slots.detach(slot));
+        self.settle(rank, self.slots.detach(slot));
     }
 
     fn settle(&self, rank: Rank, outcome: Outcome) {
@@ -240,16 +243,16 @@ impl Verbs {
             let Some(entry) = queue.under_way.pop_front() else { return };
             drop(queue);
             last = first & NUMBER == id & NUMBER;
-            self.settle(rank, self.0.slots.complete(entry.slot, if last { status } else { 0 }));
+            self.settle(rank, self.slots.complete(entry.slot, if last { status } else { 0 }));
             peer.completed.store(first + 1, Ordering::Release);
-            self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// What a completion's status means.
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
-        let kind = match (self.liveness(rank), status) {
+        let kind = match (self.board.liveness(rank), status) {
             (Liveness::Dead, _) => FaultKind::PeerDied,
             (Liveness::Left, _) => FaultKind::PeerLeft,
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
@@ -262,11 +265,11 @@ impl Verbs {
 
     /// Ends at once what is under way to ranks that died: their cards' silence would end it too, but later.
     pub(super) fn give_up_on_the_dead(&self) {
-        if self.casualty().is_none() {
+        if self.board.casualty().is_none() {
             return;
         }
-        for (rank, peer) in (0..).map(Rank).zip(&self.0.peers) {
-            if self.liveness(rank) == Liveness::Dead {
+        for (rank, peer) in (0..).map(Rank).zip(&self.peers) {
+            if self.board.liveness(rank) == Liveness::Dead {
                 peer.fail();
             }
         }

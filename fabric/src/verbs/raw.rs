@@ -75,7 +75,7 @@ impl Context {
 
     pub(super) fn name(&self) -> String {
         // SAFETY: the context is open, and its device lives as long.
-        let device = unsafe { self.0.as_ref() }.device;
+        let device = unsafe { (*self.0.as_ptr()).device };
         // SAFETY: a device of the library.
         let name = unsafe { ibv::ibv_get_device_name(device) };
         // SAFETY: the library's name of a device ends in a zero.
@@ -103,8 +103,7 @@ impl Context {
         let mut entry = ibv::ibv_gid_entry::default();
         let size = size_of_val(&entry);
         // SAFETY: the context is open, and the entry of the given size is written.
-        let number =
-            unsafe { ibv::_ibv_query_gid_ex(self.0.as_ptr(), u32::from(port), index, &mut entry, 0, size) };
+        let number = unsafe { ibv::_ibv_query_gid_ex(self.0.as_ptr(), u32::from(port), index, &mut entry, 0, size) };
         // SAFETY: every byte of the union is plain data that was written.
         let gid = Gid(unsafe { entry.gid.raw });
         (number == 0).then_some((gid, entry.gid_type))
@@ -184,8 +183,7 @@ impl MemoryRegion {
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
         let start = memory.bytes(0, len).unwrap_or(NonNull::dangling());
         // SAFETY: the mapping has `len` bytes and is kept for as long as the registration.
-        let raw =
-            unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), memory.len(), access.0 as i32) };
+        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), memory.len(), access.0 as i32) };
         let Some(raw) = NonNull::new(raw) else {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
             return Err(error(what, FaultKind::NoMemory, io::Error::last_os_error()));
@@ -200,17 +198,17 @@ impl MemoryRegion {
     /// Where it begins, as the card counts.
     pub(super) fn address(&self) -> u64 {
         // SAFETY: the registration lives as long as `self`.
-        unsafe { self.raw.as_ref() }.addr as u64
+        unsafe { (*self.raw.as_ptr()).addr as u64 }
     }
 
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: the registration lives as long as `self`.
-        unsafe { self.raw.as_ref() }.lkey
+        unsafe { (*self.raw.as_ptr()).lkey }
     }
 
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: the registration lives as long as `self`.
-        unsafe { self.raw.as_ref() }.rkey
+        unsafe { (*self.raw.as_ptr()).rkey }
     }
 }
 
@@ -226,7 +224,7 @@ impl Drop for MemoryRegion {
 pub(super) struct CompletionQueue {
     raw: NonNull<ibv::ibv_cq>,
     channel: NonNull<ibv::ibv_comp_channel>,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 // SAFETY: as for Context.
@@ -240,12 +238,10 @@ impl CompletionQueue {
         let channel = unsafe { ibv::ibv_create_comp_channel(context.0.as_ptr()) };
         let channel = made("ibv_create_comp_channel", channel)?;
         // SAFETY: context and channel are open; no user pointer is given.
-        let raw = unsafe {
-            ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0)
-        };
+        let raw = unsafe { ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0) };
         match made("ibv_create_cq", raw) {
             Ok(raw) => {
-                let queue = Self { raw, channel, _context: Arc::clone(context) };
+                let queue = Self { raw, channel, context: Arc::clone(context) };
                 rustix::io::ioctl_fionbio(queue.events(), true)
                     .map_err(|error| failed("make the completion channel nonblocking", error.into()))?;
                 Ok(Arc::new(queue))
@@ -261,15 +257,15 @@ impl CompletionQueue {
     /// What becomes readable when a completion came that was [asked for](Self::request_event).
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is open.
-        let fd = unsafe { self.channel.as_ref() }.fd;
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
         // SAFETY: the channel keeps it open for as long as `self`.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
     /// Asks for one event at the next completion, or at the next solicited one (or one in error).
     pub(super) fn request_event(&self, solicited: bool) {
-        // SAFETY: the queue is open, and so is its context.
-        let request = unsafe { (*self.raw.as_ref().context).ops.req_notify_cq };
+        // SAFETY: the context is open.
+        let request = unsafe { (*self.context.0.as_ptr()).ops.req_notify_cq };
         if let Some(request) = request {
             // SAFETY: as above.
             unsafe { request(self.raw.as_ptr(), i32::from(solicited)) };
@@ -292,8 +288,8 @@ impl CompletionQueue {
 
     /// Takes the completions that are there, up to [`BATCH`].
     pub(super) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>; BATCH]) -> &'b [ibv::ibv_wc] {
-        // SAFETY: the queue is open, and so is its context.
-        let poll = unsafe { (*self.raw.as_ref().context).ops.poll_cq };
+        // SAFETY: the context is open.
+        let poll = unsafe { (*self.context.0.as_ptr()).ops.poll_cq };
         // SAFETY: the batch has room for that many completions.
         let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), BATCH as i32, batch.as_mut_ptr().cast()) });
         let count = usize::try_from(count).unwrap_or(0);
@@ -361,8 +357,8 @@ impl SharedReceiveQueue {
         };
         let mut request = ibv::ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
         let mut bad = null_mut();
-        // SAFETY: the domain is open, and so is its context.
-        let post = unsafe { self.domain.context.0.as_ref() }.ops.post_srq_recv;
+        // SAFETY: the context is open.
+        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_srq_recv };
         // SAFETY: the queue is open, the request is copied by the call, and the room stays mapped and registered.
         let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) });
         done("ibv_post_srq_recv", number)
@@ -455,7 +451,7 @@ impl QueuePair {
 
     pub(super) fn number(&self) -> u32 {
         // SAFETY: the queue pair lives as long as `self`.
-        unsafe { self.raw.as_ref() }.qp_num
+        unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
     /// How many bytes travel inside a request.
@@ -561,14 +557,15 @@ impl QueuePair {
             };
         }
         let mut bad = null_mut();
-        // SAFETY: the domain is open, and so is its context.
-        let post = unsafe { self.domain.context.0.as_ref() }.ops.post_send;
+        // SAFETY: the context is open.
+        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
         // SAFETY: the list and its pieces live through the call, which copies them; the caller vouches for the memory.
         let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), list.as_mut_ptr(), &mut bad) });
         if number == 0 {
             return Ok(());
         }
-        let posted = list.iter().take_while(|request| !std::ptr::eq(*request, bad)).count() % N;
+        // The first that was not posted; the ones before it were.
+        let posted = list.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
         Err((posted, io::Error::from_raw_os_error(number.abs())))
     }
 }
@@ -589,7 +586,7 @@ pub(super) struct Local {
 }
 
 /// A place in a peer's registered memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Remote {
     pub(super) address: u64,
     pub(super) key: u32,
@@ -605,13 +602,29 @@ impl Remote {
 /// What a request does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb {
-    Write { to: Remote },
+    Write {
+        to: Remote,
+    },
     /// A write with immediate, solicited: it takes a receive at the target and wakes who sleeps there.
-    WriteAndRing { to: Remote },
-    Read { from: Remote },
-    CompareSwap { at: Remote, expected: u64, new: u64 },
-    FetchAdd { at: Remote, add: u64 },
-    Send { immediate: u32, solicited: bool },
+    WriteAndRing {
+        to: Remote,
+    },
+    Read {
+        from: Remote,
+    },
+    CompareSwap {
+        at: Remote,
+        expected: u64,
+        new: u64,
+    },
+    FetchAdd {
+        at: Remote,
+        add: u64,
+    },
+    Send {
+        immediate: u32,
+        solicited: bool,
+    },
 }
 
 impl Verb {

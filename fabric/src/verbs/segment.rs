@@ -172,9 +172,8 @@ impl Entry {
     }
 
     fn seal(words: [u64; 3]) -> u64 {
-        let mixed = words.iter().fold(1_u64, |mixed, word| {
-            (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        });
+        let mixed =
+            words.iter().fold(1_u64, |mixed, word| (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
         mixed | 1
     }
 
@@ -184,7 +183,11 @@ impl Entry {
     }
 
     /// What an owner's entry says of a region.
-    pub(super) fn decode(bytes: &[u8; Self::BYTES as usize], rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
+    pub(super) fn decode(
+        bytes: &[u8; Self::BYTES as usize],
+        rank: Rank,
+        region: RegionId,
+    ) -> Result<SegmentKey, Fault> {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -232,7 +235,12 @@ impl Directory {
         let len = memory.memory().len() as u64;
         let Some(region) = self.places().free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
-            return Err(Error::Allocate { len, what: format!("{PLACES} regions are there already"), fault, source: None });
+            return Err(Error::Allocate {
+                len,
+                what: format!("{PLACES} regions are there already"),
+                fault,
+                source: None,
+            });
         };
         let key =
             SegmentKey { rank: self.home.rank(), region, len, address: memory.address(), rkey: memory.remote_key() };
@@ -283,7 +291,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_believed_only_whole() {
-        let key = SegmentKey { rank: Rank(3), region: RegionId(5 << 12 | 9), len: 1 << 33, address: 77 << 40, rkey: 11 };
+        let key =
+            SegmentKey { rank: Rank(3), region: RegionId(5 << 12 | 9), len: 1 << 33, address: 77 << 40, rkey: 11 };
         let entry = Entry::new(&key);
         let bytes = |words: [u64; 4]| {
             let mut bytes = [0; 32];

@@ -75,7 +75,8 @@ impl Slots {
     fn state(&self, slot: u32) -> &State {
         let (chunk, at) = self.cells.place(slot);
         let states = self.states[chunk].get_or_init(|| {
-            let state = || State { phase: AtomicU32::new(POSTED), status: AtomicU32::new(0), buffer: AtomicU32::new(NONE) };
+            let state =
+                || State { phase: AtomicU32::new(POSTED), status: AtomicU32::new(0), buffer: AtomicU32::new(NONE) };
             (0..self.cells.each).map(|_| state()).collect()
         });
         &states[at]

@@ -5,12 +5,15 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory, Watch};
+use remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory, Watch,
+};
 
 use crate::endpoint::Driven;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
+use crate::verbs::slots::Slots;
 use crate::verbs::{Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
@@ -47,10 +50,10 @@ impl Posted {
             Some(0) => Poll::Ready(Ok(())),
             Some(status) => {
                 self.told = true;
-                Poll::Ready(Err(self.fabric.fault(self.rank, status)))
+                Poll::Ready(Err(self.fabric.0.fault(self.rank, status)))
             }
             None => {
-                self.fabric.give_up_on_the_dead();
+                self.fabric.0.give_up_on_the_dead();
                 self.fabric.pend(cx, u64::MAX);
                 Poll::Pending
             }
@@ -64,7 +67,7 @@ impl Drop for Posted {
             // Known to be done, and its fault to be told: nothing of it is left to notice.
             let _ = self.fabric.0.slots.detach(self.slot);
         } else {
-            self.fabric.forget(self.rank, self.slot);
+            self.fabric.0.forget(self.rank, self.slot);
         }
     }
 }
@@ -166,37 +169,32 @@ impl RemoteMemory for Verbs {
     }
 
     fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
-        self.operate(word, Verb::Read { from: word.place }, 0)
+        self.operate(Link::Read { word, waited: true })
     }
 
     fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
-        self.operate(word, write(word, notify), value)
+        self.operate(Link::Write { word, value, notify, waited: true })
     }
 
     fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
-        self.operate(word, Verb::CompareSwap { at: word.place, expected, new }, 0)
+        self.operate(Link::CompareSwap { word, expected, new, waited: true })
     }
 
     fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
-        self.operate(word, Verb::FetchAdd { at: word.place, add }, 0)
+        self.operate(Link::FetchAdd { word, add, waited: true })
     }
 
     /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
     fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
-        let ranks = links.map(|link| match link {
-            Link::Read { word, .. }
-            | Link::Write { word, .. }
-            | Link::CompareSwap { word, .. }
-            | Link::FetchAdd { word, .. } => word.rank,
-        });
-        let Some(&rank) = ranks.first() else { return Chain::of(links.map(|_| None)) };
+        let steps = links.map(Step::of);
+        let rank = steps.first().map_or(self.0.rank, |step| step.rank);
         let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp(State::Refused(fault)))));
-        if let Some(&other) = ranks.iter().find(|other| **other != rank) {
-            return refused(Fault::of(FaultKind::Unsupported, other));
+        if let Some(other) = steps.iter().find(|step| step.rank != rank) {
+            return refused(Fault::of(FaultKind::Unsupported, other.rank));
         }
         let mut slots = [0; N];
         for at in 0..N {
-            match self.take_slot(8) {
+            match self.0.take_slot(WORD) {
                 Ok(slot) => slots[at] = slot,
                 Err(fault) => {
                     slots[..at].iter().for_each(|slot| self.0.slots.free(*slot));
@@ -204,25 +202,13 @@ impl RemoteMemory for Verbs {
                 }
             }
         }
-        let orders = std::array::from_fn(|at| {
-            let (verb, value) = match links[at] {
-                Link::Read { word, .. } => (Verb::Read { from: word.place }, 0),
-                Link::Write { word, value, notify, .. } => (write(word, notify), value),
-                Link::CompareSwap { word, expected, new, .. } => {
-                    (Verb::CompareSwap { at: word.place, expected, new }, 0)
-                }
-                Link::FetchAdd { word, add, .. } => (Verb::FetchAdd { at: word.place, add }, 0),
-            };
-            self.0.slots.piece(slots[at]).word().store(value, Ordering::Relaxed);
-            Order { quiet: !links[at].waited(), ..Order::new(verb, slots[at], 8) }
-        });
-        Self::post(self, rank, orders);
-        let mut at = 0;
-        Chain::of(links.map(|link| {
+        let orders: [_; N] =
+            std::array::from_fn(|at| Order { quiet: !links[at].waited(), ..steps[at].order(&self.0.slots, slots[at]) });
+        self.0.post(rank, orders);
+        Chain::of(std::array::from_fn(|at| {
             // Whoever does not wait drops the operation, and its slot lets go.
             let posted = Posted::new(self, rank, slots[at]);
-            at += 1;
-            link.waited().then(|| VerbsOp(State::Posted(posted)))
+            links[at].waited().then(|| VerbsOp(State::Posted(posted)))
         }))
     }
 
@@ -260,28 +246,55 @@ impl RemoteMemory for Verbs {
     }
 }
 
-const fn write(word: VerbsWord<'_>, notify: Notify) -> Verb {
-    match notify {
-        Notify::No => Verb::Write { to: word.place },
-        Notify::Yes => Verb::WriteAndRing { to: word.place },
+/// The length of a word in bytes.
+const WORD: usize = 8;
+
+/// An operation on a word, as the card wants it.
+#[derive(Clone, Copy)]
+struct Step {
+    rank: Rank,
+    verb: Verb,
+    /// What a write writes.
+    value: u64,
+}
+
+impl Step {
+    fn of(link: Link<VerbsWord<'_>>) -> Self {
+        let (word, verb, value) = match link {
+            Link::Read { word, .. } => (word, Verb::Read { from: word.place }, 0),
+            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place }, value),
+            Link::Write { word, value, notify: Notify::Yes, .. } => {
+                (word, Verb::WriteAndRing { to: word.place }, value)
+            }
+            Link::CompareSwap { word, expected, new, .. } => {
+                (word, Verb::CompareSwap { at: word.place, expected, new }, 0)
+            }
+            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place, add }, 0),
+        };
+        Self { rank: word.rank, verb, value }
+    }
+
+    fn order(self, slots: &Slots, slot: u32) -> Order {
+        slots.piece(slot).word().store(self.value, Ordering::Relaxed);
+        Order::new(self.verb, slot, WORD)
     }
 }
 
 impl Verbs {
-    /// Posts an operation on one word; `value` is what a write writes.
-    fn operate(&self, word: VerbsWord<'_>, verb: Verb, value: u64) -> VerbsOp {
-        let slot = match self.take_slot(8) {
-            Ok(slot) => slot,
-            Err(fault) => return VerbsOp(State::Refused(fault)),
-        };
-        self.0.slots.piece(slot).word().store(value, Ordering::Relaxed);
-        Self::post(self, word.rank, [Order::new(verb, slot, 8)]);
-        VerbsOp(State::Posted(Posted::new(self, word.rank, slot)))
+    fn operate(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
+        let step = Step::of(link);
+        match self.0.take_slot(WORD) {
+            Ok(slot) => {
+                self.0.post(step.rank, [step.order(&self.0.slots, slot)]);
+                VerbsOp(State::Posted(Posted::new(self, step.rank, slot)))
+            }
+            Err(fault) => VerbsOp(State::Refused(fault)),
+        }
     }
 
     /// Reads a region's entry in its owner's directory.
     pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
-        let peer = self.peer(rank)?;
+        let peer = self.0.peer(rank)?;
         let mut bytes = [0; Entry::BYTES as usize];
         let key = if region == RegionId(0) {
             SegmentKey { rank, region, len: crate::WORLD_BYTES, address: peer.home.address, rkey: peer.home.key }
