@@ -176,7 +176,7 @@ impl Inner {
     /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
     fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
         let from = *self.by_number.get(&completion.qp_num)?;
-        let port = Port(u8::try_from(completion.imm_data()?).ok()?);
+        let port = Port(u8::try_from(u32::from_be(completion.imm_data()?)).ok()?);
         let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
         let bytes = bytes.get_mut(..completion.len())?;
         memory::read(self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;

@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Rank, RegionId, RemoteMemory};
+use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::Job;
 use crate::endpoint::{Endpoint, Ports};
@@ -172,22 +172,24 @@ impl Verbs {
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < size as usize),
         }));
         connect::meet(&job)?;
-        if !fabric.try_atomics()? {
-            return Err(unfit("has no working 64-bit atomics, which every lock needs".into()));
+        if !fabric.try_words()? {
+            return Err(unfit("does not write and change 64-bit words as it should".into()));
         }
         Ok(fabric)
     }
 
-    /// Whether atomics work, by trying them on oneself.
-    fn try_atomics(&self) -> Result<bool, Error> {
+    /// Whether words can be written and changed, by trying it on oneself: what the device says of itself is not asked.
+    fn try_words(&self) -> Result<bool, Error> {
         let scratch = self.allocate(8)?;
         let run = async {
             let word = self.word_in(&scratch, 0)?;
-            let first = self.fetch_add(word, 5).await?;
-            let second = self.compare_swap(word, 5, 9).await?;
-            Ok((first, second, self.load(word)?) == (0, 5, 9))
+            self.write(word, 3, Notify::Yes).await?; // inline, where the device made us believe that it can
+            let written = self.read(word).await?;
+            let added = self.fetch_add(word, 5).await?;
+            let swapped = self.compare_swap(word, 8, 13).await?;
+            Ok((written, added, swapped, self.load(word)?) == (3, 3, 8, 13))
         };
-        block_on(self, run).map_err(Error::operation("try an atomic on oneself"))
+        block_on(self, run).map_err(Error::operation("try words of one's own"))
     }
 }
 
