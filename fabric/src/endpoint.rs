@@ -64,7 +64,8 @@ pub(crate) trait Driven: Drive {
     /// What a future that cannot go on calls before it returns `Pending`: the thread that blocks on it will look again
     /// at `until` at the latest; a task of an async runtime is woken by then, or when something happens.
     fn pend(&self, cx: &Context<'_>, until: u64) {
-        if drive::look_again(until) {
+        // A thread that blocks polls once before it says so, with a waker that wakes nobody.
+        if drive::look_again(until) || cx.waker().will_wake(Waker::noop()) {
             return;
         }
         let mut state = self.endpoint().shared.lock();
