@@ -110,6 +110,11 @@ impl Net {
         })
     }
 
+    /// Whether an operation of this rank is not yet in effect.
+    pub(crate) fn travels_from(&self, rank: Rank) -> bool {
+        self.events.iter().any(|event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank))
+    }
+
     pub(crate) fn kill(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
     }

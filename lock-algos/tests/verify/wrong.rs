@@ -58,17 +58,26 @@ impl Wrong {
         }
     }
 
-    /// Tries until the lock is free.
+    /// Tries until the lock is free or, unless it ignores that, somebody is dead.
     async fn wait<'m, M: RemoteMemory>(
-        &self,
+        &'m self,
         memory: &'m M,
         words: (M::Word<'m>, Owner),
         mode: Mode,
+        mut found: u64,
     ) -> Result<(), Fault> {
-        while self.right.start(memory, words, mode).await? != 0 {
+        while self.flaw == Flaw::WaitsForTheDead || memory.casualty().is_none() {
             memory.pause(words.0, 1000).await;
+            found = self.right.start(memory, words, mode).await?;
+            if found == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
+        let holder = Owner::from_bits(found).rank;
+        if found & EXCLUSIVE != 0 && memory.liveness(holder) != Liveness::Alive {
+            return Err(Fault::of(FaultKind::OwnerDied, holder));
+        }
+        self.right.finish(memory, words, mode, self.right.start(memory, words, mode)).await
     }
 }
 
@@ -104,15 +113,11 @@ impl LockAlgorithm for Wrong {
         started: M::Op,
     ) -> Result<(), Fault> {
         let found = started.await?;
-        let holder = Owner::from_bits(found).rank;
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => self.read_then_write(memory, words, found).await,
             _ if found == 0 => Ok(()),
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => self.join(memory, words.0, found).await,
-            (Flaw::WaitsForTheDead, _) => self.wait(memory, words, mode).await,
-            (Flaw::AccusesTheDead, _) if found & EXCLUSIVE != 0 && memory.liveness(holder) != Liveness::Alive => {
-                Err(Fault::of(FaultKind::OwnerDied, holder))
-            }
+            (Flaw::WaitsForTheDead | Flaw::AccusesTheDead, _) => self.wait(memory, words, mode, found).await,
             _ => self.right.finish(memory, words, mode, self.right.start(memory, words, mode)).await,
         }
     }
