@@ -235,6 +235,9 @@ pub trait Drive: Fabric {
 
     /// Whether this host runs more ranks than it has cores: then whoever waits gives the core away at once.
     fn crowded(&self) -> bool;
+
+    /// How many adopted tasks are not finished.
+    fn unfinished(&self) -> usize;
 }
 
 /// What [`Drive::arm`] saw.

@@ -9,7 +9,9 @@
 
 pub mod bootstrap;
 mod collective;
+mod copy;
 mod drive;
+mod endpoint;
 mod error;
 mod fabric;
 pub mod shm;

@@ -194,3 +194,6 @@ impl AsFd for Session {
         self.socket()
     }
 }
+
+#[cfg(test)]
+mod tests;
