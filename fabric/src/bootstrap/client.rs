@@ -193,6 +193,10 @@ impl Exchange for Client {
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
         let failed = |fault, what, source| Error::Open { rank, what, fault, source };
+        if rank.0 >= self.board.size() {
+            let what = format!("the job has {} ranks", self.board.size());
+            return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
+        }
         match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
             Ok((FromLauncher::Memory, Some(file))) => Mapping::open(file).map(Arc::new).map_err(|source| {
                 let fault = Fault::of(FaultKind::NoMemory, rank);

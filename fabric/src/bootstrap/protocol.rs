@@ -270,7 +270,7 @@ struct Fields<'f>(&'f [u8]);
 
 impl Fields<'_> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (array, rest) = self.0.split_first_chunk().ok_or(Malformed::Short(N - self.0.len()))?;
+        let (array, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::Short(N - self.0.len()))?;
         self.0 = rest;
         Ok(*array)
     }
@@ -289,8 +289,8 @@ impl Fields<'_> {
 
     fn name(&mut self) -> Result<String, Malformed> {
         let [len] = self.array()?;
-        let (name, rest) =
-            self.0.split_at_checked(len.into()).ok_or(Malformed::Short(usize::from(len) - self.0.len()))?;
+        let len = usize::from(len);
+        let (name, rest) = self.0.split_at_checked(len).ok_or_else(|| Malformed::Short(len - self.0.len()))?;
         self.0 = rest;
         std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned).ok_or(Malformed::Name)
     }

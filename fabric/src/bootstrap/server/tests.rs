@@ -7,12 +7,12 @@ use remote_memory::{FaultKind, Rank, RegionId};
 use rustix::net::sockopt::Timeout;
 
 use super::*;
+use crate::bootstrap::Job;
 use crate::bootstrap::client::join_as;
 use crate::bootstrap::environment::Environment;
 use crate::bootstrap::protocol::{FromLauncher, FromRank, MAX_FRAME, MAX_VALUE, Nonce, Refusal};
 use crate::bootstrap::secret::Side;
 use crate::bootstrap::wire::{Descriptor, Packet};
-use crate::bootstrap::{Exchange, Job};
 use crate::shm::Mapping;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -186,7 +186,7 @@ fn requests_that_cannot_be_met_are_typed_errors() {
     assert!(full.to_string().contains("ulimit"), "{full}");
     x.retract(RegionId(1));
     x.publish(RegionId(3), &memory).unwrap();
-    assert_eq!(x.fetch(Rank(77), RegionId(0)).unwrap_err().fault().kind(), FaultKind::NoSuchRegion);
+    assert_eq!(x.fetch(Rank(77), RegionId(0)).unwrap_err().fault().kind(), FaultKind::NoSuchRank);
     let mut fits = 0;
     while x.put(&format!("v{fits}"), &vec![0; MAX_VALUE]).is_ok() {
         fits += 1;
