@@ -110,20 +110,28 @@ impl Service {
                 let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
             }
             let now = Instant::now();
-            let tables = &mut self.tables;
             let mut readable = ready.sessions.into_iter();
-            self.sessions.retain_mut(|session| {
-                let heard = if readable.next() == Some(true) { session.hear(tables) } else { Next::Stay };
-                let stays = heard == Next::Stay && session.look(tables, now) == Next::Stay;
-                if !stays {
-                    session.end(tables);
-                }
-                stays
+            self.keep(|session, tables| match readable.next() {
+                Some(true) => session.hear(tables),
+                _ => Next::Stay,
             });
+            // Only now: what one puts another may wait for.
+            self.keep(|session, tables| session.look(tables, now));
             if ready.visitors {
                 self.accept(now);
             }
         }
+    }
+
+    fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {
+        let tables = &mut self.tables;
+        self.sessions.retain_mut(|session| {
+            let stays = next(session, tables) == Next::Stay;
+            if !stays {
+                session.end(tables);
+            }
+            stays
+        });
     }
 
     fn wait(&mut self) -> Ready {

@@ -109,6 +109,7 @@ fn values_and_memory_are_exchanged() {
 fn a_get_waits_and_holds_up_nobody() {
     let host = Host::new(3, 10);
     let (a, b, c) = (host.join(0), host.join(1), host.join(2));
+    let begin = Instant::now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| a.exchange.get("late", SOON).unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -118,6 +119,7 @@ fn a_get_waits_and_holds_up_nobody() {
         c.exchange.put("late", b"l").unwrap();
         assert_eq!(waiter.join().unwrap(), b"l");
     });
+    assert!(begin.elapsed() < SOON / 2, "the put did not wake it");
     let begin = Instant::now();
     let error = a.exchange.get("never", Duration::from_millis(80)).unwrap_err();
     assert_eq!(error.fault().kind(), FaultKind::TimedOut);
