@@ -36,44 +36,13 @@ impl TestAndSet {
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff }
     }
-
-    /// The rest of an acquire that `found` the word taken. A future of its own keeps the uncontended one small.
-    async fn contend<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        (word, owner): (M::Word<'m>, Owner),
-        mode: Mode,
-        mut found: u64,
-    ) -> Result<(), Fault> {
-        let mut pauses = self.backoff.pauses(owner);
-        let mut races = 0;
-        let mut doubted = None;
-        loop {
-            // Asked before the next attempt, which sees all that a holder did before it was gone.
-            let lost = lost_holder(memory, found, &mut doubted);
-            let joins_readers = mode == Mode::Shared && found & EXCLUSIVE == 0;
-            if joins_readers && races < READER_RACES {
-                races += 1;
-            } else {
-                races = 0;
-                memory.pause(word, pauses.next_nanos()).await;
-            }
-            let expected = if joins_readers { found } else { FREE };
-            let now = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;
-            match lost {
-                _ if now == expected => return Ok(()),
-                Some(fault) if now == found => return Err(fault),
-                _ => found = now,
-            }
-        }
-    }
 }
 
 /// The word after `owner` took it.
 #[inline]
-const fn taken(word: u64, mode: Mode, owner: Owner) -> u64 {
+const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     match mode {
-        Mode::Exclusive => EXCLUSIVE | owner.to_bits(),
+        Mode::Exclusive => owner,
         Mode::Shared => word + 1,
     }
 }
@@ -97,11 +66,12 @@ impl LockAlgorithm for TestAndSet {
     const NODE_WORDS: usize = 0;
     const ONE_STEP_RELEASE: bool = true;
 
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, Owner);
+    /// The word, and what it becomes when this owner has it alone.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: &impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.owner()))
+        Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
     }
 
     #[inline]
@@ -110,16 +80,38 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    async fn finish<'m, M: RemoteMemory>(
+    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, first: u64) -> bool {
+        first == FREE
+    }
+
+    async fn contend<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        words: Self::Words<'m, M>,
+        (word, owner): Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        first: u64,
     ) -> Result<(), Fault> {
-        match started.await? {
-            FREE => Ok(()),
-            found => self.contend(memory, words, mode, found).await,
+        let mut found = first;
+        let mut pauses = self.backoff.pauses(Owner::from_bits(owner));
+        let mut races = 0;
+        let mut doubted = None;
+        loop {
+            // Asked before the next attempt, which sees all that a holder did before it was gone.
+            let lost = lost_holder(memory, found, &mut doubted);
+            let joins_readers = mode == Mode::Shared && found & EXCLUSIVE == 0;
+            if joins_readers && races < READER_RACES {
+                races += 1;
+            } else {
+                races = 0;
+                memory.pause(word, pauses.next_nanos()).await;
+            }
+            let expected = if joins_readers { found } else { FREE };
+            let now = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;
+            match lost {
+                _ if now == expected => return Ok(()),
+                Some(fault) if now == found => return Err(fault),
+                _ => found = now,
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
 //!
-//! A [`Job`] is made by [`threads`](crate::shm::threads) (ranks as threads), by [`Job::alone`], or by
+//! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by
 //! `bootstrap::client` under `onesided run`. The endpoints of all fabrics are made from it.
+
+pub mod local;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -38,14 +38,14 @@ impl Wrong {
     async fn read_then_write<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        (word, owner): (M::Word<'m>, Owner),
+        (word, owner): (M::Word<'m>, u64),
         mut found: u64,
     ) -> Result<(), Fault> {
         while found != 0 {
             memory.pause(word, 1000).await;
             found = memory.read(word).await?;
         }
-        memory.write(word, EXCLUSIVE | owner.to_bits(), Notify::No).await.map(|_| ())
+        memory.write(word, owner, Notify::No).await.map(|_| ())
     }
 
     /// Joins whatever it finds.
@@ -62,7 +62,7 @@ impl Wrong {
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        words: (M::Word<'m>, Owner),
+        words: (M::Word<'m>, u64),
         mode: Mode,
         mut found: u64,
     ) -> Result<(), Fault> {
@@ -105,20 +105,23 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    async fn finish<'m, M: RemoteMemory>(
+    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+        let only_read = self.flaw == Flaw::ReadThenWrite && mode == Mode::Exclusive;
+        !only_read && self.right.holds::<M>(words, mode, first)
+    }
+
+    async fn contend<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
         words: Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        first: u64,
     ) -> Result<(), Fault> {
-        let found = started.await?;
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => self.read_then_write(memory, words, found).await,
-            _ if found == 0 => Ok(()),
-            (Flaw::ReaderIgnoresOwner, Mode::Shared) => self.join(memory, words.0, found).await,
-            (Flaw::WaitsForTheDead | Flaw::AccusesTheDead, _) => self.wait(memory, words, mode, found).await,
-            _ => self.right.finish(memory, words, mode, self.right.start(memory, words, mode)).await,
+            (Flaw::ReadThenWrite, Mode::Exclusive) => self.read_then_write(memory, words, first).await,
+            (Flaw::ReaderIgnoresOwner, Mode::Shared) => self.join(memory, words.0, first).await,
+            (Flaw::WaitsForTheDead | Flaw::AccusesTheDead, _) => self.wait(memory, words, mode, first).await,
+            _ => self.right.contend(memory, words, mode, first).await,
         }
     }
 
