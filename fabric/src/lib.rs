@@ -20,5 +20,7 @@ mod world;
 pub use remote_memory;
 
 pub use crate::error::Error;
-pub use crate::fabric::{Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on};
+pub use crate::fabric::{
+    Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, wait_for,
+};
 pub use crate::world::World;

@@ -129,7 +129,8 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// The driver's time in nanoseconds; it never goes back, its zero means nothing.
     fn now(&self) -> u64;
 
-    /// What is known here of a rank; cheap enough for every turn of a contended loop.
+    /// What is known here of a rank; cheap enough for every turn of a contended loop. A rank that the world does not
+    /// have, as a damaged lock word may name, is `Left`.
     fn liveness(&self, rank: Rank) -> Liveness;
 
     /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness).

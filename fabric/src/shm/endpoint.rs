@@ -335,6 +335,12 @@ impl Fabric for Shm {
         ready(check_rank(self, target))
     }
 
+    /// Nothing to do: a release is a store or an atomic of release order.
+    #[inline]
+    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
+        ready(check_rank(self, target))
+    }
+
     #[inline]
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
         ready(check_rank(self, target))
