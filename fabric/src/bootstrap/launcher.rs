@@ -139,10 +139,22 @@ struct Named(i32);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Signal::from_named_raw(self.0) {
-            Some(signal) => write!(f, "SIG{} (signal {})", format!("{signal:?}").replace("Signal::", ""), self.0),
-            None => write!(f, "signal {}", self.0),
-        }
+        let name = match Signal::from_named_raw(self.0) {
+            Some(Signal::HUP) => "SIGHUP",
+            Some(Signal::INT) => "SIGINT",
+            Some(Signal::QUIT) => "SIGQUIT",
+            Some(Signal::ILL) => "SIGILL",
+            Some(Signal::TRAP) => "SIGTRAP",
+            Some(Signal::ABORT) => "SIGABRT",
+            Some(Signal::BUS) => "SIGBUS",
+            Some(Signal::FPE) => "SIGFPE",
+            Some(Signal::KILL) => "SIGKILL",
+            Some(Signal::SEGV) => "SIGSEGV",
+            Some(Signal::PIPE) => "SIGPIPE",
+            Some(Signal::TERM) => "SIGTERM",
+            _ => return write!(f, "signal {}", self.0),
+        };
+        write!(f, "{name} (signal {})", self.0)
     }
 }
 
