@@ -8,6 +8,8 @@ use std::collections::BinaryHeap;
 pub(crate) enum Due {
     /// The operation in this slot comes to its next stage.
     Operation(u32),
+    /// The card of this rank has received the first message of its queue.
+    Card(u32),
     /// A pause or a deadline of this rank is over.
     Timer(u32),
     /// This rank looks again at what it waits for.
@@ -46,11 +48,12 @@ impl Agenda {
         }
         let (kind, index) = match due {
             Due::Operation(slot) => (0, slot),
-            Due::Timer(rank) => (1, rank),
-            Due::Wake(rank) => (2, rank),
-            Due::Kill(rank) => (3, rank),
-            Due::Detect(rank) => (4, rank),
-            Due::Leave(rank) => (5, rank),
+            Due::Card(rank) => (1, rank),
+            Due::Timer(rank) => (2, rank),
+            Due::Wake(rank) => (3, rank),
+            Due::Kill(rank) => (4, rank),
+            Due::Detect(rank) => (5, rank),
+            Due::Leave(rank) => (6, rank),
         };
         let what = (kind << INDEX_BITS) | index;
         let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
@@ -68,10 +71,11 @@ impl Agenda {
         let index = entry as u32 & ((1 << INDEX_BITS) - 1);
         let due = match (entry as u32) >> INDEX_BITS {
             0 => Due::Operation(index),
-            1 => Due::Timer(index),
-            2 => Due::Wake(index),
-            3 => Due::Kill(index),
-            4 => Due::Detect(index),
+            1 => Due::Card(index),
+            2 => Due::Timer(index),
+            3 => Due::Wake(index),
+            4 => Due::Kill(index),
+            5 => Due::Detect(index),
             _ => Due::Leave(index),
         };
         Some((time(entry), due))

@@ -33,26 +33,27 @@ impl Shared {
 ///
 /// Time passes only while every rank waits for something; what a program computes between takes none. A task is polled
 /// when one of its rank's events comes, whatever waker it was given.
-#[derive(Clone)]
 pub struct SimFabric {
-    endpoint: Arc<Endpoint>,
-}
-
-struct Endpoint {
     shared: Arc<Shared>,
     rank: Rank,
     size: u32,
 }
 
-impl Drop for Endpoint {
+impl Clone for SimFabric {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared), self.rank, self.size)
+    }
+}
+
+impl Drop for SimFabric {
     fn drop(&mut self) {
-        self.shared.lock().close(self.rank);
+        self.state().close(self.rank);
     }
 }
 
 impl fmt::Debug for SimFabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimFabric({} of {})", self.endpoint.rank, self.endpoint.size)
+        write!(f, "SimFabric({} of {})", self.rank, self.size)
     }
 }
 
@@ -62,21 +63,22 @@ pub struct Word(At);
 
 impl SimFabric {
     pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
-        Self { endpoint: Arc::new(Endpoint { shared, rank, size }) }
+        shared.lock().open(rank);
+        Self { shared, rank, size }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.endpoint.shared.lock()
+        self.shared.lock()
     }
 
     fn post(&self, Word(at): Word, action: Action) -> Op {
         let slot = self.state().post(Operation::new(self.rank(), at.rank, at.region.0, at.offset, action));
-        Op::new(Arc::clone(&self.endpoint.shared), slot)
+        Op::new(Arc::clone(&self.shared), slot)
     }
 
     fn refuse(&self, target: Rank, fault: Fault) -> Op {
         let slot = self.state().refuse(self.rank(), target, fault);
-        Op::new(Arc::clone(&self.endpoint.shared), slot)
+        Op::new(Arc::clone(&self.shared), slot)
     }
 
     /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
@@ -93,7 +95,7 @@ impl SimFabric {
 
     pub(crate) fn load_word(&self, Word(at): Word) -> Result<u64, Fault> {
         self.own(at.rank)?;
-        Ok(self.state().ranks[at.rank.index()].memory.load(at.region.0, at.offset))
+        Ok(self.state().ranks[at.rank.index()].memory().load(at.region.0, at.offset))
     }
 }
 
@@ -110,11 +112,11 @@ impl RemoteMemory for SimFabric {
     type Pause<'f> = Pause<'f>;
 
     fn rank(&self) -> Rank {
-        self.endpoint.rank
+        self.rank
     }
 
     fn size(&self) -> u32 {
-        self.endpoint.size
+        self.size
     }
 
     fn word(&self, at: At) -> Result<Word, Fault> {
@@ -145,7 +147,7 @@ impl RemoteMemory for SimFabric {
         let Word(At { rank, region, offset }) = own;
         self.own(rank)?;
         let mut state = self.state();
-        let memory = &mut state.ranks[rank.index()].memory;
+        let memory = &mut state.ranks[rank.index()].more().memory;
         memory.len(region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         memory.store(region.0, offset, value);
         state.changed(rank, region.0, offset, 8, Notify::No);
@@ -215,7 +217,7 @@ impl Fabric for SimFabric {
     fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
         let region = match len {
             0 => None,
-            _ => self.state().ranks[self.rank().index()].memory.allocate(len),
+            _ => self.state().ranks[self.rank().index()].more().memory.allocate(len),
         };
         let region = region.ok_or_else(|| Error::Allocate {
             len,
@@ -231,13 +233,13 @@ impl Fabric for SimFabric {
         let open = || {
             let mut state = self.state();
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
-            match owner.memory.len(region) {
+            match owner.memory().len(region) {
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
                 Some(there) if there != len => return Err(Fault::of(FaultKind::OutOfRange, rank)),
                 Some(_) => {}
             }
             if rank == self.rank() {
-                owner.memory.hold(region);
+                owner.more().memory.hold(region);
                 return Ok(true);
             }
             state.absent(rank).map_or(Ok(false), Err)
@@ -275,7 +277,7 @@ impl Fabric for SimFabric {
     fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> Transfer {
         let checked = self.own(from.0.rank).and_then(|()| from.0.check(from.1, len)).and_then(|()| to.0.check(to.1, len));
         let mut bytes = vec![0; checked.map_or(0, |()| len as usize)];
-        self.state().ranks[self.rank().index()].memory.read(from.0.region, from.1, &mut bytes);
+        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.1, &mut bytes);
         Transfer::new(self.post_range(to.0, to.1, checked, Action::Put(bytes.into())))
     }
 
@@ -283,7 +285,7 @@ impl Fabric for SimFabric {
         let checked =
             self.own(into.0.rank).and_then(|()| into.0.check(into.1, len)).and_then(|()| from.0.check(from.1, len));
         if checked.is_ok() {
-            self.state().ranks[self.rank().index()].memory.hold(into.0.region);
+            self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
         }
         let into = Some(Box::new(Landing { region: into.0.region, offset: into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
@@ -300,7 +302,7 @@ impl Fabric for SimFabric {
     fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, into.len() as u64)?;
-        self.state().ranks[own.rank.index()].memory.read(own.region, offset, into);
+        self.state().ranks[own.rank.index()].memory().read(own.region, offset, into);
         Ok(())
     }
 
@@ -308,7 +310,7 @@ impl Fabric for SimFabric {
         self.own(own.rank)?;
         own.check(offset, from.len() as u64)?;
         let mut state = self.state();
-        state.ranks[own.rank.index()].memory.write(own.region, offset, from);
+        state.ranks[own.rank.index()].more().memory.write(own.region, offset, from);
         state.changed(own.rank, own.region, offset, from.len() as u64, Notify::No);
         Ok(())
     }
@@ -338,13 +340,13 @@ struct Held {
 impl SimFabric {
     /// One more holder of an own region, who is counted already.
     fn hold(&self, region: u32) -> Arc<Held> {
-        Arc::new(Held { shared: Arc::clone(&self.endpoint.shared), rank: self.rank(), region })
+        Arc::new(Held { shared: Arc::clone(&self.shared), rank: self.rank(), region })
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.shared.lock().ranks[self.rank.index()].memory.release(self.region);
+        self.shared.lock().ranks[self.rank.index()].more().memory.release(self.region);
     }
 }
 

@@ -128,7 +128,7 @@ impl<'f> Waiting<'f> {
             return Poll::Ready(Err(fault));
         }
         let polls_until = state.now + state.wire.polling;
-        state.ranks[rank.index()].polls_until = polls_until;
+        state.ranks[rank.index()].more().polls_until = polls_until;
         if !self.noted {
             self.noted = true;
             state.wait(rank, self.what);
@@ -282,7 +282,7 @@ impl Future for Recv<'_> {
             return Poll::Ready(Err(fault));
         }
         let fabric = self.waiting.fabric;
-        if let Some(message) = fabric.state().receive(fabric.rank(), self.port) {
+        if let Some(message) = fabric.state().take_message(fabric.rank(), self.port) {
             return Poll::Ready(Ok(message));
         }
         let patience = self.patience;

@@ -23,6 +23,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(crate) const fn new() -> Self {
+        Self { regions: Vec::new(), allocated: 0 }
+    }
+
     /// Registers a region with one holder. `None`: no memory.
     pub(crate) fn allocate(&mut self, len: u64) -> Option<u32> {
         let mut words = Vec::new();

@@ -24,19 +24,11 @@ pub(crate) struct Landing {
 }
 
 impl Action {
-    /// Bulk bytes that travel to the target.
-    pub(crate) fn outward(&self) -> u64 {
+    /// Bulk bytes that travel with it: to the target, or back what a get found there.
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) => bytes.len() as u64,
+            Self::Put(bytes) | Self::Landed { bytes, .. } => bytes.len() as u64,
             Self::Send(message) => message.2.bytes().len() as u64,
-            _ => 0,
-        }
-    }
-
-    /// Bulk bytes that travel back.
-    pub(crate) fn homeward(&self) -> u64 {
-        match self {
-            Self::Landed { bytes, .. } => bytes.len() as u64,
             _ => 0,
         }
     }
@@ -47,11 +39,9 @@ impl Action {
 pub(crate) enum Stage {
     /// Its slot is free.
     Free,
-    /// On its way to the target's card.
+    /// On its way to the target's card, or waiting there.
     Outward,
-    /// The target's card is busy with it, or with those before it.
-    AtTarget,
-    /// Its answer, with bulk data, is on its way to the origin's card.
+    /// Its answer, with bulk data, is on its way to the origin's card, or waiting there.
     Homeward,
     /// It completes at its next event.
     Completing,

@@ -133,11 +133,15 @@ impl<R: Future> Executor<R> {
         }
         let end = loop {
             if self.unfinished == 0 {
-                break End::Finished;
+                self.adopt();
+                if self.unfinished == 0 {
+                    break End::Finished;
+                }
             }
             let step = self.shared.lock().step(until);
             match step {
                 Step::Poll(rank) => self.poll(rank),
+                Step::Adopt => self.adopt(),
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
                 Step::Idle => break End::Deadlock(self.stuck()),
@@ -174,8 +178,12 @@ impl<R: Future> Executor<R> {
                 self.adopted.remove(&rank);
             }
         }
-        for (rank, task) in self.shared.lock().adopted() {
-            self.unfinished += 1;
+    }
+
+    fn adopt(&mut self) {
+        let adopted = self.shared.lock().adopted();
+        self.unfinished += adopted.len();
+        for (rank, task) in adopted {
             self.adopted.entry(rank).or_default().push(task);
         }
     }
@@ -191,7 +199,7 @@ impl<R: Future> Executor<R> {
             program.is_some() || self.adopted.contains_key(&(*rank as u32))
         });
         unfinished
-            .map(|(rank, _)| Stuck { rank: Rank(rank as u32), waits_for: state.ranks[rank].waiting.clone() })
+            .map(|(rank, _)| Stuck { rank: Rank(rank as u32), waits_for: state.ranks[rank].waiting().to_vec() })
             .collect()
     }
 }

@@ -14,6 +14,9 @@ use crate::report::{Counts, WaitsFor};
 pub(crate) struct State {
     pub(crate) now: u64,
     pub(crate) ranks: Vec<RankState>,
+    lives: Vec<Life>,
+    /// Handles of each rank's endpoint.
+    handles: Vec<u32>,
     pub(crate) operations: Operations,
     pub(crate) wire: Wire,
     pub(crate) counts: Counts,
@@ -33,6 +36,8 @@ pub(crate) enum Step {
     Poll(u32),
     /// Drop this rank's tasks.
     Kill(u32),
+    /// Take over the adopted tasks.
+    Adopt,
     /// The time is over.
     TimeOver,
     /// Nothing will happen any more.
@@ -68,6 +73,8 @@ impl State {
         Self {
             now: 0,
             ranks: all,
+            lives: vec![Life::Alive; ranks as usize],
+            handles: vec![0; ranks as usize],
             operations: Operations::default(),
             wire,
             counts: Counts::default(),
@@ -83,12 +90,19 @@ impl State {
     /// Lets events happen until one of them concerns a task.
     pub(crate) fn step(&mut self, until: u64) -> Step {
         loop {
+            if !self.adopted.0.is_empty() {
+                return Step::Adopt;
+            }
             let Some((time, due)) = self.agenda.next(until) else {
                 return if self.agenda.is_empty() { Step::Idle } else { Step::TimeOver };
             };
             self.now = time;
             let step = match due {
                 Due::Operation(slot) => self.advance(slot).map(Step::Poll),
+                Due::Card(rank) => {
+                    self.end_to_receive(rank);
+                    None
+                }
                 Due::Timer(rank) => {
                     self.counts.timers += 1;
                     self.trace.note([time, 1, rank.into(), 0]);
@@ -97,13 +111,13 @@ impl State {
                 Due::Wake(rank) => Some(Step::Poll(rank)),
                 Due::Kill(rank) => self.kill(rank),
                 Due::Detect(rank) => {
-                    self.ranks[rank as usize].life = Life::Dead;
+                    self.lives[rank as usize] = Life::Dead;
                     self.casualty.get_or_insert(Rank(rank));
                     self.wake_everybody();
                     None
                 }
                 Due::Leave(rank) => {
-                    self.ranks[rank as usize].life = Life::Left;
+                    self.lives[rank as usize] = Life::Left;
                     self.wake_everybody();
                     None
                 }
@@ -119,23 +133,22 @@ impl State {
     /// Posts an operation; its outcome will be in the slot.
     pub(crate) fn post(&mut self, operation: Operation) -> u32 {
         let Operation { origin, target, .. } = operation;
-        let refused = if self.over || self.ranks[origin as usize].life.is_over() {
+        let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
         } else {
-            (self.ranks[target as usize].life == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)))
+            (self.lives[target as usize] == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)))
         };
         if let Some(fault) = refused {
             return self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation });
         }
         self.count(&operation.action);
 
-        let sending = self.wire.occupied(operation.action.outward());
+        let sending = self.wire.occupied(operation.action.bytes());
         let travel = if origin == target { Ok(0) } else { self.wire.travel() };
         let slot = self.operations.insert(operation);
         let rank = &mut self.ranks[origin as usize];
         let leaves_at = rank.sends_at.max(self.now) + self.wire.send;
         rank.sends_at = leaves_at + sending;
-        rank.under_way += 1;
         let connection = rank.connection(target);
         connection.posted = connection.posted.wrapping_add(1);
         // What is lost for good takes its place in the order all the same: what was posted after it does not overtake.
@@ -154,31 +167,62 @@ impl State {
         self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation })
     }
 
-    /// Brings an operation to its next stage. Gives the rank whose tasks are concerned.
+    /// An operation's event. Gives the rank whose tasks are concerned.
     fn advance(&mut self, slot: u32) -> Option<u32> {
-        match self.operations[slot].stage {
-            Stage::Outward => self.arrive(slot),
-            Stage::AtTarget => self.take_effect(slot),
-            Stage::Homeward => self.come_home(slot),
+        let operation = &self.operations[slot];
+        match operation.stage {
+            Stage::Outward => {
+                self.arrivals += 1;
+                self.arrive(operation.target, slot);
+            }
+            Stage::Homeward => self.arrive(operation.origin, slot),
             Stage::Completing => return self.complete(slot),
-            Stage::Free | Stage::Complete => debug_assert!(false, "an operation has one event at a time"),
+            Stage::Free | Stage::Complete => debug_assert!(false, "a complete operation has no events"),
         }
         None
     }
 
-    /// The head of a message is at the target's card.
-    fn arrive(&mut self, slot: u32) {
-        self.arrivals += 1;
-        let operation = &mut self.operations[slot];
-        let target = &mut self.ranks[operation.target as usize];
-        let effect_at = target.receives_at.max(self.now) + self.wire.occupied(operation.action.outward());
-        target.receives_at = effect_at + self.wire.receive;
-        if effect_at == self.now {
-            self.take_effect(slot);
-        } else {
-            operation.stage = Stage::AtTarget;
-            self.agenda.enter(effect_at, Due::Operation(slot));
+    /// The head of a message is at a card, which receives one after another.
+    fn arrive(&mut self, card: u32, slot: u32) {
+        let rank = self.ranks[card as usize].more();
+        let busy = !rank.inbound.is_empty();
+        if !busy && rank.receives_at <= self.now && self.operations[slot].action.bytes() == 0 {
+            return self.receive(card, slot);
         }
+        rank.inbound.push_back(slot);
+        if !busy {
+            self.begin_to_receive(card, slot);
+        }
+    }
+
+    fn begin_to_receive(&mut self, card: u32, slot: u32) {
+        let begins_at = self.ranks[card as usize].more().receives_at.max(self.now);
+        let bytes = self.operations[slot].action.bytes();
+        self.agenda.enter(begins_at + self.wire.occupied(bytes), Due::Card(card));
+    }
+
+    /// A card has received the first message of its queue.
+    fn end_to_receive(&mut self, card: u32) {
+        if let Some(slot) = self.ranks[card as usize].more().inbound.pop_front() {
+            self.receive(card, slot);
+        }
+        if let Some(&next) = self.ranks[card as usize].more().inbound.front() {
+            self.begin_to_receive(card, next);
+        }
+    }
+
+    fn receive(&mut self, card: u32, slot: u32) {
+        let state = &mut self.ranks[card as usize];
+        if self.operations[slot].stage == Stage::Outward {
+            state.more().receives_at = self.now + self.wire.receive;
+            return self.take_effect(slot);
+        }
+        state.more().receives_at = self.now;
+        let connection = state.connection(self.operations[slot].target);
+        connection.bulky -= 1;
+        connection.completes_at = connection.completes_at.max(self.now);
+        self.operations[slot].stage = Stage::Completing;
+        self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
     /// The target's card does what the operation says, and answers.
@@ -192,7 +236,7 @@ impl State {
                 self.ranks[origin as usize].connection(target).unread -= 1;
             }
             Ok(0) // its time is over already
-        } else if self.ranks[target as usize].life.is_over() {
+        } else if self.lives[target as usize].is_over() {
             Err(self.wire.patience())
         } else {
             let outcome = self.apply(slot);
@@ -204,7 +248,10 @@ impl State {
             given_up
         });
 
-        let bytes = self.operations[slot].action.homeward();
+        let bytes = match &self.operations[slot].action {
+            landed @ Action::Landed { .. } => landed.bytes(),
+            _ => 0,
+        };
         let mut leaves_at = self.now + self.wire.receive;
         if bytes > 0 {
             let target = &mut self.ranks[target as usize];
@@ -220,23 +267,6 @@ impl State {
         self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
-    /// The head of an answer with bulk data is at the origin's card.
-    fn come_home(&mut self, slot: u32) {
-        let operation = &mut self.operations[slot];
-        operation.stage = Stage::Completing;
-        let occupied = self.wire.occupied(operation.action.homeward());
-        let rank = &mut self.ranks[operation.origin as usize];
-        let mut complete_at = self.now;
-        if occupied > 0 {
-            complete_at = rank.receives_at.max(self.now) + occupied;
-            rank.receives_at = complete_at;
-        }
-        let connection = rank.connection(operation.target);
-        connection.bulky -= 1;
-        connection.completes_at = connection.completes_at.max(complete_at);
-        self.agenda.enter(connection.completes_at, Due::Operation(slot));
-    }
-
     /// The origin learns the outcome. Gives the origin if that concerns its tasks.
     fn complete(&mut self, slot: u32) -> Option<u32> {
         let operation = &mut self.operations[slot];
@@ -246,26 +276,24 @@ impl State {
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
 
         let rank = &mut self.ranks[origin as usize];
-        if let Action::Landed { bytes, into: Some(into) } = &operation.action {
-            if operation.outcome.is_ok() && !rank.life.is_over() {
-                rank.memory.write(into.region, into.offset, bytes);
-            }
-        }
+        let life = self.lives[origin as usize];
         if let Action::Landed { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
-            let into = **into;
-            rank.memory.release(into.region);
+            let memory = &mut rank.more().memory;
+            if let (Action::Landed { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
+                memory.write(into.region, into.offset, bytes);
+            }
+            memory.release(into.region);
         }
-        rank.under_way -= 1;
         let connection = rank.connection(target);
         connection.completed = connection.completed.wrapping_add(1);
-        if rank.life == Life::Closing && rank.under_way == 0 {
+        if life == Life::Closing && rank.is_idle() {
             self.agenda.enter(self.now + self.wire.latency, Due::Leave(origin));
         }
-        if rank.life.is_over() {
-            self.operations.remove(slot);
+        if life.is_over() {
+            drop(self.operations.remove(slot));
             return None;
         }
-        let flushes = rank.waiting.contains(&WaitsFor::Flush(Rank(target)));
+        let flushes = rank.waiting().contains(&WaitsFor::Flush(Rank(target)));
         if !awaited {
             self.settle(slot);
         }
@@ -298,7 +326,7 @@ impl State {
         let operation = &mut self.operations[slot];
         let (region, offset) = (operation.region, operation.offset);
         let target = Rank(operation.target);
-        let memory = &mut self.ranks[target.index()].memory;
+        let memory = &mut self.ranks[target.index()].more().memory;
         if !matches!(operation.action, Action::Send(_)) && memory.len(region).is_none() {
             return Err(Fault::of(FaultKind::NoSuchRegion, target));
         }
@@ -333,7 +361,7 @@ impl State {
             }
             Action::Send(message) => {
                 let (port, notify, message) = **message;
-                self.ranks[target.index()].port(port).push_back(message);
+                self.ranks[target.index()].more().port(port).push_back(message);
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
@@ -375,12 +403,12 @@ impl State {
 
     /// A poller sees what it waits for at once; a sleeper only hears the doorbell, and then looks at everything.
     fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
-        let state = &self.ranks[rank.index()];
-        if state.waiting.is_empty() {
+        let state = &mut self.ranks[rank.index()];
+        if state.waiting().is_empty() {
             return;
         }
-        if self.now <= state.polls_until {
-            if state.waiting.iter().any(|what| concerns(*what)) {
+        if self.now <= state.more().polls_until {
+            if state.waiting().iter().any(|what| concerns(*what)) {
                 self.agenda.enter(self.now, Due::Wake(rank.0));
             }
         } else if notify == Notify::Yes {
@@ -390,7 +418,7 @@ impl State {
 
     fn wake_everybody(&mut self) {
         for rank in 0..self.ranks.len() {
-            if !self.ranks[rank].waiting.is_empty() {
+            if !self.ranks[rank].waiting().is_empty() {
                 self.agenda.enter(self.now, Due::Wake(rank as u32));
             }
         }
@@ -403,16 +431,16 @@ impl State {
 
     /// Notes what a future of this rank waits for.
     pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor) {
-        let state = &mut self.ranks[rank.index()];
-        if state.waiting.is_empty() {
-            state.waiting.reserve_exact(1);
+        let waiting = &mut self.ranks[rank.index()].more().waiting;
+        if waiting.is_empty() {
+            waiting.reserve_exact(1); // most ranks wait for one thing at a time
         }
-        state.waiting.push(what);
+        waiting.push(what);
     }
 
     /// Takes such a note back.
     pub(crate) fn wait_no_more(&mut self, rank: Rank, what: WaitsFor) {
-        let waiting = &mut self.ranks[rank.index()].waiting;
+        let waiting = &mut self.ranks[rank.index()].more().waiting;
         if let Some(index) = waiting.iter().position(|other| *other == what) {
             waiting.swap_remove(index);
         }
@@ -447,7 +475,7 @@ impl State {
 
     /// What is known of a rank; one that does not exist is dead.
     pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
-        match self.ranks.get(rank.index()).map(|rank| rank.life) {
+        match self.lives.get(rank.index()) {
             Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
             Some(Life::Left) => Liveness::Left,
             Some(Life::Dead) | None => Liveness::Dead,
@@ -464,24 +492,30 @@ impl State {
     }
 
     fn kill(&mut self, rank: u32) -> Option<Step> {
-        let state = &mut self.ranks[rank as usize];
-        if state.life != Life::Alive && state.life != Life::Closing {
+        let life = &mut self.lives[rank as usize];
+        if *life != Life::Alive && *life != Life::Closing {
             return None; // one that left cannot die
         }
-        state.life = Life::Killed;
+        *life = Life::Killed;
         self.trace.note([self.now, 2, rank.into(), 0]);
         self.agenda.enter(self.now + self.wire.detection, Due::Detect(rank));
         Some(Step::Kill(rank))
     }
 
-    /// A rank closes its end: it leaves when what it posted is complete.
+    /// One more handle of a rank's endpoint.
+    pub(crate) fn open(&mut self, rank: Rank) {
+        self.handles[rank.index()] += 1;
+    }
+
+    /// One handle less. With the last one the rank closes its end: it leaves when what it posted is complete.
     pub(crate) fn close(&mut self, rank: Rank) {
-        let state = &mut self.ranks[rank.index()];
-        if self.over || state.life != Life::Alive {
+        self.handles[rank.index()] -= 1;
+        let life = &mut self.lives[rank.index()];
+        if self.over || self.handles[rank.index()] > 0 || *life != Life::Alive {
             return;
         }
-        state.life = Life::Closing;
-        if state.under_way == 0 {
+        *life = Life::Closing;
+        if self.ranks[rank.index()].is_idle() {
             self.agenda.enter(self.now + self.wire.latency, Due::Leave(rank.0));
         }
     }
@@ -506,11 +540,11 @@ impl State {
     }
 
     /// Takes the next message of a port; its sender learns that there is room.
-    pub(crate) fn receive(&mut self, rank: Rank, port: Port) -> Option<Message> {
-        let message = self.ranks[rank.index()].port(port).pop_front()?;
+    pub(crate) fn take_message(&mut self, rank: Rank, port: Port) -> Option<Message> {
+        let message = self.ranks[rank.index()].more().port(port).pop_front()?;
         let sender = &mut self.ranks[message.from.index()];
         sender.connection(rank.0).unread -= 1;
-        if sender.waiting.contains(&WaitsFor::Room(rank)) {
+        if sender.waiting().contains(&WaitsFor::Room(rank)) {
             self.agenda.enter(self.now + self.wire.latency, Due::Wake(message.from.0));
         }
         Some(message)
@@ -521,15 +555,15 @@ impl State {
     /// Checks the place of a word.
     pub(crate) fn check_word(&self, at: At) -> Result<(), Fault> {
         let rank = self.ranks.get(at.rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, at.rank))?;
-        if rank.life == Life::Dead {
+        if self.lives[at.rank.index()] == Life::Dead {
             return Err(Fault::of(FaultKind::PeerDied, at.rank));
         }
-        let len = rank.memory.len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
+        let len = rank.memory().len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
         check_word(at.rank, len, at.offset)
     }
 
     pub(crate) fn adopt(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
-        if self.over || self.ranks[rank.index()].life.is_over() {
+        if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
         self.adopted.0.push((rank.0, task));
