@@ -9,6 +9,8 @@
 
 pub mod bootstrap;
 mod collective;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod drive;
 mod error;
 mod fabric;

@@ -100,7 +100,9 @@ impl SimFabric {
 }
 
 impl Word {
-    pub(crate) const fn at(self) -> At {
+    /// Where it lies.
+    #[must_use]
+    pub const fn at(self) -> At {
         self.0
     }
 }
