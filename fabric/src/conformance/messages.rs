@@ -1,6 +1,6 @@
 //! The mailbox.
 
-use remote_memory::{FaultKind, MAX_MESSAGE, Message, Notify, Patience, Port, Rank};
+use remote_memory::{FaultKind, MAX_MESSAGE, Notify, Patience, Port, Rank};
 
 use super::{Context, NAP, Verdict, Wrong, both, fails, holds, pattern, same, same_bytes};
 use crate::Fabric;
@@ -115,8 +115,10 @@ pub(super) async fn woken<F: Fabric>(cx: &Context<F>) -> Verdict {
     if cx.me().0 == 0 {
         wake().await?;
     }
-    let message: Message = cx.fabric().recv(THERE, cx.soon()).await?;
+    let patience = cx.soon();
+    let message = cx.fabric().recv(THERE, patience).await?;
     same_bytes("the message", message.bytes(), b"up")?;
+    holds("the message woke it, not the deadline", cx.fabric().now() < patience.deadline)?;
     if cx.me().0 != 0 {
         wake().await?;
     }

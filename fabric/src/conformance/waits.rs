@@ -28,8 +28,10 @@ pub(super) async fn woken<F: Fabric>(cx: &Context<F>) -> Verdict {
             fabric.pause(next, NAP).await;
             fabric.write(next, round, Notify::Yes).await?;
         }
-        let value = fabric.wait_until(own, move |value| value >= round, cx.soon()).await?;
+        let patience = cx.soon();
+        let value = fabric.wait_until(own, move |value| value >= round, patience).await?;
         same("the round", value, round)?;
+        holds("the write woke it, not the deadline", fabric.now() < patience.deadline)?;
         if cx.me().0 != 0 {
             fabric.pause(next, NAP).await;
             fabric.write(next, round, Notify::Yes).await?;
