@@ -43,12 +43,37 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
     }
 }
 
+/// [`block_on`] for what may move: a future that is ready at its first poll never has its address taken, so that all of it
+/// compiles away.
+#[inline]
+pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
+    match Pin::new(&mut operation).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => wait_slowly(drive, operation),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_slowly<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
+    block_slowly(drive, Pin::new(&mut operation))
+}
+
 /// Puts the thread-local back when the wait ends, by panic as well: waits may be nested (a drop inside a wait).
-struct Blocking(Option<u64>);
+pub(crate) struct Blocking(Option<u64>);
 
 impl Blocking {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self(BLOCKING.replace(Some(u64::MAX)))
+    }
+
+    /// When to look again at the latest, as far as those who were polled since said.
+    pub(crate) fn earliest(&self) -> u64 {
+        BLOCKING.get().unwrap_or(u64::MAX)
+    }
+
+    fn forget(&self) {
+        BLOCKING.set(Some(u64::MAX));
     }
 }
 
@@ -61,12 +86,12 @@ impl Drop for Blocking {
 #[cold]
 #[inline(never)]
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
-    let _blocking = Blocking::begin();
+    let blocking = Blocking::begin();
     let mut cx = Context::from_waker(Waker::noop());
     let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
     let mut turn = 0;
     loop {
-        BLOCKING.set(Some(u64::MAX));
+        blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             return value;
         }
@@ -79,14 +104,14 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             std::hint::spin_loop();
             continue;
         }
-        let until = BLOCKING.get().unwrap_or(u64::MAX);
+        let until = blocking.earliest();
         let soon = until != u64::MAX && until.saturating_sub(drive.now()) < SHORT;
         if turn <= spins + YIELDS || soon {
             std::thread::yield_now();
             continue;
         }
         let ticket = drive.arm();
-        BLOCKING.set(Some(u64::MAX));
+        blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             drive.disarm(ticket);
             return value;
@@ -96,6 +121,6 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             turn = 0;
             continue;
         }
-        drive.sleep(ticket, BLOCKING.get().unwrap_or(u64::MAX));
+        drive.sleep(ticket, blocking.earliest());
     }
 }

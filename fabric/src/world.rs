@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use remote_memory::{Fault, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::collective::Collective;
 use crate::{Drive, Error, Fabric, block_on};
@@ -65,6 +65,25 @@ impl<F: Fabric> World<F> {
     /// Whether a rank is known to be alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
         rank < self.size() && self.fabric.liveness(Rank(rank)) == remote_memory::Liveness::Alive
+    }
+}
+
+impl<F: Drive> World<F> {
+    /// Leaves the world in good order: waits until the work that callers walked away from is finished (at most
+    /// `patience`), then drops this handle. A drop alone does not wait.
+    ///
+    /// # Errors
+    /// `TimedOut` if some is still unfinished, with their number.
+    pub fn close(self, patience: Duration) -> Result<(), Error> {
+        let until = std::time::Instant::now() + patience;
+        while self.fabric.unfinished() > 0 {
+            if std::time::Instant::now() >= until {
+                let fault = Fault::new(FaultKind::TimedOut).with_detail(self.fabric.unfinished() as u32);
+                return Err(Error::Operation { operation: "close the world", fault });
+            }
+            std::thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+        }
+        Ok(())
     }
 }
 

@@ -450,9 +450,6 @@ impl State {
     pub(crate) fn out_of_patience(&self, patience: Patience) -> Option<Fault> {
         let watched = match patience.watch {
             Watch::Nobody => None,
-            Watch::Rank(rank) | Watch::All(rank) if rank.index() >= self.ranks.len() => {
-                Some(Fault::of(FaultKind::NoSuchRank, rank))
-            }
             Watch::Rank(rank) => self.absent(rank),
             Watch::All(rank) => {
                 let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
@@ -473,12 +470,12 @@ impl State {
         }
     }
 
-    /// What is known of a rank; one that does not exist is dead.
+    /// What is known of a rank.
     pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
         match self.lives.get(rank.index()) {
             Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
-            Some(Life::Left) => Liveness::Left,
-            Some(Life::Dead) | None => Liveness::Dead,
+            Some(Life::Dead) => Liveness::Dead,
+            Some(Life::Left) | None => Liveness::Left,
         }
     }
 

@@ -15,6 +15,9 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
         same("world segment", (world.rank(), world.len()), (rank, WORLD_BYTES))?;
         same("segment", (cx.segment(rank).rank(), cx.segment(rank).len()), (rank, 64))?;
     }
+    for rank in [Rank(cx.size()), Rank(u32::MAX)] {
+        same("liveness of a rank that is none", fabric.liveness(rank), Liveness::Left)?;
+    }
     same("casualty", fabric.casualty(), None)?;
     holds("there is no world segment of rank `size`", fabric.world_segment(Rank(cx.size())).is_err())?;
     let capabilities = fabric.capabilities();

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use remote_memory::{Liveness, Rank};
@@ -11,6 +11,7 @@ use rustix::thread::futex;
 
 use crate::shm::Mapping;
 use crate::shm::doorbell::Doorbell;
+use crate::shm::ring::{RingMemory, SLOT_WORDS};
 use crate::{Ticket, WORLD_BYTES};
 
 /// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
@@ -21,6 +22,7 @@ const HEADER: u64 = 64;
 const SEAT: u64 = 128;
 /// A ring: a line for the receiver's count, then the slots.
 const SLOT: u64 = 64;
+const _: () = assert!(SLOT_WORDS * 8 <= SLOT as usize);
 /// Slots of all rings of one receiver together, and the bounds of one ring.
 const SLOTS_A_RANK: u32 = 4096;
 const SLOTS: std::ops::RangeInclusive<u32> = 8..=64;
@@ -50,7 +52,7 @@ impl Board {
         if size == 0 || size > 0xffff {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host has 1 to 65535 ranks"));
         }
-        let slots = (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end());
+        let slots = Self::slots_for(size);
         let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots };
         board.half(8).store(size, Ordering::Relaxed);
@@ -77,9 +79,19 @@ impl Board {
         Ok(Self { memory, size, slots })
     }
 
+    /// How many bytes a board for `size` ranks (at least one) takes.
+    pub(crate) fn bytes(size: u32) -> u64 {
+        Self::length(size, Self::slots_for(size))
+    }
+
+    fn slots_for(size: u32) -> u32 {
+        (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end())
+    }
+
     fn length(size: u32, slots: u32) -> u64 {
         let size = u64::from(size);
-        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES) + size * size * Self::ring_bytes(slots)
+        let rings = (size * size).saturating_mul(Self::ring_bytes(slots));
+        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES).saturating_add(rings)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {
@@ -96,11 +108,6 @@ impl Board {
     #[must_use]
     pub const fn size(&self) -> u32 {
         self.size
-    }
-
-    /// Slots of one message ring.
-    pub(crate) const fn slots(&self) -> u32 {
-        self.slots
     }
 
     pub(crate) const fn memory(&self) -> &Arc<Mapping> {
@@ -203,6 +210,37 @@ impl Board {
             futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         // Not private: the ringer is another process. Every outcome (woken, too late, timed out, signal) means: look.
         let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
+    }
+}
+
+/// The ring from one rank to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoardRing<'a> {
+    board: &'a Board,
+    start: u64,
+}
+
+impl<'a> BoardRing<'a> {
+    pub(crate) fn new(board: &'a Board, from: Rank, to: Rank) -> Self {
+        Self { board, start: board.ring(from, to) }
+    }
+
+    fn at(&self, offset: u64) -> &'a AtomicU64 {
+        self.board.memory.word(self.start + offset).expect("the layout fits the board")
+    }
+}
+
+impl RingMemory for BoardRing<'_> {
+    fn slots(&self) -> u32 {
+        self.board.slots
+    }
+
+    fn taken(&self) -> &AtomicU64 {
+        self.at(0)
+    }
+
+    fn word(&self, slot: u32, word: usize) -> &AtomicU64 {
+        self.at(SLOT * (1 + u64::from(slot)) + 8 * word as u64)
     }
 }
 

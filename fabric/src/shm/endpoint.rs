@@ -1,0 +1,451 @@
+//! A rank's end of the shared-memory fabric.
+
+use std::future::{Ready, ready};
+use std::io;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use remote_memory::{
+    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+};
+
+use crate::bootstrap::Job;
+use crate::endpoint::{Driven, Endpoint, Ports};
+use crate::fabric::check_rank;
+use crate::shm::board::{Board, BoardRing};
+use crate::shm::once_table::OnceTable;
+use crate::shm::ring::{Reader, Writer};
+use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
+use crate::shm::{Mapping, ShmSegment};
+use crate::{Agent, Capabilities, Drive, Error, Fabric, SegmentKey, Task, Ticket, WORLD_BYTES};
+
+/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
+#[derive(Clone, Debug)]
+pub struct Shm(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) job: Job,
+    crowded: bool,
+    next_region: AtomicU32,
+    /// Regions that were reached by [`At`], kept until the end: words are borrowed from them.
+    reached: Box<[OnceTable<ShmSegment>]>,
+    worlds: Box<[ShmSegment]>,
+    pub(super) outboxes: Box<[CachePadded<Mutex<Writer>>]>,
+    inbox: Mutex<Box<[Reader]>>,
+    pub(super) ports: Ports,
+    endpoint: Endpoint,
+}
+
+/// A word of shared memory, mapped here.
+#[derive(Clone, Copy, Debug)]
+pub struct ShmWord<'f> {
+    pub(super) word: &'f AtomicU64,
+    pub(super) owner: Rank,
+}
+
+impl Shm {
+    /// The endpoint of a job's rank.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the board does not hold what it should.
+    pub fn new(job: Job) -> Result<Self, Error> {
+        let board = Arc::clone(&job.board);
+        let ranks = || (0..board.size()).map(Rank);
+        let world = |rank| {
+            let memory = Arc::clone(board.memory());
+            ShmSegment::new(memory, (board.world(rank), WORLD_BYTES), (rank, RegionId(0)), None)
+        };
+        let worlds =
+            ranks().map(world).collect::<Result<_, _>>().map_err(Error::operation("map the world segments"))?;
+        Ok(Self(Arc::new(Inner {
+            crowded: std::thread::available_parallelism().map_or(1, NonZero::get) < board.size() as usize,
+            next_region: AtomicU32::new(1),
+            reached: ranks().map(|_| OnceTable::default()).collect(),
+            worlds,
+            outboxes: ranks().map(|_| CachePadded::default()).collect(),
+            inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
+            ports: Ports::default(),
+            endpoint: Endpoint::default(),
+            job,
+        })))
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.0.job.board
+    }
+
+    fn me(&self) -> Rank {
+        self.0.job.rank
+    }
+
+    /// Takes in what has arrived from all peers.
+    pub(super) fn take_in(&self) -> Result<(), Fault> {
+        // Waits for another thread that is at it: what that one takes in may be for us.
+        let mut inbox = self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        for (from, reader) in (0..).map(Rank).zip(inbox.iter_mut()) {
+            let ring = BoardRing::new(self.board(), from, self.me());
+            while let Some(port) = reader.peek(&ring) {
+                if usize::from(port.0) < Port::COUNT && !self.0.ports.has_room(port) {
+                    break;
+                }
+                let message = reader.take(&ring, from)?;
+                self.0.ports.push(port, message).map_err(|_| Fault::of(FaultKind::Protocol, from))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The fault of a wait that somebody's end ended, if it did.
+    pub(super) fn ended(&self, patience: Patience) -> Result<(), Fault> {
+        use remote_memory::Watch;
+        let (rank, any) = match patience.watch {
+            Watch::Nobody => return Ok(()),
+            Watch::Rank(rank) => (rank, None),
+            Watch::All(rank) => (rank, self.casualty()),
+        };
+        check_rank(self, rank)?;
+        match (self.liveness(rank), any) {
+            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
+            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
+            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            (Liveness::Alive, None) => Ok(()),
+        }
+    }
+
+    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
+    pub(super) fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
+        self.ended(patience)?;
+        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
+            return Err(Fault::new(FaultKind::TimedOut));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.job.board.declare_dead(self.job.rank); // whoever unwinds has not done what the others wait for
+        } else {
+            self.job.board.leave(self.job.rank);
+        }
+    }
+}
+
+impl RemoteMemory for Shm {
+    type Word<'f> = ShmWord<'f>;
+    type Op = Ready<Result<u64, Fault>>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = ShmWait<'f, P>;
+    type Pause<'f> = ShmPause<'f>;
+
+    #[inline]
+    fn rank(&self) -> Rank {
+        self.me()
+    }
+
+    #[inline]
+    fn size(&self) -> u32 {
+        self.board().size()
+    }
+
+    fn word(&self, at: At) -> Result<ShmWord<'_>, Fault> {
+        check_rank(self, at.rank)?;
+        if at.region == RegionId(0) {
+            return self.0.worlds[at.rank.index()].word(at.offset);
+        }
+        let reach = || {
+            let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
+            let all = (0, memory.len() as u64);
+            ShmSegment::new(memory, all, (at.rank, at.region), None)
+        };
+        self.0.reached[at.rank.index()].get_or_try_init(at.region.0, reach)?.word(at.offset)
+    }
+
+    #[inline]
+    fn read(&self, word: ShmWord<'_>) -> Self::Op {
+        ready(Ok(word.word.load(Ordering::Acquire)))
+    }
+
+    #[inline]
+    fn write(&self, word: ShmWord<'_>, value: u64, notify: Notify) -> Self::Op {
+        word.word.store(value, Ordering::Release);
+        if notify == Notify::Yes {
+            self.board().wake(word.owner);
+        }
+        ready(Ok(0))
+    }
+
+    #[inline]
+    fn compare_swap(&self, word: ShmWord<'_>, expected: u64, new: u64) -> Self::Op {
+        let (Ok(found) | Err(found)) = word.word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        ready(Ok(found))
+    }
+
+    #[inline]
+    fn fetch_add(&self, word: ShmWord<'_>, add: u64) -> Self::Op {
+        ready(Ok(word.word.fetch_add(add, Ordering::AcqRel)))
+    }
+
+    #[inline]
+    fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
+        if own.owner != self.me() {
+            return Err(Fault::of(FaultKind::NotOwn, own.owner));
+        }
+        Ok(own.word.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
+        if own.owner != self.me() {
+            return Err(Fault::of(FaultKind::NotOwn, own.owner));
+        }
+        own.word.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, own: ShmWord<'f>, predicate: P, patience: Patience) -> ShmWait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        ShmWait { shm: self, own, predicate, patience }
+    }
+
+    #[inline]
+    fn pause<'f>(&'f self, _word: ShmWord<'f>, nanos: u64) -> ShmPause<'f> {
+        ShmPause { shm: self, nanos, until: None }
+    }
+
+    fn now(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        if rank.0 < self.size() { self.board().liveness(rank) } else { Liveness::Left }
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.board().casualty()
+    }
+}
+
+impl Mailbox for Shm {
+    type Send<'f> = ShmSend<'f>;
+    type Recv<'f> = ShmRecv<'f>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> ShmSend<'f> {
+        let message = check_rank(self, to).and_then(|()| {
+            if usize::from(port.0) >= Port::COUNT {
+                return Err(Fault::new(FaultKind::Protocol).with_detail(u32::from(port.0)));
+            }
+            Message::new(self.me(), bytes)
+        });
+        let mut send = ShmSend { shm: self, to, port, notify, message, sent: false };
+        send.try_now();
+        send
+    }
+
+    fn recv(&self, port: Port, patience: Patience) -> ShmRecv<'_> {
+        ShmRecv { shm: self, port, patience }
+    }
+}
+
+impl Fabric for Shm {
+    type Segment = ShmSegment;
+    type Transfer = Ready<Result<(), Fault>>;
+    type Get<'b> = Ready<Result<(), Fault>>;
+    type Flush<'f> = Ready<Result<(), Fault>>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { immediate: true, ..Capabilities::new("shm", Agent::Cpu) }
+    }
+
+    fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
+        let failed = |what: &str, kind, source| Error::Allocate {
+            len,
+            what: what.into(),
+            fault: Fault::of(kind, self.me()),
+            source,
+        };
+        let bytes = usize::try_from(len).ok().filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize);
+        let bytes = bytes.ok_or_else(|| failed("the length is 0 or not addressable", FaultKind::OutOfRange, None))?;
+        let memory = Mapping::create(bytes).map(Arc::new).map_err(|source| {
+            let (what, kind) = explain(&source);
+            failed(what, kind, Some(source))
+        })?;
+        let id = RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed));
+        let exchange = Arc::clone(&self.0.job.exchange);
+        exchange.publish(id, &memory)?;
+        ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
+        let failed = |what: &str, kind| Error::Open {
+            rank: key.rank,
+            what: what.into(),
+            fault: Fault::of(kind, key.rank),
+            source: None,
+        };
+        check_rank(self, key.rank).map_err(|_| failed("the world has no such rank", FaultKind::NoSuchRank))?;
+        if key.region == RegionId(0) {
+            return self.world_segment(key.rank);
+        }
+        let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
+        if key.len == 0 || key.len > memory.len() as u64 {
+            return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
+        }
+        ShmSegment::new(memory, (0, key.len), (key.rank, key.region), None).map_err(Error::operation("open"))
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<ShmSegment, Error> {
+        check_rank(self, rank).map_err(Error::operation("open a world segment"))?;
+        Ok(self.0.worlds[rank.index()].clone())
+    }
+
+    #[inline]
+    fn word_in<'s>(&'s self, segment: &'s ShmSegment, offset: u64) -> Result<ShmWord<'s>, Fault> {
+        segment.word(offset)
+    }
+
+    #[inline]
+    fn put(&self, to: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        to.write(offset, from)
+    }
+
+    #[inline]
+    fn get(&self, from: &ShmSegment, offset: u64, into: &mut [u8]) -> Ready<Result<(), Fault>> {
+        ready(from.read(offset, into))
+    }
+
+    fn rdma_write(&self, from: (&ShmSegment, u64), to: (&ShmSegment, u64), len: u64) -> Self::Transfer {
+        ready(self.own(from.0).and_then(|()| from.0.transfer(from.1, to, len)))
+    }
+
+    fn rdma_read(&self, from: (&ShmSegment, u64), into: (&ShmSegment, u64), len: u64) -> Self::Transfer {
+        ready(self.own(into.0).and_then(|()| from.0.transfer(from.1, into, len)))
+    }
+
+    #[inline]
+    fn flush(&self, target: Rank) -> Self::Flush<'_> {
+        full_fence();
+        ready(check_rank(self, target))
+    }
+
+    /// Nothing to do: a release is a store or an atomic of release order.
+    #[inline]
+    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
+        ready(check_rank(self, target))
+    }
+
+    #[inline]
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
+        ready(check_rank(self, target))
+    }
+
+    fn read_own(&self, own: &ShmSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.own(own)?;
+        own.read(offset, into)
+    }
+
+    fn write_own(&self, own: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.own(own)?;
+        own.write(offset, from)
+    }
+
+    fn adopt(&self, task: Task) {
+        self.take_over(task);
+    }
+}
+
+impl Shm {
+    fn own(&self, segment: &ShmSegment) -> Result<(), Fault> {
+        use crate::Segment as _;
+        if segment.rank() == self.me() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, segment.rank())) }
+    }
+}
+
+impl Drive for Shm {
+    #[inline]
+    fn progress(&self) -> usize {
+        0 // an operation is done when it returns, and mail is taken in by whoever receives
+    }
+
+    fn arm(&self) -> Ticket {
+        self.board().doorbell(self.me()).arm()
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        let limit =
+            if until == u64::MAX { Duration::MAX } else { Duration::from_nanos(until.saturating_sub(self.now())) };
+        self.board().sleep(self.me(), ticket, limit);
+        self.disarm(ticket);
+    }
+
+    fn disarm(&self, _ticket: Ticket) {
+        self.board().doorbell(self.me()).disarm();
+    }
+
+    fn crowded(&self) -> bool {
+        self.0.crowded
+    }
+
+    fn unfinished(&self) -> usize {
+        self.0.endpoint.adopted()
+    }
+}
+
+impl Driven for Shm {
+    fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static {
+        let inner = Arc::downgrade(&self.0);
+        move || inner.upgrade().map(Self)
+    }
+
+    fn nudge(&self) {
+        self.board().wake(self.me());
+    }
+}
+
+/// A store that was flushed must be seen by whoever's later store we do not see: a full fence. A swap of a private word
+/// is the cheapest on x86-64, where `fence(SeqCst)` is the slower `mfence`.
+#[inline]
+fn full_fence() {
+    if cfg!(target_arch = "x86_64") {
+        let private = AtomicU64::new(0);
+        std::hint::black_box(private.swap(1, Ordering::SeqCst));
+    } else {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+/// What a failure to make or map memory means, and what would help.
+fn explain(source: &io::Error) -> (&'static str, FaultKind) {
+    use rustix::io::Errno;
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOMEM | Errno::NOSPC) => {
+            ("no memory (see the limits on memory and on /dev/shm's file system)", FaultKind::NoMemory)
+        }
+        Some(Errno::MFILE | Errno::NFILE) => ("no file descriptors left (raise `ulimit -n`)", FaultKind::NoDescriptors),
+        Some(Errno::FBIG) => ("the file size limit is too small (raise `ulimit -f`)", FaultKind::NoMemory),
+        _ => ("the system refused", FaultKind::Refused),
+    }
+}
+
+/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests of what stands on
+/// this fabric; [`crate::threads`] is for everybody else.
+///
+/// # Errors
+/// [`Error::Join`]: no memory for the board, or no threads.
+///
+/// # Panics
+/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+pub fn threads<T: Send>(ranks: u32, run: impl Fn(Shm) -> T + Sync) -> Result<Vec<T>, Error> {
+    crate::bootstrap::local::threads(ranks, |job| Ok(run(Shm::new(job)?)))
+}

@@ -1,0 +1,51 @@
+//! A table that only grows, so that what is borrowed from it stays.
+
+use std::sync::OnceLock;
+
+/// Values by number, each made once and kept: buckets of doubling size, none of which ever moves.
+#[derive(Debug)]
+pub(crate) struct OnceTable<T> {
+    buckets: [OnceLock<Box<[OnceLock<T>]>>; 32],
+}
+
+impl<T> Default for OnceTable<T> {
+    fn default() -> Self {
+        Self { buckets: [const { OnceLock::new() }; 32] }
+    }
+}
+
+impl<T> OnceTable<T> {
+    /// The value under a number, made now if it is not there. Of several makers at once one's value stays.
+    pub(crate) fn get_or_try_init<E>(&self, number: u32, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        // Number n lies in bucket log2(n + 1), which has 2^bucket places.
+        let place = u64::from(number) + 1;
+        let bucket = place.ilog2().min(31);
+        let size = 1_u64 << bucket;
+        let slots = self.buckets[bucket as usize]
+            .get_or_init(|| (0..size.max(place - size + 1)).map(|_| OnceLock::new()).collect());
+        let slot = &slots[(place - size) as usize];
+        match slot.get() {
+            Some(value) => Ok(value),
+            None => {
+                let value = make()?;
+                Ok(slot.get_or_init(|| value))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_was_made_first() {
+        let table = OnceTable::default();
+        for number in (0..70).chain([1000, 100_000]) {
+            assert_eq!(table.get_or_try_init(number, || Ok::<_, ()>(number)), Ok(&number));
+            assert_eq!(table.get_or_try_init(number, || Ok::<_, ()>(0)), Ok(&number));
+        }
+        assert_eq!(table.get_or_try_init(3000, || Err(())), Err(()));
+        assert_eq!(table.get_or_try_init(3000, || Ok::<_, ()>(1)), Ok(&1));
+    }
+}

@@ -1,0 +1,146 @@
+//! The futures of shared memory that may have to wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
+
+use crate::endpoint::Driven;
+use crate::shm::board::BoardRing;
+use crate::shm::{Shm, ShmWord};
+
+/// A full ring's reader rings nobody when it makes room, so a sender looks again after this many nanoseconds.
+const FULL: u64 = 20_000;
+
+/// The future of [`RemoteMemory::wait_until`] over shared memory.
+#[derive(Debug)]
+pub struct ShmWait<'f, P> {
+    pub(super) shm: &'f Shm,
+    pub(super) own: ShmWord<'f>,
+    pub(super) predicate: P,
+    pub(super) patience: Patience,
+}
+
+impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
+    type Output = Result<u64, Fault>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shm, own, predicate, patience } = &*self;
+        if own.owner != shm.rank() {
+            return Poll::Ready(Err(Fault::of(FaultKind::NotOwn, own.owner)));
+        }
+        let look = || Some(own.word.load(Ordering::Acquire)).filter(|value| predicate(*value));
+        if let Some(value) = look() {
+            return Poll::Ready(Ok(value));
+        }
+        if let Err(fault) = shm.out_of_patience(*patience) {
+            // The end was seen after the word: what was written before the end counts.
+            return Poll::Ready(look().ok_or(fault));
+        }
+        shm.pend(cx, patience.deadline);
+        Poll::Pending
+    }
+}
+
+/// The future of [`RemoteMemory::pause`] over shared memory.
+#[derive(Debug)]
+pub struct ShmPause<'f> {
+    pub(super) shm: &'f Shm,
+    pub(super) nanos: u64,
+    pub(super) until: Option<u64>,
+}
+
+impl Future for ShmPause<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.shm.now();
+        let nanos = self.nanos;
+        let until = *self.until.get_or_insert_with(|| now.saturating_add(nanos));
+        if now >= until {
+            return Poll::Ready(());
+        }
+        self.shm.pend(cx, until);
+        Poll::Pending
+    }
+}
+
+/// The future of [`Mailbox::send`](remote_memory::Mailbox::send) over shared memory.
+#[derive(Debug)]
+pub struct ShmSend<'f> {
+    pub(super) shm: &'f Shm,
+    pub(super) to: Rank,
+    pub(super) port: Port,
+    pub(super) notify: Notify,
+    pub(super) message: Result<Message, Fault>,
+    pub(super) sent: bool,
+}
+
+impl ShmSend<'_> {
+    pub(super) fn try_now(&mut self) {
+        let Ok(message) = &self.message else { return };
+        let ring = BoardRing::new(self.shm.board(), self.shm.rank(), self.to);
+        let mut writer = self.shm.0.outboxes[self.to.index()].lock().unwrap_or_else(PoisonError::into_inner);
+        self.sent = writer.push(&ring, self.port, message);
+        drop(writer);
+        if self.sent && self.notify == Notify::Yes {
+            self.shm.board().wake(self.to);
+        }
+    }
+}
+
+impl Future for ShmSend<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(fault) = self.message {
+            return Poll::Ready(Err(fault));
+        }
+        if !self.sent {
+            self.try_now();
+        }
+        // What was sent to a rank that has ended is as lost as what could not be sent.
+        if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
+            return Poll::Ready(Err(fault));
+        }
+        if self.sent {
+            return Poll::Ready(Ok(()));
+        }
+        self.shm.pend(cx, self.shm.now() + FULL);
+        Poll::Pending
+    }
+}
+
+/// The future of [`Mailbox::recv`](remote_memory::Mailbox::recv) over shared memory.
+#[derive(Debug)]
+pub struct ShmRecv<'f> {
+    pub(super) shm: &'f Shm,
+    pub(super) port: Port,
+    pub(super) patience: Patience,
+}
+
+impl Future for ShmRecv<'_> {
+    type Output = Result<Message, Fault>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shm, port, patience } = *self;
+        let take = || {
+            shm.take_in()?;
+            shm.0.ports.pop(port)
+        };
+        match take() {
+            Ok(Some(message)) => return Poll::Ready(Ok(message)),
+            Ok(None) => {}
+            Err(fault) => return Poll::Ready(Err(fault)),
+        }
+        if let Err(fault) = shm.out_of_patience(patience) {
+            // The end was seen after the mail: what was sent before the end counts.
+            return Poll::Ready(take().transpose().unwrap_or(Err(fault)));
+        }
+        shm.pend(cx, patience.deadline);
+        Poll::Pending
+    }
+}
