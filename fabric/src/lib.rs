@@ -10,6 +10,8 @@
 mod any;
 pub mod bootstrap;
 mod collective;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod copy;
 mod drive;
 mod either;
