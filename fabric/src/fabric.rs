@@ -31,7 +31,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// so that leaking the future leaves nobody writing to the buffer.
     type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`flush`](Self::flush).
-    type Flush<'f>: Future<Output = Result<(), Fault>> + Send;
+    type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
 
     /// What this fabric can do and what it costs to know before asking.
     fn capabilities(&self) -> Capabilities;

@@ -7,10 +7,12 @@
 //! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), and
 //! [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
 
+mod any;
 pub mod bootstrap;
 mod collective;
 mod copy;
 mod drive;
+mod either;
 mod endpoint;
 mod error;
 mod fabric;
@@ -19,6 +21,8 @@ mod world;
 
 pub use remote_memory;
 
+pub use crate::any::{Any, endpoint, threads};
+pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, wait_for,

@@ -167,7 +167,7 @@ impl<'w, T: Element, F: Fabric> IntoFuture for LockRequest<'w, T, F> {
                 let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
                 // The lock's own word will do: a pause only needs a word that it need not disturb.
                 let word = fabric.word_in(&target.locks, 0).ok()?;
-                Some(Box::pin(fabric.pause(word, nanos)))
+                Some(fabric.pause(word, nanos))
             }),
         });
         LockFuture { window, rank, mode, acquire }
@@ -186,7 +186,7 @@ struct Acquire<'w, F: Fabric> {
     target: &'w Target<F>,
     words: Words<'w, F>,
     rest: Abandonable<F>,
-    deadline: Option<Pin<Box<F::Pause<'w>>>>,
+    deadline: Option<F::Pause<'w>>,
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
@@ -199,7 +199,7 @@ impl<'w, T: Element, F: Fabric> Future for LockFuture<'w, T, F> {
         let Self { window, rank, mode, acquire } = &mut *self;
         let outcome = acquire.as_mut().map_err(|fault| *fault).and_then(|acquire| match acquire.rest.poll(cx) {
             Poll::Ready(outcome) => outcome.map(|()| Poll::Ready((acquire.target, acquire.words))),
-            Poll::Pending => match acquire.deadline.as_mut().map(|deadline| deadline.as_mut().poll(cx)) {
+            Poll::Pending => match acquire.deadline.as_mut().map(|deadline| Pin::new(deadline).poll(cx)) {
                 Some(Poll::Ready(())) => Err(Fault::new(FaultKind::TimedOut)),
                 _ => Ok(Poll::Pending),
             },

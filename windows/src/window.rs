@@ -21,8 +21,7 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 ///
 /// ```
 /// # use windows::Window;
-/// fabric::shm::threads(2, |shm| {
-///     let world = fabric::World::new(shm);
+/// fabric::threads(2, |world| {
 ///     let scores = Window::<u64>::allocate(&world, 1024)?;
 ///     let next = (world.rank() + 1) % world.size();
 ///     let epoch = scores.lock_exclusive(next).wait()?;
@@ -41,7 +40,7 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 ///
 /// A window that is dropped without [`close`](Self::close) frees this rank's hold of the memory; peers that have reached
 /// it keep it.
-pub struct Window<T, F: Fabric = fabric::shm::Shm> {
+pub struct Window<T, F: Fabric = fabric::Any> {
     inner: Arc<Inner<F>>,
     element: PhantomData<fn() -> T>,
 }
