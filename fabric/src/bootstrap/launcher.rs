@@ -316,8 +316,8 @@ impl Supervisor<'_> {
         }))
     }
 
-    /// All ranks have ended. What they left running may write its last lines, then it is killed. An interrupt ends the
-    /// printing: whoever should read may have stopped reading.
+    /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
+    /// the printing: whoever should read may have stopped reading.
     fn last_lines(&mut self) -> io::Result<Option<Signal>> {
         let until = Instant::now() + LAST_LINES;
         while !self.output.is_done() && Instant::now() < until {
@@ -325,7 +325,6 @@ impl Supervisor<'_> {
                 return Ok(Some(signal));
             }
         }
-        self.ranks.kill_groups();
         self.output.finish();
         while !self.output.is_done() {
             if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {

@@ -78,18 +78,14 @@ impl Ranks {
             let _ = rustix::process::kill_process_group(process.pid, signal); // it may have ended just now
         }
     }
-
-    /// Kills whatever is left of all process groups, those of ended ranks as well.
-    pub(crate) fn kill_groups(&self) {
-        for process in &self.0 {
-            let _ = rustix::process::kill_process_group(process.pid, Signal::KILL);
-        }
-    }
 }
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        self.kill_groups();
+        for process in &self.0 {
+            // Of those that have ended as well: whatever they have left running.
+            let _ = rustix::process::kill_process_group(process.pid, Signal::KILL);
+        }
         for process in &mut self.0 {
             let _ = process.child.wait();
         }
