@@ -18,7 +18,7 @@ use crate::info::devices::{Device, Devices};
 
 /// What a build without the feature says of verbs.
 pub(crate) const NO_VERBS: &str = "this program was built without verbs: `cargo build --release --features verbs` \
-    (Debian: apt install libibverbs-dev librdmacm-dev rdma-core cmake libclang-dev)";
+    (Debian: apt install libibverbs-dev cmake libclang-dev)";
 
 /// Tells what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
 #[derive(Debug, clap::Args)]
