@@ -6,14 +6,26 @@ use remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
 #[derive(Debug)]
 pub(crate) enum Action {
     Read,
-    Write { value: u64, notify: Notify },
-    CompareSwap { expected: u64, new: u64 },
+    Write {
+        value: u64,
+        notify: Notify,
+    },
+    CompareSwap {
+        expected: u64,
+        new: u64,
+    },
     FetchAdd(u64),
     Put(Box<[u8]>),
-    Get { len: u64, into: Option<Box<Landing>> },
+    Get {
+        len: u64,
+        into: Option<Box<Landing>>,
+    },
     Send(Box<(Port, Notify, Message)>),
     /// What a get brings back.
-    Landed { bytes: Box<[u8]>, into: Option<Box<Landing>> },
+    Landed {
+        bytes: Box<[u8]>,
+        into: Option<Box<Landing>>,
+    },
 }
 
 /// Where in the origin's own memory an RDMA read puts its bytes. The region is held meanwhile.

@@ -105,7 +105,7 @@ pub(super) async fn sums<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.fabric().flush(Rank(0)).await?;
     cx.barrier().await?;
     let all = u64::from(cx.size()) * EACH;
-    same("the sum", cx.fabric().read(word).await, Ok(all << 32 | all / 4))
+    same("the sum", cx.fabric().read(word).await, Ok((all << 32) | (all / 4)))
 }
 
 pub(super) async fn compare_swap_counters<F: Fabric>(cx: &Context<F>) -> Verdict {
