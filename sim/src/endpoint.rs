@@ -1,6 +1,7 @@
 //! The simulated fabric: the boundary and the primitives, each a line or two around the state.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task};
@@ -11,21 +12,38 @@ use remote_memory::{
 use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
 use crate::memory::WORLD_REGION;
 use crate::operation::{Action, Landing, Operation};
-use crate::state::{State, check_range, check_word};
+use crate::state::{State, Step, check_range, check_word};
 
 /// What all ranks of a simulation share. One thread runs it, so the lock is never contended: it is there because the
 /// boundary lets threads share an endpoint.
 #[derive(Debug)]
-pub(crate) struct Shared(Mutex<State>);
+pub(crate) struct Shared {
+    /// Time, as the state has it: most looks at the state are only about whether it is time yet.
+    now: AtomicU64,
+    state: Mutex<State>,
+}
 
 impl Shared {
     pub(crate) const fn new(state: State) -> Self {
-        Self(Mutex::new(state))
+        Self { now: AtomicU64::new(state.now), state: Mutex::new(state) }
+    }
+
+    /// Virtual time.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Lets time go on until something concerns a task.
+    pub(crate) fn step(&self, until: u64) -> Step {
+        let mut state = self.lock();
+        let step = state.step(until);
+        self.now.store(state.now, Ordering::Relaxed);
+        step
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A rank's panic goes through the whole simulation, whose state nobody then looks at.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +95,8 @@ impl SimFabric {
     }
 
     fn refuse(&self, target: Rank, fault: Fault) -> Op {
-        let slot = self.state().refuse(self.rank(), target, fault);
+        let operation = Operation::new(self.rank(), target, WORLD_REGION, 0, Action::Read);
+        let slot = self.state().refuse(operation, fault);
         Op::new(Arc::clone(&self.shared), slot)
     }
 
@@ -168,7 +187,7 @@ impl RemoteMemory for SimFabric {
     }
 
     fn now(&self) -> u64 {
-        self.state().now
+        self.shared.now()
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {

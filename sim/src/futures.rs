@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory, Watch};
 
 use crate::endpoint::{Shared, SimFabric, Word, check_port};
 use crate::operation::Action;
@@ -18,17 +18,24 @@ pub struct Op {
     shared: Arc<Shared>,
     /// None once the outcome is taken.
     slot: Option<u32>,
+    /// No operation is complete before.
+    earliest: u64,
 }
 
 impl Op {
-    pub(crate) const fn new(shared: Arc<Shared>, slot: u32) -> Self {
-        Self { shared, slot: Some(slot) }
+    /// An operation that was posted just now.
+    pub(crate) fn new(shared: Arc<Shared>, slot: u32) -> Self {
+        let earliest = shared.now() + 1; // a card takes at least a nanosecond
+        Self { shared, slot: Some(slot), earliest }
     }
 
     fn take(&mut self) -> Poll<(Action, Result<u64, Fault>)> {
         let Some(slot) = self.slot else {
             return Poll::Ready((Action::Read, Err(Fault::new(FaultKind::Closed))));
         };
+        if self.shared.now() < self.earliest {
+            return Poll::Pending;
+        }
         match self.shared.lock().take(slot) {
             Some(outcome) => {
                 self.slot = None;
@@ -112,12 +119,12 @@ impl Future for Get<'_> {
 struct Waiting<'f> {
     fabric: &'f SimFabric,
     what: WaitsFor,
-    noted: bool,
+    noted: Option<Watch>,
 }
 
 impl<'f> Waiting<'f> {
     const fn new(fabric: &'f SimFabric, what: WaitsFor) -> Self {
-        Self { fabric, what, noted: false }
+        Self { fabric, what, noted: None }
     }
 
     /// Goes on to wait, unless patience is over: it polls for a while, then sleeps.
@@ -129,9 +136,9 @@ impl<'f> Waiting<'f> {
         }
         let polls_until = state.now + state.wire.polling;
         state.ranks[rank.index()].more().polls_until = polls_until;
-        if !self.noted {
-            self.noted = true;
-            state.wait(rank, self.what);
+        if self.noted.is_none() {
+            self.noted = Some(patience.watch);
+            state.wait(rank, self.what, patience.watch);
             state.alarm(rank, patience.deadline);
         }
         Poll::Pending
@@ -140,8 +147,8 @@ impl<'f> Waiting<'f> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.noted {
-            self.fabric.state().wait_no_more(self.fabric.rank(), self.what);
+        if let Some(watch) = self.noted {
+            self.fabric.state().wait_no_more(self.fabric.rank(), self.what, watch);
         }
     }
 }
@@ -194,19 +201,18 @@ impl Future for Pause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.fabric.state();
+        let now = self.fabric.now();
         match self.until {
-            Some(until) if state.now >= until => Poll::Ready(()),
-            Some(_) => Poll::Pending,
+            Some(until) if now >= until => return Poll::Ready(()),
+            Some(_) => {}
             None => {
                 // At least a nanosecond, or a loop that pauses for none would stop time.
-                let until = state.now.saturating_add(self.nanos.max(1));
-                state.alarm(self.fabric.rank(), until);
-                drop(state);
+                let until = now.saturating_add(self.nanos.max(1));
+                self.fabric.state().alarm(self.fabric.rank(), until);
                 self.until = Some(until);
-                Poll::Pending
             }
         }
+        Poll::Pending
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use remote_memory::{Fault, Message, Port};
+use remote_memory::{Fault, Message, Port, Watch};
 
 use crate::memory::Memory;
 use crate::report::WaitsFor;
@@ -26,8 +26,8 @@ pub(crate) struct More {
     pub(crate) memory: Memory,
     /// To other targets than the first one, by target.
     connections: Vec<Connection>,
-    /// What its futures wait for that is no operation of its own.
-    pub(crate) waiting: Vec<WaitsFor>,
+    /// What its futures wait for that is no operation of its own, and whose end ends that.
+    pub(crate) waiting: Vec<(WaitsFor, Watch)>,
     /// Until when it polls; then it sleeps.
     pub(crate) polls_until: u64,
     /// Messages that arrived, by port; there from the first one on.
@@ -111,8 +111,13 @@ impl RankState {
     }
 
     /// What it waits for.
-    pub(crate) fn waiting(&self) -> &[WaitsFor] {
+    pub(crate) fn waiting(&self) -> &[(WaitsFor, Watch)] {
         self.more.as_ref().map_or(&[], |more| &more.waiting)
+    }
+
+    /// Whether it waits for this.
+    pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
+        self.waiting().iter().any(|(what, _)| concerns(*what))
     }
 
     /// Its memory, for those who only look.

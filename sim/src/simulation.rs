@@ -138,7 +138,7 @@ impl<R: Future> Executor<R> {
                     break End::Finished;
                 }
             }
-            let step = self.shared.lock().step(until);
+            let step = self.shared.step(until);
             match step {
                 Step::Poll(rank) => self.poll(rank),
                 Step::Adopt => self.adopt(),
@@ -201,7 +201,10 @@ impl<R: Future> Executor<R> {
             .enumerate()
             .filter(|(rank, program)| program.is_some() || self.adopted.contains_key(&(*rank as u32)));
         unfinished
-            .map(|(rank, _)| Stuck { rank: Rank(rank as u32), waits_for: state.ranks[rank].waiting().to_vec() })
+            .map(|(rank, _)| Stuck {
+                rank: Rank(rank as u32),
+                waits_for: state.ranks[rank].waiting().iter().map(|(what, _)| *what).collect(),
+            })
             .collect()
     }
 }

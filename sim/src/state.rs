@@ -1,7 +1,9 @@
 //! The state of a simulation and what its events do to it.
 
+mod waiting;
+
 use fabric::Task;
-use remote_memory::{At, Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
+use remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
@@ -113,12 +115,12 @@ impl State {
                 Due::Detect(rank) => {
                     self.lives[rank as usize] = Life::Dead;
                     self.casualty.get_or_insert(Rank(rank));
-                    self.wake_everybody();
+                    self.wake_watchers(|watch| matches!(watch, Watch::All(_)) || watch == Watch::Rank(Rank(rank)));
                     None
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
-                    self.wake_everybody();
+                    self.wake_watchers(|watch| watch == Watch::All(Rank(rank)) || watch == Watch::Rank(Rank(rank)));
                     None
                 }
             };
@@ -127,8 +129,6 @@ impl State {
             }
         }
     }
-
-    // ---- Operations ----
 
     /// Posts an operation; its outcome will be in the slot.
     pub(crate) fn post(&mut self, operation: Operation) -> u32 {
@@ -139,7 +139,7 @@ impl State {
             (self.lives[target as usize] == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)))
         };
         if let Some(fault) = refused {
-            return self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation });
+            return self.refuse(operation, fault);
         }
         self.count(&operation.action);
 
@@ -161,9 +161,9 @@ impl State {
         slot
     }
 
-    /// An operation that is complete before it was posted, with a fault.
-    pub(crate) fn refuse(&mut self, origin: Rank, target: Rank, fault: Fault) -> u32 {
-        let operation = Operation::new(origin, target, 0, 0, Action::Read);
+    /// Completes an operation with a fault instead of posting it.
+    pub(crate) fn refuse(&mut self, operation: Operation, fault: Fault) -> u32 {
+        self.agenda.enter(self.now + 1, Due::Wake(operation.origin));
         self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation })
     }
 
@@ -272,7 +272,7 @@ impl State {
         let operation = &mut self.operations[slot];
         operation.stage = Stage::Complete;
         let (origin, target, awaited) = (operation.origin, operation.target, operation.awaited);
-        let value = operation.outcome.unwrap_or_else(|fault| u64::from(fault.detail()) | 1 << 63);
+        let value = operation.outcome.unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
 
         let rank = &mut self.ranks[origin as usize];
@@ -293,7 +293,7 @@ impl State {
             drop(self.operations.remove(slot));
             return None;
         }
-        let flushes = rank.waiting().contains(&WaitsFor::Flush(Rank(target)));
+        let flushes = rank.waits_for(|what| what == WaitsFor::Flush(Rank(target)));
         if !awaited {
             self.settle(slot);
         }
@@ -388,166 +388,6 @@ impl State {
         *count += 1;
         counts.bytes += bytes;
     }
-
-    // ---- Waiting ----
-
-    /// Bytes of a rank's memory changed: who waits for one of them looks again.
-    pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
-        self.look(rank, notify, |what| match what {
-            WaitsFor::Word { region: awaited, offset: word } => {
-                region == awaited && word < offset + len && offset < word + 8
-            }
-            _ => false,
-        });
-    }
-
-    /// A poller sees what it waits for at once; a sleeper only hears the doorbell, and then looks at everything.
-    fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
-        let state = &mut self.ranks[rank.index()];
-        if state.waiting().is_empty() {
-            return;
-        }
-        if self.now <= state.more().polls_until {
-            if state.waiting().iter().any(|what| concerns(*what)) {
-                self.agenda.enter(self.now, Due::Wake(rank.0));
-            }
-        } else if notify == Notify::Yes {
-            self.agenda.enter(self.now + self.wire.wake, Due::Wake(rank.0));
-        }
-    }
-
-    fn wake_everybody(&mut self) {
-        for rank in 0..self.ranks.len() {
-            if !self.ranks[rank].waiting().is_empty() {
-                self.agenda.enter(self.now, Due::Wake(rank as u32));
-            }
-        }
-    }
-
-    /// Polls this rank at a time.
-    pub(crate) fn alarm(&mut self, rank: Rank, time: u64) {
-        self.agenda.enter(time, Due::Timer(rank.0));
-    }
-
-    /// Notes what a future of this rank waits for.
-    pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor) {
-        let waiting = &mut self.ranks[rank.index()].more().waiting;
-        if waiting.is_empty() {
-            waiting.reserve_exact(1); // most ranks wait for one thing at a time
-        }
-        waiting.push(what);
-    }
-
-    /// Takes such a note back.
-    pub(crate) fn wait_no_more(&mut self, rank: Rank, what: WaitsFor) {
-        let waiting = &mut self.ranks[rank.index()].more().waiting;
-        if let Some(index) = waiting.iter().position(|other| *other == what) {
-            waiting.swap_remove(index);
-        }
-    }
-
-    /// Why a wait ends without what it waits for, if it does.
-    pub(crate) fn out_of_patience(&self, patience: Patience) -> Option<Fault> {
-        let watched = match patience.watch {
-            Watch::Nobody => None,
-            Watch::Rank(rank) => self.absent(rank),
-            Watch::All(rank) => {
-                let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
-                casualty.or_else(|| self.absent(rank))
-            }
-        };
-        watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
-    }
-
-    // ---- Life and death ----
-
-    /// The fault of needing a rank that is known to be gone.
-    pub(crate) fn absent(&self, rank: Rank) -> Option<Fault> {
-        match self.liveness(rank) {
-            Liveness::Alive => None,
-            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
-            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
-        }
-    }
-
-    /// What is known of a rank.
-    pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
-        match self.lives.get(rank.index()) {
-            Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
-            Some(Life::Dead) => Liveness::Dead,
-            Some(Life::Left) | None => Liveness::Left,
-        }
-    }
-
-    pub(crate) const fn casualty(&self) -> Option<Rank> {
-        self.casualty
-    }
-
-    /// Enters a rank's death.
-    pub(crate) fn kill_at(&mut self, rank: Rank, time: u64) {
-        self.agenda.enter(time, Due::Kill(rank.0));
-    }
-
-    fn kill(&mut self, rank: u32) -> Option<Step> {
-        let life = &mut self.lives[rank as usize];
-        if *life != Life::Alive && *life != Life::Closing {
-            return None; // one that left cannot die
-        }
-        *life = Life::Killed;
-        self.trace.note([self.now, 2, rank.into(), 0]);
-        self.agenda.enter(self.now + self.wire.detection, Due::Detect(rank));
-        Some(Step::Kill(rank))
-    }
-
-    /// One more handle of a rank's endpoint.
-    pub(crate) fn open(&mut self, rank: Rank) {
-        self.handles[rank.index()] += 1;
-    }
-
-    /// One handle less. With the last one the rank closes its end: it leaves when what it posted is complete.
-    pub(crate) fn close(&mut self, rank: Rank) {
-        self.handles[rank.index()] -= 1;
-        let life = &mut self.lives[rank.index()];
-        if self.over || self.handles[rank.index()] > 0 || *life != Life::Alive {
-            return;
-        }
-        *life = Life::Closing;
-        if self.ranks[rank.index()].is_idle() {
-            self.agenda.enter(self.now + self.wire.latency, Due::Leave(rank.0));
-        }
-    }
-
-    // ---- Messages ----
-
-    /// Sends a message if there is room on the way.
-    pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
-        if let Some(fault) = self.absent(to) {
-            return Err(fault);
-        }
-        let room = self.wire.mailbox;
-        let connection = self.ranks[message.from.index()].connection(to.0);
-        if connection.unread >= room {
-            return Ok(false);
-        }
-        connection.unread += 1;
-        let action = Action::Send(Box::new((port, notify, message)));
-        let slot = self.post(Operation::new(message.from, to, 0, 0, action));
-        self.detach(slot);
-        Ok(true)
-    }
-
-    /// Takes the next message of a port; its sender learns that there is room.
-    pub(crate) fn take_message(&mut self, rank: Rank, port: Port) -> Option<Message> {
-        let message = self.ranks[rank.index()].more().port(port).pop_front()?;
-        let sender = &mut self.ranks[message.from.index()];
-        sender.connection(rank.0).unread -= 1;
-        if sender.waiting().contains(&WaitsFor::Room(rank)) {
-            self.agenda.enter(self.now + self.wire.latency, Due::Wake(message.from.0));
-        }
-        Some(message)
-    }
-
-    // ---- The rest ----
 
     /// Checks the place of a word.
     pub(crate) fn check_word(&self, at: At) -> Result<(), Fault> {

@@ -10,7 +10,7 @@ pub(super) const AREA: u64 = 128;
 /// Bytes for [`long`].
 pub(super) const LONG: u64 = 64 * 1024 + MEBIBYTE + 3;
 /// Bytes for [`flushed`].
-pub(super) const FLUSHED: u64 = 256 * 1024;
+pub(super) const FLUSHED: u64 = 16 * 1024;
 /// Bytes for [`transfers`].
 pub(super) const TRANSFERS: u64 = 2 * (MEBIBYTE + 3);
 
@@ -108,19 +108,27 @@ pub(super) async fn whole_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// What was flushed, a third rank sees that is told so.
+/// What was put and flushed, a third rank sees that is told so.
 pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
+    const ROUNDS: u64 = 10;
     let fabric = cx.fabric();
-    let third = (cx.next().0 + 1) % cx.size();
-    let len = FLUSHED as usize - 8;
-    fabric.put(cx.segment(cx.next()), 8, &pattern(cx.me().0, len))?;
-    fabric.flush(cx.next()).await?;
-    drop(fabric.write(cx.word(Rank(third), 0)?, 1, Notify::Yes));
-    fabric.wait_until(cx.word(cx.me(), 0)?, |told| told == 1, cx.soon()).await?;
-    let mut seen = vec![0; len];
-    fabric.get(cx.segment(cx.previous()), 8, &mut seen).await?;
-    let putter = (cx.previous().0 + cx.size() - 1) % cx.size();
-    same_bytes("what the third rank sees", &seen, &pattern(putter, len))
+    let len = FLUSHED as usize - 16;
+    let told = Rank((cx.next().0 + 1) % cx.size());
+    let teller = Rank((cx.previous().0 + cx.size() - 1) % cx.size());
+    for round in 1..=ROUNDS {
+        let bytes = |from: Rank| pattern(from.0 + round as u32 * 31, len);
+        fabric.put(cx.segment(cx.next()), 16, &bytes(cx.me()))?;
+        fabric.flush(cx.next()).await?;
+        // Words: at 0 what one is told, at 8 that those who were told have looked.
+        drop(fabric.write(cx.word(told, 0)?, round, Notify::Yes));
+        fabric.wait_until(cx.word(cx.me(), 0)?, move |told| told >= round, cx.soon()).await?;
+        let mut seen = vec![0; len];
+        fabric.get(cx.segment(cx.previous()), 16, &mut seen).await?;
+        same_bytes("what the third rank sees", &seen, &bytes(teller))?;
+        drop(fabric.write(cx.word(teller, 8)?, round, Notify::Yes));
+        fabric.wait_until(cx.word(cx.me(), 8)?, move |looked| looked >= round, cx.soon()).await?;
+    }
+    Ok(())
 }
 
 /// Data that was put is there when the flag is that was written behind it.

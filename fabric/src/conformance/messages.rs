@@ -16,7 +16,7 @@ pub(super) async fn all_to_all<F: Fabric>(cx: &Context<F>) -> Verdict {
     let send = async {
         for number in 0..EACH {
             for to in (0..cx.size()).map(Rank) {
-                cx.fabric().send(to, HERE, &numbered(cx.me(), number), Notify::Yes).await?;
+                cx.send(to, HERE, &numbered(cx.me(), number)).await?;
             }
         }
         Ok(())
@@ -45,7 +45,7 @@ pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let longest = pattern(cx.me().0, MAX_MESSAGE);
     for bytes in [&longest[..], &[]] {
-        fabric.send(cx.next(), HERE, bytes, Notify::Yes).await?;
+        cx.send(cx.next(), HERE, bytes).await?;
     }
     let message = fabric.recv(HERE, cx.soon()).await?;
     same("from", message.from, cx.previous())?;
@@ -69,7 +69,7 @@ pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
 pub(super) async fn ports<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     for (port, bytes) in [(HERE, b"one"), (THERE, b"two"), (HERE, b"six")] {
-        fabric.send(cx.next(), port, bytes, Notify::Yes).await?;
+        cx.send(cx.next(), port, bytes).await?;
     }
     for (port, bytes) in [(THERE, b"two"), (HERE, b"one"), (HERE, b"six")] {
         same_bytes("by port", fabric.recv(port, cx.soon()).await?.bytes(), bytes)?;
@@ -81,7 +81,7 @@ pub(super) async fn ports<F: Fabric>(cx: &Context<F>) -> Verdict {
 pub(super) async fn flood<F: Fabric>(cx: &Context<F>) -> Verdict {
     let send = async {
         for number in 0..FLOOD {
-            cx.fabric().send(cx.next(), HERE, &number.to_le_bytes(), Notify::Yes).await?;
+            cx.send(cx.next(), HERE, &number.to_le_bytes()).await?;
         }
         Ok(())
     };
@@ -110,7 +110,7 @@ pub(super) async fn deadline<F: Fabric>(cx: &Context<F>) -> Verdict {
 pub(super) async fn woken<F: Fabric>(cx: &Context<F>) -> Verdict {
     let wake = async || {
         cx.fabric().pause(cx.word(cx.me(), 0)?, NAP).await;
-        Ok::<_, Wrong>(cx.fabric().send(cx.next(), THERE, b"up", Notify::Yes).await?)
+        cx.send(cx.next(), THERE, b"up").await
     };
     if cx.me().0 == 0 {
         wake().await?;

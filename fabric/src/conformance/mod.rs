@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use remote_memory::{Fault, FaultKind, Patience, Rank};
+use remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
 
 use crate::{Error, Fabric, Segment, SegmentKey, World};
 
@@ -225,6 +225,17 @@ impl<F: Fabric> Context<F> {
     /// A deadline for what comes at once on a fabric that works.
     fn soon(&self) -> Patience {
         Patience::until(self.fabric().now() + SOON)
+    }
+
+    /// Sends a message; a receiver that does not take any is a complaint and not a hang.
+    async fn send(&self, to: Rank, port: Port, bytes: &[u8]) -> Verdict {
+        let mut send = self.fabric().send(to, port, bytes, Notify::Yes);
+        let mut limit = self.fabric().wait_until(self.word(self.me(), 0)?, |_| false, self.soon());
+        poll_fn(|cx| match Pin::new(&mut send).poll(cx) {
+            Poll::Ready(sent) => Poll::Ready(sent.map_err(Wrong::from)),
+            Poll::Pending => Pin::new(&mut limit).poll(cx).map(|_| Err(Wrong(format!("no room on the way to {to}")))),
+        })
+        .await
     }
 
     async fn barrier(&self) -> Verdict {

@@ -1,7 +1,7 @@
 //! A rendezvous over RDMA read (RGET: sur-2006, section 4): the sender announces its buffer in a message (RTS), the
 //! receiver reads the bytes itself and says when it has them (FIN).
 
-use remote_memory::{Notify, Port};
+use remote_memory::Port;
 
 use super::{Context, Verdict, Wrong, both, pattern, same, same_bytes};
 use crate::{Fabric, Segment, SegmentKey};
@@ -23,7 +23,7 @@ async fn send<F: Fabric>(cx: &Context<F>) -> Verdict {
         cx.fabric().write_own(&block, 0, &pattern(cx.me().0 + number, len as usize))?;
         let mut rts = number.to_le_bytes().to_vec();
         rts.extend(block.key().to_bytes());
-        cx.fabric().send(cx.next(), RTS, &rts, Notify::Yes).await?;
+        cx.send(cx.next(), RTS, &rts).await?;
         blocks.push(Some(block));
     }
     while blocks.iter().any(Option::is_some) {
@@ -53,7 +53,7 @@ async fn receive<F: Fabric>(cx: &Context<F>) -> Verdict {
         cx.fabric().read_own(&buffer, 0, &mut bytes)?;
         let expected = pattern(cx.previous().0 + number, BLOCKS.get(number as usize).map_or(0, |len| *len as usize));
         same_bytes(&format!("block {number}"), &bytes, &expected)?;
-        cx.fabric().send(cx.previous(), FIN, &number.to_le_bytes(), Notify::Yes).await?;
+        cx.send(cx.previous(), FIN, &number.to_le_bytes()).await?;
     }
     Ok(())
 }
