@@ -38,7 +38,8 @@ fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
         print("compare-swap", median(rounds, || done(block_on(fabric, fabric.compare_swap(word, 0, 0))))?);
     }
     world.barrier().wait()?;
-    let send = || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::No)).map_err(Error::operation("send"));
+    let send =
+        || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::No)).map_err(Error::operation("send"));
     let receive =
         || block_on(fabric, fabric.recv(Port::USER, Patience::on(peer))).map(drop).map_err(Error::operation("receive"));
     if world.rank() == 0 {

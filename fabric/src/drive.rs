@@ -43,6 +43,22 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
     }
 }
 
+/// [`block_on`] for what may move: a future that is ready at its first poll never has its address taken, so that all of it
+/// compiles away.
+#[inline]
+pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
+    match Pin::new(&mut operation).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => wait_slowly(drive, operation),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_slowly<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
+    block_slowly(drive, Pin::new(&mut operation))
+}
+
 /// Puts the thread-local back when the wait ends, by panic as well: waits may be nested (a drop inside a wait).
 pub(crate) struct Blocking(Option<u64>);
 

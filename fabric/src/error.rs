@@ -51,9 +51,27 @@ pub enum Error {
         #[source]
         source: Option<io::Error>,
     },
-    /// The launcher refused this process: it does not know the job's secret.
+    /// The launcher refused this process, or this process the launcher: one of them does not know the job's secret.
     #[error("join the job: the secret in ONESIDED_SECRET is not the job's")]
     Secret,
+    /// The launcher could not start the job or keep it going.
+    #[error("start the job: {what}")]
+    Launch {
+        /// Which step failed, and what would help.
+        what: String,
+        /// The system's error, where there is one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The program that a rank was to run cannot be started.
+    #[error("start the program {program:?}")]
+    Program {
+        /// As it was given.
+        program: std::ffi::OsString,
+        /// Why: `NotFound`, `PermissionDenied`, `WouldBlock` (too many processes), ...
+        #[source]
+        source: io::Error,
+    },
     /// The fabric that was asked for is not to be had.
     #[error("fabric {name}: {what}")]
     NoFabric {
@@ -81,7 +99,9 @@ impl Error {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Allocate { fault, .. } | Self::Open { fault, .. } | Self::Operation { fault, .. } => *fault,
-            Self::Join { .. } | Self::Secret | Self::NoFabric { .. } => Fault::new(FaultKind::Refused),
+            Self::Join { .. } | Self::Secret | Self::Launch { .. } | Self::Program { .. } | Self::NoFabric { .. } => {
+                Fault::new(FaultKind::Refused)
+            }
             Self::Verbs { source, .. } => {
                 Fault::new(FaultKind::Refused).with_detail(source.raw_os_error().unwrap_or(0) as u32)
             }

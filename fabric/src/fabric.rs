@@ -31,7 +31,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// so that leaking the future leaves nobody writing to the buffer.
     type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`flush`](Self::flush).
-    type Flush<'f>: Future<Output = Result<(), Fault>> + Send;
+    type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
 
     /// What this fabric can do and what it costs to know before asking.
     fn capabilities(&self) -> Capabilities;
@@ -91,6 +91,12 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// operation that nobody awaited. After it, any rank that synchronises with this one sees the data, and this
     /// rank's next reads see what others had completed before.
     fn flush(&self, target: Rank) -> Self::Flush<'_>;
+
+    /// Completes what this rank has posted to `target` as far as a release that is posted next needs it: whoever sees
+    /// that release sees the data. A [`flush`](Self::flush), where order alone does not give that.
+    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
+        self.flush(target)
+    }
 
     /// Completes everything that this rank has posted to `target`, here: buffers may be used again.
     fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
@@ -245,8 +251,15 @@ pub trait Drive: Fabric {
 pub struct Ticket(pub u32);
 
 /// Blocks the thread until the future is ready, driving the fabric meanwhile.
+#[inline]
 pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
     crate::drive::block_on(fabric, future)
+}
+
+/// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
+#[inline]
+pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Output {
+    crate::drive::wait_for(fabric, operation)
 }
 
 const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");

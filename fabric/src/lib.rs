@@ -7,10 +7,14 @@
 //! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), and
 //! [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
 
+mod any;
 pub mod bootstrap;
 mod collective;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod copy;
 mod drive;
+mod either;
 mod endpoint;
 mod error;
 mod fabric;
@@ -21,6 +25,10 @@ mod world;
 
 pub use remote_memory;
 
+pub use crate::any::{Any, endpoint, threads};
+pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
-pub use crate::fabric::{Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on};
+pub use crate::fabric::{
+    Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, wait_for,
+};
 pub use crate::world::World;

@@ -32,6 +32,7 @@ impl Owner {
 
     /// The owner in the low 62 bits of a word.
     #[must_use]
+    #[inline]
     pub const fn to_bits(self) -> u64 {
         (self.rank.0 as u64 & 0xff_ffff) << 38
             | (self.slot as u64 & 0xfff) << 26
@@ -40,6 +41,7 @@ impl Owner {
 
     /// The inverse of [`to_bits`](Self::to_bits); the two highest bits are ignored.
     #[must_use]
+    #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             rank: Rank((bits >> 38) as u32 & 0xff_ffff),
@@ -73,7 +75,7 @@ pub trait Place<'m, M: RemoteMemory> {
 /// A lock, written once for every fabric, the simulator and the model checkers.
 ///
 /// An acquire is a synchronous [`start`](Self::start), which posts the first operation, and an `async` rest,
-/// [`finish`](Self::finish): so the nonblocking lock of jiang-2004 (section 5.1) needs no other code than the blocking
+/// [`contend`](Self::contend), for when that did not suffice: so the nonblocking lock of jiang-2004 (section 5.1) needs no other code than the blocking
 /// one, and nothing that is already polled has to move. The same for the release.
 ///
 /// An algorithm keeps no state but its words: `&self` is its configuration.
@@ -99,7 +101,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Posts the first operation of an acquire.
     fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op;
 
-    /// The rest of the acquire. `started` is what [`start`](Self::start) gave.
+    /// Whether the first operation alone acquired the lock. `first` is its value.
+    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
+
+    /// The acquire after a first operation that did not suffice. `first` is its value.
     ///
     /// # Errors
     /// `OwnerDied` with the dead owner's rank, `MemberDied`, and what the operations report. After an error the lock is
@@ -108,13 +113,33 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future to
     /// `fabric::Fabric::adopt`, to be finished and released.
+    fn contend<'m, M: RemoteMemory>(
+        &'m self,
+        memory: &'m M,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        first: u64,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
+
+    /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
+    ///
+    /// # Errors
+    /// As [`contend`](Self::contend).
+    ///
+    /// # Cancel safety
+    /// As [`contend`](Self::contend).
     fn finish<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
-    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let first = started.await?;
+            if self.holds(words, mode, first) { Ok(()) } else { self.contend(memory, words, mode, first).await }
+        }
+    }
 
     /// Posts the first operation of a release. The caller has flushed what it did under the lock.
     fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op;

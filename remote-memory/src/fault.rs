@@ -90,23 +90,27 @@ impl FaultKind {
 impl Fault {
     /// A fault of this kind that no rank is to blame for.
     #[must_use]
+    #[inline]
     pub const fn new(kind: FaultKind) -> Self {
         Self::pack(kind, 0, 0)
     }
 
     /// A fault of this kind that concerns `rank`.
     #[must_use]
+    #[inline]
     pub const fn of(kind: FaultKind, rank: Rank) -> Self {
         Self::pack(kind, rank.0.wrapping_add(1) & 0xff_ffff, 0)
     }
 
     /// The same fault with a number of detail.
     #[must_use]
+    #[inline]
     pub const fn with_detail(self, detail: u32) -> Self {
         let bits = self.0.get();
         Self::pack(self.kind(), (bits >> 32) as u32 & 0xff_ffff, detail)
     }
 
+    #[inline]
     const fn pack(kind: FaultKind, rank: u32, detail: u32) -> Self {
         let bits = (kind as u64) << 56 | (rank as u64) << 32 | detail as u64;
         match NonZeroU64::new(bits) {
@@ -115,14 +119,37 @@ impl Fault {
         }
     }
 
+    /// The fault as a word that travels; never 0.
+    #[must_use]
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The inverse of [`to_bits`](Self::to_bits); `None` if the word is no fault.
+    #[must_use]
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        let kind = (bits >> 56) as usize;
+        if kind == 0 || kind > FaultKind::ALL.len() {
+            return None;
+        }
+        match NonZeroU64::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
+    }
+
     /// What went wrong.
     #[must_use]
+    #[inline]
     pub const fn kind(self) -> FaultKind {
         FaultKind::ALL[(self.0.get() >> 56) as usize - 1]
     }
 
     /// The rank that the fault concerns.
     #[must_use]
+    #[inline]
     pub const fn rank(self) -> Option<Rank> {
         match (self.0.get() >> 32) as u32 & 0xff_ffff {
             0 => None,
@@ -132,12 +159,14 @@ impl Fault {
 
     /// The fabric's own number for it, 0 where there is none.
     #[must_use]
+    #[inline]
     pub const fn detail(self) -> u32 {
         self.0.get() as u32
     }
 
     /// Whether the operation may have taken effect all the same.
     #[must_use]
+    #[inline]
     pub const fn is_unknown(self) -> bool {
         matches!(self.kind(), FaultKind::Unknown)
     }
@@ -197,9 +226,12 @@ mod tests {
             assert_eq!(Fault::new(kind).rank(), None);
             for rank in [0, 1, 77, Rank::LIMIT - 1] {
                 let fault = Fault::of(kind, Rank(rank)).with_detail(u32::MAX);
+                assert_eq!(Fault::from_bits(fault.to_bits()), Some(fault));
                 assert_eq!((fault.kind(), fault.rank(), fault.detail()), (kind, Some(Rank(rank)), u32::MAX));
             }
         }
+        assert_eq!(Fault::from_bits(0), None);
+        assert_eq!(Fault::from_bits(u64::MAX), None);
         assert_eq!(size_of::<Result<u64, Fault>>(), 16);
         assert_eq!(size_of::<Result<(), Fault>>(), 8);
     }

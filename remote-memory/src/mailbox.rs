@@ -62,9 +62,9 @@ impl fmt::Debug for Message {
 /// Small messages between ranks: in order between one sender and one port of one receiver, never lost, never doubled.
 pub trait Mailbox: RemoteMemory {
     /// See [`send`](Self::send).
-    type Send<'f>: Future<Output = Result<(), Fault>> + Send;
+    type Send<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`recv`](Self::recv).
-    type Recv<'f>: Future<Output = Result<Message, Fault>> + Send;
+    type Recv<'f>: Future<Output = Result<Message, Fault>> + Unpin + Send;
 
     /// Sends a message. It has left when the future is ready: at once, unless the way to the receiver is full.
     /// [`Notify::Yes`] wakes a receiver that sleeps.

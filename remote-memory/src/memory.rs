@@ -49,9 +49,9 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// An operation under way. Its value is the word before the operation (of a `write`: nothing useful).
     type Op: Future<Output = Result<u64, Fault>> + Unpin + Send + 'static;
     /// See [`wait_until`](Self::wait_until).
-    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f>: Future<Output = Result<u64, Fault>> + Send;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f>: Future<Output = Result<u64, Fault>> + Unpin + Send;
     /// See [`pause`](Self::pause).
-    type Pause<'f>: Future<Output = ()> + Send;
+    type Pause<'f>: Future<Output = ()> + Unpin + Send;
 
     /// The rank on whose behalf operations are posted.
     fn rank(&self) -> Rank;
@@ -129,7 +129,8 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// The driver's time in nanoseconds; it never goes back, its zero means nothing.
     fn now(&self) -> u64;
 
-    /// What is known here of a rank; cheap enough for every turn of a contended loop.
+    /// What is known here of a rank; cheap enough for every turn of a contended loop. A rank that the world does not
+    /// have, as a damaged lock word may name, is `Left`.
     fn liveness(&self, rank: Rank) -> Liveness;
 
     /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness).

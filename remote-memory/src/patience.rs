@@ -36,24 +36,28 @@ pub struct Patience {
 impl Patience {
     /// Waits for as long as `rank` lives.
     #[must_use]
+    #[inline]
     pub const fn on(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::Rank(rank) }
     }
 
     /// Waits for as long as everybody lives and `rank` stays.
     #[must_use]
+    #[inline]
     pub const fn on_all(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::All(rank) }
     }
 
     /// Waits until a point in time, whoever dies.
     #[must_use]
+    #[inline]
     pub const fn until(deadline: u64) -> Self {
         Self { deadline, watch: Watch::Nobody }
     }
 
     /// The same with a deadline, the earlier one if there was one already.
     #[must_use]
+    #[inline]
     pub const fn and_until(self, deadline: u64) -> Self {
         let deadline = if deadline < self.deadline { deadline } else { self.deadline };
         Self { deadline, watch: self.watch }

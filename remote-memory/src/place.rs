@@ -12,6 +12,7 @@ impl Rank {
 
     /// The rank as an index.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -43,12 +44,14 @@ pub struct At {
 impl At {
     /// Two words that [`At::from_words`] turns back.
     #[must_use]
+    #[inline]
     pub const fn to_words(self) -> [u64; 2] {
         [(self.rank.0 as u64) << 32 | self.region.0 as u64, self.offset]
     }
 
     /// The inverse of [`At::to_words`]. Nothing is checked here: [`RemoteMemory::word`](crate::RemoteMemory::word) does.
     #[must_use]
+    #[inline]
     pub const fn from_words(words: [u64; 2]) -> Self {
         Self { rank: Rank((words[0] >> 32) as u32), region: RegionId(words[0] as u32), offset: words[1] }
     }

@@ -30,6 +30,42 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
         .collect()
 }
 
+/// Runs a thread for each of `ranks` ranks, and gives what each returned, by rank.
+///
+/// # Errors
+/// [`Error::Join`]: no memory for the board, or no threads; and the first that `run` gives: its rank counts as dead.
+///
+/// # Panics
+/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+pub(crate) fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+    let run = |job: Job| {
+        let (board, rank) = (Arc::clone(&job.board), job.rank);
+        // Whoever never had an endpoint cannot leave, and the others must not wait for it.
+        run(job).inspect_err(|_| board.declare_dead(rank))
+    };
+    let jobs = jobs(ranks)?;
+    std::thread::scope(|scope| {
+        let start = |job: Job| {
+            let (board, rank) = (Arc::clone(&job.board), job.rank);
+            let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, || run(job));
+            thread.map_err(|source| {
+                board.declare_dead(rank);
+                Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
+            })
+        };
+        // All are started, or declared dead, before any is waited for.
+        let threads: Vec<_> = jobs.into_iter().map(start).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
+        let joined: Vec<_> = threads.into_iter().map(|thread| thread.map(join)).collect();
+        let outcome = |joined| match joined {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(error),
+        };
+        joined.into_iter().map(outcome).collect()
+    })
+}
+
 impl Job {
     /// A world of one: what a program is that nobody launched.
     ///
@@ -83,7 +119,8 @@ impl Exchange for Local {
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Err(Error::Join { what: format!("nobody put {name} within {patience:?}"), source: None });
+                let fault = Fault::new(FaultKind::TimedOut);
+                return Err(Error::Operation { operation: "wait for a value of the job", fault });
             }
             tables = self.place.put.wait_timeout(tables, left).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -1,15 +1,30 @@
 //! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
 //!
 //! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by
-//! `bootstrap::client` under `onesided run`. The endpoints of all fabrics are made from it.
+//! [`client::join`] under `onesided run`. The endpoints of all fabrics are made from it.
 
+pub mod client;
+pub mod environment;
+mod events;
+pub mod launcher;
 pub mod local;
+mod output;
+mod protocol;
+mod ranks;
+mod secret;
+mod server;
+mod session;
+mod tables;
+mod wire;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use remote_memory::{Rank, RegionId};
+
+pub use crate::bootstrap::secret::Secret;
+pub use crate::bootstrap::server::Server;
 
 use crate::Error;
 use crate::shm::{Board, Mapping};
@@ -38,7 +53,8 @@ pub trait Exchange: Debug + Send + Sync {
     /// The value under a name, waiting until somebody puts it.
     ///
     /// # Errors
-    /// [`Error::Join`]: nobody did in time, or the launcher is gone.
+    /// [`Error::Operation`]: nobody did in time (`TimedOut`), or a rank died meanwhile (`PeerDied`; nobody knows whose
+    /// value it would have been). [`Error::Join`]: the launcher is gone.
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error>;
 
     /// Lets peers map this rank's region.
@@ -55,4 +71,10 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+}
+
+/// A duration for the system's calls.
+pub(crate) fn timespec(duration: Duration) -> rustix::time::Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    rustix::time::Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
 }

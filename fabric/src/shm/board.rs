@@ -52,7 +52,7 @@ impl Board {
         if size == 0 || size > 0xffff {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host has 1 to 65535 ranks"));
         }
-        let slots = (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end());
+        let slots = Self::slots_for(size);
         let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots };
         board.half(8).store(size, Ordering::Relaxed);
@@ -79,9 +79,19 @@ impl Board {
         Ok(Self { memory, size, slots })
     }
 
+    /// How many bytes a board for `size` ranks (at least one) takes.
+    pub(crate) fn bytes(size: u32) -> u64 {
+        Self::length(size, Self::slots_for(size))
+    }
+
+    fn slots_for(size: u32) -> u32 {
+        (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end())
+    }
+
     fn length(size: u32, slots: u32) -> u64 {
         let size = u64::from(size);
-        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES) + size * size * Self::ring_bytes(slots)
+        let rings = (size * size).saturating_mul(Self::ring_bytes(slots));
+        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES).saturating_add(rings)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {

@@ -335,6 +335,12 @@ impl Fabric for Shm {
         ready(check_rank(self, target))
     }
 
+    /// Nothing to do: a release is a store or an atomic of release order.
+    #[inline]
+    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
+        ready(check_rank(self, target))
+    }
+
     #[inline]
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
         ready(check_rank(self, target))
@@ -432,7 +438,8 @@ fn explain(source: &io::Error) -> (&'static str, FaultKind) {
     }
 }
 
-/// Runs `ranks` threads, each a rank of one world, and gives what each returned: for tests, examples and small programs.
+/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests of what stands on
+/// this fabric; [`crate::threads`] is for everybody else.
 ///
 /// # Errors
 /// [`Error::Join`]: no memory for the board, or no threads.
@@ -440,17 +447,5 @@ fn explain(source: &io::Error) -> (&'static str, FaultKind) {
 /// # Panics
 /// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(Shm) -> T + Sync) -> Result<Vec<T>, Error> {
-    let ends = crate::bootstrap::local::jobs(ranks)?.into_iter().map(Shm::new).collect::<Result<Vec<_>, _>>()?;
-    std::thread::scope(|scope| {
-        let run = &run;
-        let mut threads = Vec::new();
-        for end in ends {
-            let name = format!("rank {}", end.me().0);
-            let spawned = std::thread::Builder::new().name(name).spawn_scoped(scope, move || run(end));
-            threads
-                .push(spawned.map_err(|source| Error::Join { what: "start a thread".into(), source: Some(source) })?);
-        }
-        let results: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        Ok(results.into_iter().map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect())
-    })
+    crate::bootstrap::local::threads(ranks, |job| Ok(run(Shm::new(job)?)))
 }

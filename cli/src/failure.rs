@@ -1,0 +1,44 @@
+//! How a subcommand fails: one line on standard error, and an exit status.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a subcommand failed, and the exit status that says so.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    error: Box<dyn Error>,
+    code: u8,
+}
+
+/// The exit status of what clap would have refused had it known.
+pub(crate) const USAGE: u8 = 2;
+
+impl Failure {
+    pub(crate) fn new(code: u8, error: impl Into<Box<dyn Error>>) -> Self {
+        Self { error: error.into(), code }
+    }
+
+    /// Prints the error and what caused it.
+    pub(crate) fn report(self) -> ExitCode {
+        let mut line = self.error.to_string();
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            line += &format!(": {error}");
+            cause = error.source();
+        }
+        say(&line.replace('\n', " "));
+        self.code.into()
+    }
+}
+
+/// Prints a line on standard error, if anybody reads it.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "onesided: {line}");
+}
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(1, error)
+    }
+}

@@ -1,0 +1,248 @@
+//! `onesided info`: what this host can do, and what is missing.
+
+mod devices;
+
+use std::fs;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicU32;
+
+use fabric::bootstrap::environment::Environment;
+use fabric::shm::Mapping;
+use rustix::process::{PidfdFlags, Resource};
+use rustix::thread::futex;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::info::devices::{Device, Devices};
+
+/// What a build without the feature says of verbs.
+pub(crate) const NO_VERBS: &str = "this program was built without verbs: `cargo build --release --features verbs` \
+    (Debian: apt install libibverbs-dev cmake libclang-dev)";
+
+/// Tells what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed; the field names stay.
+#[derive(Debug, Serialize)]
+struct Info {
+    version: &'static str,
+    machine: Machine,
+    limits: Limits,
+    /// What the fabrics need of the kernel.
+    kernel: Vec<Ability>,
+    fabrics: Vec<Ability>,
+    /// Each port of each RDMA device.
+    devices: Vec<Device>,
+    launcher: Launcher,
+}
+
+#[derive(Debug, Serialize)]
+struct Machine {
+    kernel: String,
+    architecture: &'static str,
+    /// As many threads as may run at once here.
+    cores: usize,
+    memory_bytes: u64,
+}
+
+/// In bytes or a number; `null` is unlimited.
+#[derive(Debug, Serialize)]
+struct Limits {
+    locked_memory_bytes: Limit,
+    descriptors: Limit,
+    address_space_bytes: Limit,
+}
+
+#[derive(Debug, Serialize)]
+struct Limit {
+    soft: Option<u64>,
+    hard: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Ability {
+    name: &'static str,
+    available: bool,
+    /// What it is good for, or what is missing and what to do about it.
+    note: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Launcher {
+    /// Whether `onesided run` started this process.
+    present: bool,
+    rank: Option<u32>,
+    size: Option<u32>,
+    /// What is wrong with the environment.
+    error: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let info = Info::collect();
+    let text = if args.json { serde_json::to_string_pretty(&info)? + "\n" } else { info.to_text() };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+impl Info {
+    fn collect() -> Self {
+        let kernel = kernel();
+        let devices = Devices::find();
+        let fabrics = vec![shm(&kernel), verbs(&devices)];
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::collect(),
+            limits: Limits {
+                locked_memory_bytes: Limit::of(Resource::Memlock),
+                descriptors: Limit::of(Resource::Nofile),
+                address_space_bytes: Limit::of(Resource::As),
+            },
+            kernel,
+            fabrics,
+            devices: devices.list,
+            launcher: Launcher::collect(),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let Self { version, machine, limits, kernel, fabrics, devices, launcher } = self;
+        let mut text = format!("onesided {version}\n\nmachine\n");
+        let mut line = |name: &str, value: &str| text += &format!("  {name:<16} {value}\n");
+        line("kernel", &format!("{} ({})", machine.kernel, machine.architecture));
+        line("cores", &machine.cores.to_string());
+        line("memory", &format!("{} MiB", machine.memory_bytes >> 20));
+        line("locked memory", &limits.locked_memory_bytes.bytes());
+        line("descriptors", &limits.descriptors.number());
+        line("address space", &limits.address_space_bytes.bytes());
+        for (title, abilities) in [("kernel", kernel), ("fabrics", fabrics)] {
+            text += &format!("\n{title}\n");
+            for Ability { name, available, note } in abilities {
+                text += &format!("  {name:<16} {:<4} {note}\n", if *available { "yes" } else { "no" });
+            }
+        }
+        text += "\ndevices\n";
+        for device in devices {
+            text += &format!("  {device}\n");
+        }
+        if devices.is_empty() {
+            text += "  none\n";
+        }
+        text += &format!("\nlauncher\n  {}\n", launcher.to_text());
+        text
+    }
+}
+
+impl Machine {
+    fn collect() -> Self {
+        let system = rustix::system::uname();
+        let memory = rustix::system::sysinfo();
+        Self {
+            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+            architecture: std::env::consts::ARCH,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
+        }
+    }
+}
+
+impl Limit {
+    fn of(resource: Resource) -> Self {
+        let limit = rustix::process::getrlimit(resource);
+        Self { soft: limit.current, hard: limit.maximum }
+    }
+
+    fn bytes(&self) -> String {
+        self.text(|bytes| format!("{} KiB", bytes >> 10))
+    }
+
+    fn number(&self) -> String {
+        self.text(|number| number.to_string())
+    }
+
+    fn text(&self, show: impl Fn(u64) -> String) -> String {
+        let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), &show);
+        format!("{} (at most {})", show(self.soft), show(self.hard))
+    }
+}
+
+impl Launcher {
+    fn collect() -> Self {
+        let none = Self { present: false, rank: None, size: None, error: None };
+        match Environment::read() {
+            Ok(None) => none,
+            Ok(Some(found)) => Self { present: true, rank: Some(found.rank.0), size: Some(found.size), ..none },
+            Err(error) => Self { error: Some(error.to_string()), ..none },
+        }
+    }
+
+    fn to_text(&self) -> String {
+        match (self.rank.zip(self.size), &self.error) {
+            (Some((rank, size)), _) => format!("rank {rank} of {size}"),
+            (None, Some(error)) => error.clone(),
+            (None, None) => "none: a program started like this is a world of one".to_owned(),
+        }
+    }
+}
+
+/// Each ability is tried, not looked up.
+fn kernel() -> Vec<Ability> {
+    let tried = |name, tried: io::Result<()>, purpose: &str| Ability {
+        name,
+        available: tried.is_ok(),
+        note: tried.map_or_else(|error| format!("{purpose}: {error}"), |()| purpose.to_owned()),
+    };
+    let memory = Mapping::create(4096).map(drop);
+    // Shared between processes, which is what a private futex would not be.
+    let woken = futex::wake(&AtomicU32::new(0), futex::Flags::empty(), 1).map(drop).map_err(Into::into);
+    let pidfd = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    vec![
+        tried("memfd", memory, "memory without a name, sealed"),
+        tried("futex", woken, "sleeping ranks are woken"),
+        tried("pidfd", pidfd.map(drop).map_err(Into::into), "deaths are noticed at once"),
+        process_vm(),
+    ]
+}
+
+/// What Yama allows between two processes of a user, neither of which is the other's ancestor.
+fn process_vm() -> Ability {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope = scope.as_deref().map_or("0", str::trim);
+    let note = match scope {
+        "0" => "one copy instead of two for memory that is not shared".to_owned(),
+        other => format!("kernel.yama.ptrace_scope is {other}; `sysctl kernel.yama.ptrace_scope=0` allows it"),
+    };
+    Ability { name: "process_vm", available: scope == "0", note }
+}
+
+fn shm(kernel: &[Ability]) -> Ability {
+    let missing = kernel.iter().find(|ability| !ability.available && ability.name != "process_vm");
+    Ability {
+        name: "shm",
+        available: missing.is_none(),
+        note: match missing {
+            None => "processes and threads of this host".to_owned(),
+            Some(ability) => format!("needs {}", ability.name),
+        },
+    }
+}
+
+fn verbs(devices: &Devices) -> Ability {
+    let note = match devices {
+        _ if cfg!(not(feature = "verbs")) => NO_VERBS.to_owned(),
+        Devices { error: Some(error), .. } => error.clone(),
+        Devices { list, .. } if list.is_empty() => "no RDMA device; Soft-RoCE makes one of any Ethernet card: \
+            `modprobe rdma_rxe`, then `rdma link add rxe0 type rxe netdev eth0` (Debian: apt install iproute2)"
+            .to_owned(),
+        _ => "RDMA cards and Soft-RoCE".to_owned(),
+    };
+    Ability { name: "verbs", available: cfg!(feature = "verbs") && devices.usable(), note }
+}

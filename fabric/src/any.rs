@@ -1,0 +1,70 @@
+//! The fabric that a process finds itself on.
+
+use crate::bootstrap::{Job, client, environment};
+use crate::shm::Shm;
+use crate::{Error, World};
+
+/// The fabric that was chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs.
+#[cfg(not(feature = "verbs"))]
+pub type Any = Shm;
+
+/// The fabric that was chosen at run time: shared memory or RDMA verbs.
+#[cfg(feature = "verbs")]
+pub type Any = crate::Either<Shm, crate::verbs::Verbs>;
+
+/// An endpoint of the named fabric for a job's rank: `shm` or `verbs`.
+///
+/// # Errors
+/// [`Error::NoFabric`]: there is none of that name, this build does not have it, or the host has no device for it; and
+/// what the fabric reports.
+pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
+    match name {
+        #[cfg(not(feature = "verbs"))]
+        "shm" => Shm::new(job),
+        #[cfg(feature = "verbs")]
+        "shm" => Shm::new(job).map(crate::Either::First),
+        #[cfg(feature = "verbs")]
+        "verbs" => crate::verbs::Verbs::new(job).map(crate::Either::Second),
+        #[cfg(not(feature = "verbs"))]
+        "verbs" => Err(Error::NoFabric {
+            name: name.into(),
+            what: "this program was built without it; build with `--features verbs`".into(),
+        }),
+        _ => Err(Error::NoFabric { name: name.into(), what: "there is shm and verbs".into() }),
+    }
+}
+
+/// The fabric that the environment asks for: `ONESIDED_FABRIC`, or `shm`.
+fn chosen() -> String {
+    std::env::var(environment::FABRIC).unwrap_or_else(|_| "shm".into())
+}
+
+impl World<Any> {
+    /// Joins the job that started this process: under `onesided run` one of its ranks, otherwise a world of one. On the
+    /// fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
+    ///
+    /// Once a process. The world is left when the last handle to it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.
+    pub fn init() -> Result<Self, Error> {
+        let job = match client::join()? {
+            Some(job) => job,
+            None => Job::alone()?,
+        };
+        endpoint(&chosen(), job).map(Self::new)
+    }
+}
+
+/// Runs `ranks` threads, each a rank of one world, and gives what each returned, by rank: for tests, examples and small
+/// programs. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
+///
+/// # Errors
+/// [`Error::Join`]: no memory for the board, no threads; and what the fabric reports.
+///
+/// # Panics
+/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+pub fn threads<T: Send>(ranks: u32, run: impl Fn(World<Any>) -> T + Sync) -> Result<Vec<T>, Error> {
+    let name = chosen();
+    crate::bootstrap::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
+}

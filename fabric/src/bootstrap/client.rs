@@ -1,0 +1,294 @@
+//! A rank's side of the bootstrap under `onesided run`.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::Timeout;
+
+use crate::Error;
+use crate::bootstrap::environment::Environment;
+use crate::bootstrap::protocol::{Failure, FromLauncher, FromRank, MAX_VALUE, Refusal, is_name};
+use crate::bootstrap::secret::{Side, random_bytes};
+use crate::bootstrap::wire::{self, Descriptor};
+use crate::bootstrap::{Exchange, Job};
+use crate::shm::{Board, Mapping};
+
+/// How long the launcher may take to answer what it can answer at once. It may share its core with many ranks.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Joins the job that this process was started for. `None` if no launcher started it.
+///
+/// The rank's seat is taken when this returns: whoever ends without [leaving](Board::leave) from now on has died.
+///
+/// # Errors
+/// [`Error::Join`]: the environment is half set, the launcher is gone, does not answer within 30 s, or refuses.
+/// [`Error::Secret`]: either side does not know the job's secret.
+pub fn join() -> Result<Option<Job>, Error> {
+    Environment::read()?.map(|environment| join_as(&environment)).transpose()
+}
+
+/// Joins the job that `environment` describes.
+///
+/// # Errors
+/// As [`join`].
+pub fn join_as(environment: &Environment) -> Result<Job, Error> {
+    let Environment { rank, size, .. } = *environment;
+    let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
+    let (connection, board) = handshake(environment)?;
+    let board = Board::open(board).map_err(|source| failed("map the job's board", Some(source)))?;
+    if board.size() != size {
+        return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", board.size()), None));
+    }
+    board.join(rank).map_err(|source| failed("take a seat", Some(source)))?;
+    let board = Arc::new(board);
+    let exchange = Arc::new(Client { board: Arc::clone(&board), connection: Mutex::new(Some(connection)) });
+    Ok(Job { rank, board, exchange })
+}
+
+/// Both sides prove that they know the secret; then the launcher hands over the board.
+fn handshake(environment: &Environment) -> Result<(Connection, OwnedFd), Error> {
+    let Environment { rank, size, address, secret } = environment;
+    let failed = |what: &'static str| move |source| Error::Join { what: what.to_owned(), source: Some(source) };
+    let connection = Connection::open(address).map_err(failed("connect to the launcher (is it still running?)"))?;
+    let until = Instant::now() + ANSWER;
+    let hear = || connection.hear(until).map_err(failed("hear from the launcher"));
+    let (FromLauncher::Challenge { nonce: theirs }, _) = hear()? else {
+        return Err(failed("hear from the launcher")(unexpected()));
+    };
+    let mine = random_bytes();
+    let proof = *secret.proof(Side::Rank, *rank, &theirs, &mine).as_bytes();
+    let hello = FromRank::Hello { rank: *rank, nonce: mine, proof };
+    connection.say(&hello, None).map_err(failed("speak to the launcher"))?;
+    match hear()? {
+        (FromLauncher::Welcome { size: told, proof }, Some(board)) => {
+            if !secret.accepts(&proof, Side::Launcher, *rank, &theirs, &mine) {
+                return Err(Error::Secret);
+            }
+            if told != *size {
+                let what = format!("the job has {told} ranks, ONESIDED_SIZE says {size}");
+                return Err(Error::Join { what, source: None });
+            }
+            Ok((connection, board))
+        }
+        (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job's board")(rustix::io::Errno::MFILE.into())),
+        (FromLauncher::Refused(Refusal::Secret), _) => Err(Error::Secret),
+        (FromLauncher::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
+        _ => Err(failed("hear from the launcher")(unexpected())),
+    }
+}
+
+/// What [`join_as`] makes: the [`Exchange`] over the launcher's socket.
+#[derive(Debug)]
+struct Client {
+    board: Arc<Board>,
+    /// `None` once it broke: questions and answers would no longer match.
+    connection: Mutex<Option<Connection>>,
+}
+
+/// Why a request got no answer that helps.
+enum Unanswered {
+    Failed(Failure),
+    Broken(io::Error),
+}
+
+impl Unanswered {
+    /// The cause in one word, and the texts of a rich error.
+    fn explain(self) -> (Fault, String, Option<io::Error>) {
+        match self {
+            Self::Failed(failure) => (failure.fault(), failure.to_string(), None),
+            Self::Broken(source) => {
+                (Fault::new(FaultKind::Refused), "the connection to the launcher broke".to_owned(), Some(source))
+            }
+        }
+    }
+}
+
+impl Failure {
+    const fn fault(self) -> Fault {
+        match self {
+            Self::TimedOut => Fault::new(FaultKind::TimedOut),
+            Self::PeerDied(rank) => Fault::of(FaultKind::PeerDied, rank),
+            Self::NoDescriptors => Fault::new(FaultKind::NoDescriptors),
+            Self::NoSuchRegion => Fault::new(FaultKind::NoSuchRegion),
+            Self::Full => Fault::new(FaultKind::Full),
+            Self::NameTaken | Self::RegionTaken => Fault::new(FaultKind::Refused),
+        }
+    }
+}
+
+impl Client {
+    fn ask(
+        &self,
+        request: &FromRank,
+        memory: Option<&Mapping>,
+        patience: Duration,
+    ) -> Result<(FromLauncher, Option<OwnedFd>), Unanswered> {
+        let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = || io::Error::new(io::ErrorKind::NotConnected, "it broke before");
+        let connection = guard.as_ref().ok_or_else(|| Unanswered::Broken(closed()))?;
+        let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
+        let answer = connection.say(request, memory).and_then(|()| connection.hear(until));
+        match answer {
+            Ok((FromLauncher::Failed(failure), _)) => Err(Unanswered::Failed(failure)),
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                *guard = None;
+                Err(Unanswered::Broken(error))
+            }
+        }
+    }
+}
+
+/// Patience that the clock cannot express.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+impl Exchange for Client {
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        check_name(name)?;
+        if value.len() > MAX_VALUE {
+            let what = format!("put {name:?}: {} bytes, a value has at most {MAX_VALUE}", value.len());
+            return Err(Error::Join { what, source: None });
+        }
+        let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
+        match self.ask(&request, None, ANSWER) {
+            Ok((FromLauncher::Done, _)) => Ok(()),
+            other => Err(about_value("put", name, other)),
+        }
+    }
+
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+        check_name(name)?;
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let request = FromRank::Get { name: name.to_owned(), patience_ms };
+        match self.ask(&request, None, patience.saturating_add(ANSWER)) {
+            Ok((FromLauncher::Value(value), _)) => Ok(value),
+            other => Err(about_value("get", name, other)),
+        }
+    }
+
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
+        match self.ask(&FromRank::Publish { region }, Some(memory), ANSWER) {
+            Ok((FromLauncher::Done, _)) => Ok(()),
+            other => {
+                let (fault, why, source) = unanswered(other).explain();
+                Err(Error::Allocate {
+                    len: memory.len() as u64,
+                    what: format!("let peers map it: {why}"),
+                    fault,
+                    source,
+                })
+            }
+        }
+    }
+
+    fn retract(&self, region: RegionId) {
+        // If the launcher is gone, so is its table.
+        let _ = self.ask(&FromRank::Retract { region }, None, ANSWER);
+    }
+
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        let failed = |fault, what, source| Error::Open { rank, what, fault, source };
+        if rank.0 >= self.board.size() {
+            let what = format!("the job has {} ranks", self.board.size());
+            return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
+        }
+        match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
+            Ok((FromLauncher::Memory, Some(file))) => Mapping::open(file).map(Arc::new).map_err(|source| {
+                let fault = Fault::of(FaultKind::NoMemory, rank);
+                failed(fault, "map it".to_owned(), Some(source))
+            }),
+            Ok((FromLauncher::Memory, None)) => {
+                let what = "no descriptors left in this process; raise the limit (ulimit -n)";
+                Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
+            }
+            other => {
+                let (fault, why, source) = unanswered(other).explain();
+                let fault = match (fault.kind(), self.board.liveness(rank)) {
+                    (FaultKind::NoSuchRegion, Liveness::Dead) => Fault::of(FaultKind::PeerDied, rank),
+                    (FaultKind::NoSuchRegion, Liveness::Left) => Fault::of(FaultKind::PeerLeft, rank),
+                    _ => fault,
+                };
+                Err(failed(fault, why, source))
+            }
+        }
+    }
+}
+
+type Answer = Result<(FromLauncher, Option<OwnedFd>), Unanswered>;
+
+fn unanswered(answer: Answer) -> Unanswered {
+    answer.err().unwrap_or_else(|| Unanswered::Broken(unexpected()))
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Error::Join { what: format!("{name:?} is no name: 1 to 64 printable ASCII characters"), source: None })
+}
+
+fn about_value(verb: &str, name: &str, answer: Answer) -> Error {
+    match unanswered(answer) {
+        Unanswered::Failed(failure @ (Failure::TimedOut | Failure::PeerDied(_))) => {
+            Error::Operation { operation: "wait for a value of the job", fault: failure.fault() }
+        }
+        other => {
+            let (_, why, source) = other.explain();
+            Error::Join { what: format!("{verb} {name:?}: {why}"), source }
+        }
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an answer that does not fit the question")
+}
+
+/// A connected socket.
+#[derive(Debug)]
+struct Connection(OwnedFd);
+
+impl Connection {
+    fn open(address: &str) -> io::Result<Self> {
+        let socket = wire::socket(SocketFlags::empty())?;
+        // Bounds connecting too: a launcher that is stopped accepts nobody.
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        rustix::net::connect(&socket, &wire::address(address)?)?;
+        Ok(Self(socket))
+    }
+
+    fn say(&self, request: &FromRank, memory: Option<&Mapping>) -> io::Result<()> {
+        wire::send(&self.0, &request.encode(), memory.map(Mapping::file))
+    }
+
+    /// The launcher's next frame, with the descriptor that belongs to it unless this process may have no more of them.
+    fn hear(&self, until: Instant) -> io::Result<(FromLauncher, Option<OwnedFd>)> {
+        wait_readable(&self.0, until)?;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let packet = wire::receive(&self.0)?.ok_or(io::ErrorKind::ConnectionAborted)?;
+        let said = FromLauncher::decode(&packet.frame).map_err(|error| invalid(error.to_string()))?;
+        match (packet.descriptor, said.brings_descriptor()) {
+            (Descriptor::One(descriptor), true) => Ok((said, Some(descriptor))),
+            (Descriptor::None, false) => Ok((said, None)),
+            (Descriptor::Lost, true) => Ok((said, None)),
+            _ => Err(invalid("a descriptor too many or too few".to_owned())),
+        }
+    }
+}
+
+fn wait_readable(socket: impl AsFd, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = crate::bootstrap::timespec(left);
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

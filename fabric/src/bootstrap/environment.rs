@@ -1,0 +1,129 @@
+//! How the launcher tells a process which rank it is: environment variables.
+
+use std::ffi::OsString;
+
+use remote_memory::Rank;
+
+use crate::Error;
+use crate::bootstrap::Secret;
+
+/// This process's rank, from 0.
+pub const RANK: &str = "ONESIDED_RANK";
+/// How many ranks the job has.
+pub const SIZE: &str = "ONESIDED_SIZE";
+/// The name of the launcher's abstract Unix socket.
+pub const ADDRESS: &str = "ONESIDED_ADDRESS";
+/// The job's secret, 64 hexadecimal digits.
+pub const SECRET: &str = "ONESIDED_SECRET";
+/// The fabric that `onesided run --fabric` named. A user may set it for a program that runs alone, too.
+pub const FABRIC: &str = "ONESIDED_FABRIC";
+
+/// What the launcher put into this process's environment.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// This process's rank.
+    pub rank: Rank,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// The name of the launcher's socket.
+    pub address: String,
+    /// The job's secret.
+    pub secret: Secret,
+}
+
+impl Environment {
+    /// Reads the process's environment. `None` if no launcher started it.
+    ///
+    /// # Errors
+    /// [`Error::Join`] that names the variable which is missing or makes no sense.
+    pub fn read() -> Result<Option<Self>, Error> {
+        Self::parse(|name| std::env::var_os(name))
+    }
+
+    fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+        if [RANK, SIZE, ADDRESS, SECRET].into_iter().all(|name| variable(name).is_none()) {
+            return Ok(None);
+        }
+        let text = |name: &str| {
+            let value = variable(name).ok_or_else(|| wrong(name, "is not set, but others of ONESIDED_* are"))?;
+            value.into_string().map_err(|_| wrong(name, "is not text"))
+        };
+        let number =
+            |name: &str| text(name)?.parse().map_err(|_| wrong(name, "is not a whole number that a job can have"));
+        let (rank, size) = (number(RANK)?, number(SIZE)?);
+        if rank >= size {
+            return Err(wrong(RANK, &format!("is {rank}, but the job has {size} ranks")));
+        }
+        let address = text(ADDRESS)?;
+        let secret = Secret::from_hex(&text(SECRET)?).ok_or_else(|| wrong(SECRET, "is not 64 hexadecimal digits"))?;
+        Ok(Some(Self { rank: Rank(rank), size, address, secret }))
+    }
+
+    /// The variables to set for the process.
+    #[must_use]
+    pub fn variables(&self) -> [(&'static str, String); 4] {
+        [
+            (RANK, self.rank.0.to_string()),
+            (SIZE, self.size.to_string()),
+            (ADDRESS, self.address.clone()),
+            (SECRET, self.secret.to_hex()),
+        ]
+    }
+}
+
+fn wrong(name: &str, what: &str) -> Error {
+    Error::Join { what: format!("{name} {what}; `onesided run` sets it"), source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Environment {
+        Environment { rank: Rank(2), size: 3, address: "somewhere".into(), secret: Secret::random() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let variables = sample().variables();
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        let read = Environment::parse(find).unwrap().unwrap();
+        assert_eq!(read.variables(), variables);
+    }
+
+    #[test]
+    fn nothing_set_is_alone_and_half_set_is_an_error() {
+        assert!(Environment::parse(|_| None).unwrap().is_none());
+        assert!(Environment::parse(|name| (name == FABRIC).then(|| "shm".into())).unwrap().is_none());
+        let variables = sample().variables();
+        for (missing, _) in &variables {
+            let find = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name && known != missing).map(|(_, value)| value.into())
+            };
+            assert!(Environment::parse(find).unwrap_err().to_string().contains(missing));
+        }
+    }
+
+    #[test]
+    fn bad_values_name_their_variable() {
+        let variables = sample().variables();
+        for (bad, value) in [
+            (RANK, "3"),
+            (RANK, "-1"),
+            (RANK, ""),
+            (SIZE, "0"),
+            (SIZE, "2"),
+            (SIZE, "99999999999"),
+            (SIZE, "three"),
+            (SECRET, "abc"),
+            (SECRET, ""),
+        ] {
+            let find = |name: &str| {
+                let known = variables.iter().find(|(known, _)| *known == name)?;
+                Some(if name == bad { value.into() } else { known.1.clone().into() })
+            };
+            let error = Environment::parse(find).unwrap_err().to_string();
+            assert!(error.contains("ONESIDED_"), "{bad}={value}: {error}");
+        }
+    }
+}

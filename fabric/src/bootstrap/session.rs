@@ -1,0 +1,170 @@
+//! The launcher's side of one connection.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use remote_memory::Rank;
+
+use crate::bootstrap::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
+use crate::bootstrap::secret::{Side, random_bytes};
+use crate::bootstrap::tables::{Answer, Tables};
+use crate::bootstrap::wire::{self, Descriptor};
+
+/// How long a connection may take to prove that it knows the secret.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    socket: OwnedFd,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has been challenged and has proven nothing yet.
+    Stranger { nonce: Nonce, until: Instant },
+    /// A rank that may ask.
+    Rank(Rank),
+    /// A rank whose `get` waits for a value; it may not ask for anything else meanwhile.
+    Waiting { rank: Rank, name: String, until: Option<Instant> },
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Stay,
+    Close,
+}
+
+impl Session {
+    /// Challenges a new connection. `None`: it is another user's, or gone already.
+    pub(crate) fn begin(socket: OwnedFd, now: Instant) -> Option<Self> {
+        // An abstract socket has no permissions of its own.
+        let peer = rustix::net::sockopt::socket_peercred(&socket).ok()?;
+        if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
+            return None;
+        }
+        let nonce = random_bytes();
+        let session = Self { socket, state: State::Stranger { nonce, until: now + PATIENCE } };
+        (session.say(&FromLauncher::Challenge { nonce }, None) == Next::Stay).then_some(session)
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) const fn is_stranger(&self) -> bool {
+        matches!(self.state, State::Stranger { .. })
+    }
+
+    /// When [`look`](Self::look) has something to do at the latest.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Stranger { until, .. } => Some(*until),
+            State::Rank(_) => None,
+            State::Waiting { until, .. } => *until,
+        }
+    }
+
+    /// Takes in one frame and answers it.
+    pub(crate) fn hear(&mut self, tables: &mut Tables) -> Next {
+        let packet = match wire::receive(&self.socket) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Next::Close,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Next::Stay,
+            Err(_) => return self.refuse(Refusal::Malformed),
+        };
+        let Ok(said) = FromRank::decode(&packet.frame) else {
+            return self.refuse(Refusal::Malformed);
+        };
+        let fits = match packet.descriptor {
+            Descriptor::None => !said.brings_descriptor(),
+            Descriptor::One(_) | Descriptor::Lost => said.brings_descriptor(),
+            Descriptor::TooMany => false,
+        };
+        let memory = match packet.descriptor {
+            Descriptor::One(memory) => Some(memory),
+            _ => None,
+        };
+        match (&self.state, said) {
+            _ if !fits => self.refuse(Refusal::Malformed),
+            (State::Stranger { nonce, .. }, FromRank::Hello { rank, nonce: theirs, proof }) => {
+                let nonces = (*nonce, theirs);
+                self.admit(tables, rank, nonces, &proof)
+            }
+            (State::Stranger { .. } | State::Waiting { .. }, _) | (State::Rank(_), FromRank::Hello { .. }) => {
+                self.refuse(Refusal::Malformed)
+            }
+            (State::Rank(rank), FromRank::Get { name, patience_ms }) => {
+                let until = Instant::now().checked_add(Duration::from_millis(patience_ms));
+                self.state = State::Waiting { rank: *rank, name, until };
+                Next::Stay // `look` comes next
+            }
+            (State::Rank(rank), request) => {
+                let answer = tables.serve(*rank, request, memory);
+                self.answer(answer)
+            }
+        }
+    }
+
+    /// Does what is due: drops a silent stranger, answers a `get` that waits.
+    pub(crate) fn look(&mut self, tables: &Tables, now: Instant) -> Next {
+        match &self.state {
+            State::Stranger { until, .. } if *until <= now => Next::Close,
+            State::Waiting { rank, name, until } => {
+                let late = until.is_some_and(|until| until <= now);
+                match tables.value(name, late) {
+                    Some(answer) => {
+                        self.state = State::Rank(*rank);
+                        self.answer(answer)
+                    }
+                    None => Next::Stay,
+                }
+            }
+            _ => Next::Stay,
+        }
+    }
+
+    /// Says goodbye to the tables.
+    pub(crate) fn end(&self, tables: &mut Tables) {
+        if let State::Rank(rank) | State::Waiting { rank, .. } = self.state {
+            tables.disconnected(rank);
+        }
+    }
+
+    fn admit(&mut self, tables: &mut Tables, rank: Rank, (ours, theirs): (Nonce, Nonce), proof: &Proof) -> Next {
+        let secret = tables.secret();
+        // First of all: who does not know the secret learns nothing else.
+        if !secret.accepts(proof, Side::Rank, rank, &ours, &theirs) {
+            return self.refuse(Refusal::Secret);
+        }
+        let proof = *secret.proof(Side::Launcher, rank, &ours, &theirs).as_bytes();
+        if let Err(refusal) = tables.take_seat(rank) {
+            return self.refuse(refusal);
+        }
+        self.state = State::Rank(rank);
+        let board = tables.board();
+        self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
+    }
+
+    fn answer(&self, answer: Answer<'_>) -> Next {
+        match answer {
+            Answer::Say(frame) => self.say(&frame, None),
+            Answer::Hand(memory) => self.say(&FromLauncher::Memory, Some(memory)),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Next {
+        self.say(&FromLauncher::Refused(refusal), None);
+        Next::Close
+    }
+
+    /// A rank has at most one answer under way, so a full socket is a peer that does not read.
+    fn say(&self, frame: &FromLauncher, descriptor: Option<BorrowedFd<'_>>) -> Next {
+        match wire::send(&self.socket, &frame.encode(), descriptor) {
+            Ok(()) => Next::Stay,
+            Err(_) => Next::Close,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What the launcher keeps for the ranks: seats, values by name, memory by region.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use remote_memory::{Liveness, Rank, RegionId};
+
+use crate::bootstrap::Secret;
+use crate::bootstrap::protocol::{Failure, FromLauncher, FromRank, Refusal};
+use crate::shm::Board;
+
+/// The most bytes of names and values together that are kept a rank.
+const BYTES_A_RANK: usize = 4 << 20;
+
+/// What the launcher keeps for the ranks.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    board: Arc<Board>,
+    secret: Secret,
+    seated: Vec<bool>,
+    values: HashMap<String, Vec<u8>>,
+    /// What may still be put, in bytes.
+    room: usize,
+    regions: HashMap<(Rank, RegionId), OwnedFd>,
+    most_regions: usize,
+}
+
+/// What to answer a rank.
+#[derive(Debug)]
+pub(crate) enum Answer<'t> {
+    Say(FromLauncher),
+    Hand(BorrowedFd<'t>),
+}
+
+impl From<Failure> for Answer<'_> {
+    fn from(failure: Failure) -> Self {
+        Self::Say(FromLauncher::Failed(failure))
+    }
+}
+
+impl Tables {
+    pub(crate) fn new(board: Arc<Board>, secret: Secret, most_regions: usize) -> Self {
+        let size = board.size() as usize;
+        Self {
+            board,
+            secret,
+            seated: vec![false; size],
+            values: HashMap::new(),
+            room: size * BYTES_A_RANK,
+            regions: HashMap::new(),
+            most_regions,
+        }
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.board.size()
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// A rank joins once: a second process in its seat would be taken for the first.
+    pub(crate) fn take_seat(&mut self, rank: Rank) -> Result<(), Refusal> {
+        let seat = self.seated.get_mut(rank.index()).ok_or(Refusal::NoSuchRank)?;
+        if std::mem::replace(seat, true) { Err(Refusal::Taken) } else { Ok(()) }
+    }
+
+    /// A rank that left takes its memory with it; that of a dead one stays for whoever recovers from its death.
+    pub(crate) fn disconnected(&mut self, rank: Rank) {
+        if self.board.liveness(rank) == Liveness::Left {
+            self.regions.retain(|(owner, _), _| *owner != rank);
+        }
+    }
+
+    /// Serves a request that has its answer at once. `memory` is missing where it was lost on the way.
+    pub(crate) fn serve(&mut self, from: Rank, request: FromRank, memory: Option<OwnedFd>) -> Answer<'_> {
+        let done = match request {
+            FromRank::Put { name, value } => self.put(name, value),
+            FromRank::Publish { region } => self.publish((from, region), memory),
+            FromRank::Retract { region } => {
+                self.regions.remove(&(from, region));
+                Ok(())
+            }
+            FromRank::Fetch { rank, region } => {
+                return match self.regions.get(&(rank, region)) {
+                    Some(memory) => Answer::Hand(memory.as_fd()),
+                    None => Failure::NoSuchRegion.into(),
+                };
+            }
+            FromRank::Hello { .. } | FromRank::Get { .. } => unreachable!("the session answers these"),
+        };
+        done.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done))
+    }
+
+    /// The answer to a `get`; `None` while it has to wait.
+    pub(crate) fn value(&self, name: &str, late: bool) -> Option<Answer<'_>> {
+        if let Some(value) = self.values.get(name) {
+            return Some(Answer::Say(FromLauncher::Value(value.clone())));
+        }
+        // Nobody knows whose value it would be. Like a barrier, a wait needs everybody.
+        match self.board.casualty() {
+            Some(rank) => Some(Failure::PeerDied(rank).into()),
+            None => late.then(|| Failure::TimedOut.into()),
+        }
+    }
+
+    fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
+        let room = self.room.checked_sub(name.len() + value.len()).ok_or(Failure::Full)?;
+        match self.values.entry(name) {
+            Entry::Occupied(_) => Err(Failure::NameTaken),
+            Entry::Vacant(entry) => {
+                entry.insert(value);
+                self.room = room;
+                Ok(())
+            }
+        }
+    }
+
+    fn publish(&mut self, region: (Rank, RegionId), memory: Option<OwnedFd>) -> Result<(), Failure> {
+        if self.regions.len() >= self.most_regions {
+            return Err(Failure::NoDescriptors);
+        }
+        match (self.regions.entry(region), memory) {
+            (Entry::Occupied(_), _) => Err(Failure::RegionTaken),
+            (Entry::Vacant(_), None) => Err(Failure::NoDescriptors),
+            (Entry::Vacant(entry), Some(memory)) => {
+                entry.insert(memory);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! One of two fabrics, chosen at run time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use remote_memory::{At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+
+use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
+
+/// One of two fabrics, or what belongs to one of them.
+///
+/// What is resolved once (a word, a segment) remembers its fabric, so an operation looks at its word and goes straight to
+/// memory, or to the card: one predictable branch, no table, no virtual call. A word or a segment of the other fabric is
+/// refused as `NoSuchRegion`.
+#[derive(Clone, Copy, Debug)]
+pub enum Either<A, B> {
+    /// Of the first.
+    First(A),
+    /// Of the second.
+    Second(B),
+}
+
+use Either::{First, Second};
+
+/// An operation of one of two fabrics, or one that neither would take.
+#[derive(Debug)]
+pub enum EitherFuture<A, B> {
+    /// Of the first.
+    First(A),
+    /// Of the second.
+    Second(B),
+    /// Of neither.
+    Failed(Fault),
+}
+
+const FOREIGN: Fault = Fault::new(FaultKind::NoSuchRegion);
+
+impl<T, A, B> Future for EitherFuture<A, B>
+where
+    A: Future<Output = Result<T, Fault>> + Unpin,
+    B: Future<Output = Result<T, Fault>> + Unpin,
+{
+    type Output = Result<T, Fault>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::First(first) => Pin::new(first).poll(cx),
+            Self::Second(second) => Pin::new(second).poll(cx),
+            Self::Failed(fault) => Poll::Ready(Err(*fault)),
+        }
+    }
+}
+
+/// A pause of one of two fabrics; none for a word of the other one.
+#[derive(Debug)]
+pub struct EitherPause<A, B>(Option<Either<A, B>>);
+
+impl<A: Future<Output = ()> + Unpin, B: Future<Output = ()> + Unpin> Future for EitherPause<A, B> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Some(First(first)) => Pin::new(first).poll(cx),
+            Some(Second(second)) => Pin::new(second).poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+/// Asks whichever fabric it is.
+macro_rules! ask {
+    ($self:expr, $fabric:ident => $answer:expr) => {
+        match $self {
+            First($fabric) => $answer,
+            Second($fabric) => $answer,
+        }
+    };
+}
+
+/// Posts to the fabric that the word or segment belongs to.
+macro_rules! post {
+    ($self:expr, $of:expr, |$fabric:ident, $mine:ident| $operation:expr) => {
+        match ($self, $of) {
+            (First($fabric), First($mine)) => EitherFuture::First($operation),
+            (Second($fabric), Second($mine)) => EitherFuture::Second($operation),
+            _ => EitherFuture::Failed(FOREIGN),
+        }
+    };
+}
+
+/// Asks the fabric that the word or segment belongs to.
+macro_rules! ask_about {
+    ($self:expr, $of:expr, |$fabric:ident, $mine:ident| $answer:expr) => {
+        match ($self, $of) {
+            (First($fabric), First($mine)) => $answer,
+            (Second($fabric), Second($mine)) => $answer,
+            _ => Err(FOREIGN),
+        }
+    };
+}
+
+/// Gives what the fabric gives, marked as its own.
+macro_rules! wrap {
+    ($self:expr, $fabric:ident => $made:expr) => {
+        match $self {
+            First($fabric) => $made.map(First),
+            Second($fabric) => $made.map(Second),
+        }
+    };
+}
+
+impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
+    type Word<'f> = Either<A::Word<'f>, B::Word<'f>>;
+    type Op = EitherFuture<A::Op, B::Op>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = EitherFuture<A::Wait<'f, P>, B::Wait<'f, P>>;
+    type Pause<'f> = EitherPause<A::Pause<'f>, B::Pause<'f>>;
+
+    #[inline]
+    fn rank(&self) -> Rank {
+        ask!(self, fabric => fabric.rank())
+    }
+
+    #[inline]
+    fn size(&self) -> u32 {
+        ask!(self, fabric => fabric.size())
+    }
+
+    fn word(&self, at: At) -> Result<Self::Word<'_>, Fault> {
+        wrap!(self, fabric => fabric.word(at))
+    }
+
+    #[inline]
+    fn read(&self, word: Self::Word<'_>) -> Self::Op {
+        post!(self, word, |fabric, word| fabric.read(word))
+    }
+
+    #[inline]
+    fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op {
+        post!(self, word, |fabric, word| fabric.write(word, value, notify))
+    }
+
+    #[inline]
+    fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op {
+        post!(self, word, |fabric, word| fabric.compare_swap(word, expected, new))
+    }
+
+    #[inline]
+    fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op {
+        post!(self, word, |fabric, word| fabric.fetch_add(word, add))
+    }
+
+    #[inline]
+    fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault> {
+        ask_about!(self, own, |fabric, own| fabric.load(own))
+    }
+
+    #[inline]
+    fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault> {
+        ask_about!(self, own, |fabric, own| fabric.store(own, value))
+    }
+
+    fn wait_until<'f, P>(&'f self, own: Self::Word<'f>, predicate: P, patience: Patience) -> Self::Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        post!(self, own, |fabric, own| fabric.wait_until(own, predicate, patience))
+    }
+
+    fn pause<'f>(&'f self, word: Self::Word<'f>, nanos: u64) -> Self::Pause<'f> {
+        EitherPause(match (self, word) {
+            (First(fabric), First(word)) => Some(First(fabric.pause(word, nanos))),
+            (Second(fabric), Second(word)) => Some(Second(fabric.pause(word, nanos))),
+            _ => None,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        ask!(self, fabric => fabric.now())
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        ask!(self, fabric => fabric.liveness(rank))
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        ask!(self, fabric => fabric.casualty())
+    }
+}
+
+impl<A: Mailbox, B: Mailbox> Mailbox for Either<A, B> {
+    type Send<'f> = EitherFuture<A::Send<'f>, B::Send<'f>>;
+    type Recv<'f> = EitherFuture<A::Recv<'f>, B::Recv<'f>>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
+        match self {
+            First(fabric) => EitherFuture::First(fabric.send(to, port, bytes, notify)),
+            Second(fabric) => EitherFuture::Second(fabric.send(to, port, bytes, notify)),
+        }
+    }
+
+    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
+        match self {
+            First(fabric) => EitherFuture::First(fabric.recv(port, patience)),
+            Second(fabric) => EitherFuture::Second(fabric.recv(port, patience)),
+        }
+    }
+}
+
+impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
+    type Segment = Either<A::Segment, B::Segment>;
+    type Transfer = EitherFuture<A::Transfer, B::Transfer>;
+    type Get<'b> = EitherFuture<A::Get<'b>, B::Get<'b>>;
+    type Flush<'f> = EitherFuture<A::Flush<'f>, B::Flush<'f>>;
+
+    fn capabilities(&self) -> Capabilities {
+        ask!(self, fabric => fabric.capabilities())
+    }
+
+    fn allocate(&self, len: u64) -> Result<Self::Segment, Error> {
+        wrap!(self, fabric => fabric.allocate(len))
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error> {
+        wrap!(self, fabric => fabric.open(key))
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error> {
+        wrap!(self, fabric => fabric.world_segment(rank))
+    }
+
+    #[inline]
+    fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.word_in(segment, offset).map(First),
+            (Second(fabric), Second(segment)) => fabric.word_in(segment, offset).map(Second),
+            _ => Err(FOREIGN),
+        }
+    }
+
+    #[inline]
+    fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        ask_about!(self, to, |fabric, to| fabric.put(to, offset, from))
+    }
+
+    #[inline]
+    fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b> {
+        post!(self, from, |fabric, from| fabric.get(from, offset, into))
+    }
+
+    fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {
+        match (self, from.0, to.0) {
+            (First(fabric), First(a), First(b)) => EitherFuture::First(fabric.rdma_write((a, from.1), (b, to.1), len)),
+            (Second(fabric), Second(a), Second(b)) => {
+                EitherFuture::Second(fabric.rdma_write((a, from.1), (b, to.1), len))
+            }
+            _ => EitherFuture::Failed(FOREIGN),
+        }
+    }
+
+    fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer {
+        match (self, from.0, into.0) {
+            (First(fabric), First(a), First(b)) => EitherFuture::First(fabric.rdma_read((a, from.1), (b, into.1), len)),
+            (Second(fabric), Second(a), Second(b)) => {
+                EitherFuture::Second(fabric.rdma_read((a, from.1), (b, into.1), len))
+            }
+            _ => EitherFuture::Failed(FOREIGN),
+        }
+    }
+
+    #[inline]
+    fn flush(&self, target: Rank) -> Self::Flush<'_> {
+        match self {
+            First(fabric) => EitherFuture::First(fabric.flush(target)),
+            Second(fabric) => EitherFuture::Second(fabric.flush(target)),
+        }
+    }
+
+    #[inline]
+    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
+        match self {
+            First(fabric) => EitherFuture::First(fabric.flush_before_release(target)),
+            Second(fabric) => EitherFuture::Second(fabric.flush_before_release(target)),
+        }
+    }
+
+    #[inline]
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
+        match self {
+            First(fabric) => EitherFuture::First(fabric.flush_local(target)),
+            Second(fabric) => EitherFuture::Second(fabric.flush_local(target)),
+        }
+    }
+
+    fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        ask_about!(self, own, |fabric, own| fabric.read_own(own, offset, into))
+    }
+
+    fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        ask_about!(self, own, |fabric, own| fabric.write_own(own, offset, from))
+    }
+
+    fn adopt(&self, task: Task) {
+        ask!(self, fabric => fabric.adopt(task));
+    }
+}
+
+impl<A: Drive, B: Drive> Drive for Either<A, B> {
+    #[inline]
+    fn progress(&self) -> usize {
+        ask!(self, fabric => fabric.progress())
+    }
+
+    fn arm(&self) -> Ticket {
+        ask!(self, fabric => fabric.arm())
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        ask!(self, fabric => fabric.sleep(ticket, until));
+    }
+
+    fn disarm(&self, ticket: Ticket) {
+        ask!(self, fabric => fabric.disarm(ticket));
+    }
+
+    fn crowded(&self) -> bool {
+        ask!(self, fabric => fabric.crowded())
+    }
+
+    fn unfinished(&self) -> usize {
+        ask!(self, fabric => fabric.unfinished())
+    }
+}
+
+impl<A: Segment, B: Segment> Segment for Either<A, B> {
+    #[inline]
+    fn rank(&self) -> Rank {
+        ask!(self, segment => segment.rank())
+    }
+
+    fn len(&self) -> u64 {
+        ask!(self, segment => segment.len())
+    }
+
+    fn key(&self) -> SegmentKey {
+        ask!(self, segment => segment.key())
+    }
+}

@@ -1,0 +1,134 @@
+//! How long to pause between two attempts on a lock.
+
+use std::time::Duration;
+
+use crate::Owner;
+
+/// A table of intervals, filled once when a lock is configured, so that a contended turn costs a table look-up: no
+/// clock, no floating point. Each owner varies the intervals in its own way, from half to one and a half times.
+///
+/// The default suits shared memory: 64 ns, doubling up to 16 us. Over a network an attempt costs a round trip, so there
+/// the first interval should be a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    nanos: [u32; Self::STEPS],
+}
+
+impl Backoff {
+    /// How many intervals there are. Attempts beyond them pause by the last one.
+    pub const STEPS: usize = 16;
+
+    /// The first [`STEPS`](Self::STEPS) of these intervals; the last one given stands for those that are missing. None
+    /// at all is [`disabled`](Self::disabled). An interval longer than `u32::MAX` nanoseconds (4.3 s) is cut to that.
+    ///
+    /// From the `backoff` crate, which reads a clock at each step and so fills the table only:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use backoff::ExponentialBackoffBuilder;
+    /// use backoff::backoff::Backoff as _;
+    ///
+    /// let mut intervals = ExponentialBackoffBuilder::new()
+    ///     .with_initial_interval(Duration::from_nanos(64))
+    ///     .with_multiplier(2.0)
+    ///     .with_max_interval(Duration::from_nanos(16_384))
+    ///     .with_randomization_factor(0.0) // each owner adds its own
+    ///     .with_max_elapsed_time(None)
+    ///     .build();
+    /// let backoff = lock_algos::Backoff::new(std::iter::from_fn(|| intervals.next_backoff()));
+    /// assert_eq!(backoff, lock_algos::Backoff::default());
+    /// ```
+    pub fn new(intervals: impl IntoIterator<Item = Duration>) -> Self {
+        let mut intervals = intervals.into_iter();
+        let mut last = 0;
+        Self {
+            nanos: std::array::from_fn(|_| {
+                if let Some(interval) = intervals.next() {
+                    last = u32::try_from(interval.as_nanos()).unwrap_or(u32::MAX);
+                }
+                last
+            }),
+        }
+    }
+
+    /// No backoff: every attempt follows the one before at once (the other curve of jiang-2004, figure 4).
+    #[must_use]
+    pub const fn disabled() -> Self {
+        Self { nanos: [0; Self::STEPS] }
+    }
+
+    /// The pauses of one acquire.
+    pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
+        Pauses { table: &self.nanos, step: 0, random: owner.to_bits() }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new((6..15).map(|power| Duration::from_nanos(1 << power)))
+    }
+}
+
+/// See [`Backoff::pauses`].
+#[derive(Debug)]
+pub(crate) struct Pauses<'b> {
+    table: &'b [u32; Backoff::STEPS],
+    step: usize,
+    random: u64,
+}
+
+impl Pauses<'_> {
+    /// The next pause in nanoseconds.
+    pub(crate) fn next_nanos(&mut self) -> u64 {
+        let nanos = u64::from(self.table[self.step]);
+        self.step = (self.step + 1).min(Backoff::STEPS - 1);
+        nanos / 2 + ((nanos * self.next_random()) >> 32)
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), its high 32 bits: seeded by the owner, so that ranks do not march
+    /// in step and a simulated run can be repeated.
+    const fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) >> 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remote_memory::Rank;
+
+    use super::*;
+
+    fn first_pauses(backoff: Backoff, rank: u32) -> Vec<u64> {
+        let mut pauses = backoff.pauses(Owner { rank: Rank(rank), slot: 0, generation: 0 });
+        std::iter::repeat_with(|| pauses.next_nanos()).take(2 * Backoff::STEPS).collect()
+    }
+
+    #[test]
+    fn pauses_follow_the_table_within_half_an_interval() {
+        let table = Backoff::new([100, 200, 400].map(Duration::from_nanos));
+        for rank in 0..1000 {
+            let pauses = first_pauses(table, rank);
+            assert!((50..150).contains(&pauses[0]) && (100..300).contains(&pauses[1]), "{pauses:?}");
+            assert!(pauses[2..].iter().all(|nanos| (200..600).contains(nanos)), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn owners_differ_and_repeat_themselves() {
+        let pauses = [1, 2, 1].map(|rank| first_pauses(Backoff::default(), rank));
+        assert_ne!(pauses[0], pauses[1]);
+        assert_eq!(pauses[0], pauses[2]);
+    }
+
+    #[test]
+    fn tables_are_cut_and_continued() {
+        assert_eq!(Backoff::new([]), Backoff::disabled());
+        assert_eq!(first_pauses(Backoff::disabled(), 7), [0; 2 * Backoff::STEPS]);
+        let longest = Backoff::new(std::iter::repeat(Duration::MAX));
+        assert!(first_pauses(longest, 7).iter().all(|nanos| *nanos >= u64::from(u32::MAX / 2)));
+    }
+}

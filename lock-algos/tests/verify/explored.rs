@@ -1,0 +1,170 @@
+//! Every interleaving up to a bound, by loom.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lock_algos::{LockAlgorithm, Mode};
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::loom_memory::{LoomMemory, block_on};
+use crate::program::{self, Ending, Round, lock_and_data};
+use crate::record::Record;
+use crate::wrong::{Flaw, Wrong, right};
+
+const X: Round = Round::EXCLUSIVE;
+const S: Round = Round::SHARED;
+/// An exclusive lock of which the first operation leaves before other work, and the wait comes after it.
+const EARLY: Round = Round { early: 1, ..X };
+
+/// Runs the programs, one origin each, in every interleaving of their operations with at most `preemptions`
+/// preemptions, and `check`s the end of each execution; it gets the words of the lock's home.
+///
+/// # Panics
+/// If somebody waits for ever (loom's deadlock) or a check fails.
+fn explore<A: LockAlgorithm + Clone>(
+    algorithm: &A,
+    programs: &[&[Round]],
+    preemptions: usize,
+    check: impl Fn(&Record, &[u64]) -> Result<(), String> + Send + Sync + 'static,
+) {
+    let algorithm = Arc::new(algorithm.clone());
+    let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
+
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let memory = LoomMemory::new(programs.len(), program::region_words::<A>());
+        let record = Arc::new(Record::default());
+        let origin = |rank: usize| {
+            let (memory, algorithm) = (memory.of(rank), Arc::clone(&algorithm));
+            let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
+            move || block_on(program::run(memory, algorithm, rounds, record, block_on))
+        };
+        let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
+        origin(0)();
+        for other in others {
+            other.join().unwrap();
+        }
+        if let Err(violation) = check(&record, &memory.region()) {
+            panic!("{violation}");
+        }
+    });
+}
+
+/// Verifies a lock over origins of which none dies: exclusion, no lost update, nobody waits for ever, free at the end.
+/// Gives the number of executions.
+///
+/// # Panics
+/// As [`explore`].
+fn verify<A: LockAlgorithm + Clone>(algorithm: &A, programs: &[&[Round]], preemptions: usize) -> usize {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    explore(algorithm, programs, preemptions, move |record, home| {
+        count.fetch_add(1, Relaxed);
+        let (lock, data) = lock_and_data::<A>(home);
+        record.check_end(lock, data)
+    });
+    executions.load(Relaxed)
+}
+
+/// Verifies the lock that ships, and that there was something to explore: how much there is depends on the algorithm,
+/// the bound and loom's version, not on chance.
+#[track_caller]
+fn verify_right(programs: &[&[Round]], preemptions: usize, at_least: usize) {
+    let executions = verify(&right(), programs, preemptions);
+    assert!(executions >= at_least, "only {executions} executions");
+}
+
+#[test]
+fn two_exclusive() {
+    verify_right(&[&[X, X], &[X, X]], 4, 7_000);
+}
+
+#[test]
+fn two_mixed() {
+    verify_right(&[&[X, S], &[S, X]], 4, 7_000);
+}
+
+#[test]
+fn two_shared() {
+    verify_right(&[&[S, S], &[S, S]], 4, 7_000);
+}
+
+#[test]
+fn two_nonblocking() {
+    verify_right(&[&[EARLY, EARLY], &[EARLY, S]], 4, 7_000);
+}
+
+#[test]
+fn three_exclusive() {
+    verify_right(&[&[X], &[X], &[X]], 3, 10_000);
+}
+
+#[test]
+fn three_with_one_owner() {
+    verify_right(&[&[X], &[S], &[S]], 3, 10_000);
+}
+
+#[test]
+fn three_with_one_reader() {
+    verify_right(&[&[EARLY], &[X], &[S]], 3, 10_000);
+}
+
+#[test]
+fn three_shared() {
+    verify_right(&[&[S], &[S], &[S]], 3, 5_000);
+}
+
+/// Rank 1 dies inside. Whoever comes to wait for it, before its death or after, gets the fault that names it; who was
+/// there before it does not.
+fn verify_death(dying: Mode, survivor: Round, kind: FaultKind) {
+    let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let count = Arc::clone(&outcomes);
+    let dies = Round { mode: dying, ending: Ending::Dies, ..X };
+    explore(&right(), &[&[survivor], &[dies]], 4, move |record, _| {
+        let faults = record.faults();
+        count[faults.len()].fetch_add(1, Relaxed);
+        match (record.violation(), &faults[..], record.entered().len()) {
+            (None, [], 2) => Ok(()),
+            (None, [fault], 1) if *fault == Fault::of(kind, Rank(1)) => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0), "{outcomes:?}");
+}
+
+#[test]
+fn a_dead_owner_is_named() {
+    verify_death(Mode::Exclusive, X, FaultKind::OwnerDied);
+    verify_death(Mode::Exclusive, S, FaultKind::OwnerDied);
+}
+
+#[test]
+fn a_dead_reader_is_suspected() {
+    verify_death(Mode::Shared, X, FaultKind::MemberDied);
+}
+
+/// What loom has to say against a flaw.
+fn verdict(flaw: Flaw, programs: &[&[Round]]) -> String {
+    match catch_unwind(AssertUnwindSafe(|| verify(&Wrong::new(flaw), programs, 3))) {
+        Ok(executions) => format!("passed {executions} executions"),
+        Err(panic) => match panic.downcast::<String>() {
+            Ok(message) => *message,
+            Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
+        },
+    }
+}
+
+#[test]
+fn wrong_locks_are_caught() {
+    for (flaw, programs, expected) in [
+        (Flaw::ReadThenWrite, [&[X][..], &[X]], "exclusion"),
+        (Flaw::ReaderIgnoresOwner, [&[X], &[S]], "not free"),
+        (Flaw::ReaderFreesAll, [&[S], &[S, X]], "exclusion"),
+        (Flaw::ForgetsRelease, [&[X], &[X]], "deadlock"),
+    ] {
+        let verdict = verdict(flaw, &programs);
+        assert!(verdict.contains(expected), "{flaw:?}: {verdict}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Remote memory of loom types: an operation is one step, and a wait blocks the thread until the word changes.
+//!
+//! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves more: an algorithm
+//! that gets on only because its pauses end by themselves is a deadlock here.
+
+use std::future::{Future, Ready, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use loom::sync::{Condvar, Mutex, MutexGuard};
+use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+
+use crate::program::Mortal;
+
+/// Nobody waits for a dead rank until then, in nanoseconds.
+const ENDLESS: u64 = 10_000_000_000;
+
+#[derive(Clone)]
+pub(crate) struct LoomMemory {
+    rank: Rank,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    size: u32,
+    region_words: usize,
+}
+
+struct State {
+    /// All ranks' regions, one after the other.
+    words: Vec<Word>,
+    /// Of each rank: the version of each word that its last operation there saw, so that no change between that
+    /// operation and a pause is missed.
+    seen: Vec<Vec<u32>>,
+    dead: Vec<bool>,
+    clocks: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Word {
+    value: u64,
+    version: u32,
+}
+
+impl LoomMemory {
+    /// The memory of rank 0.
+    pub(crate) fn new(ranks: usize, region_words: usize) -> Self {
+        let words = vec![Word::default(); ranks * region_words];
+        let seen = vec![vec![0; words.len()]; ranks];
+        let state = Mutex::new(State { words, seen, dead: vec![false; ranks], clocks: vec![0; ranks] });
+        let shared = Shared { state, changed: Condvar::new(), size: ranks as u32, region_words };
+        Self { rank: Rank(0), shared: Arc::new(shared) }
+    }
+
+    /// The same memory, seen from another rank.
+    pub(crate) fn of(&self, rank: usize) -> Self {
+        Self { rank: Rank(rank as u32), shared: Arc::clone(&self.shared) }
+    }
+
+    /// The words of this rank's region.
+    pub(crate) fn region(&self) -> Vec<u64> {
+        let start = self.rank.index() * self.shared.region_words;
+        let state = self.state();
+        state.words[start..start + self.shared.region_words].iter().map(|word| word.value).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap()
+    }
+
+    fn operate(&self, index: usize, change: impl FnOnce(u64) -> u64) -> u64 {
+        let mut state = self.state();
+        let word = &mut state.words[index];
+        let before = word.value;
+        word.value = change(before);
+        let changed = word.value != before;
+        word.version += u32::from(changed);
+        let version = word.version;
+        state.seen[self.rank.index()][index] = version;
+        drop(state);
+        if changed {
+            self.shared.changed.notify_all();
+        }
+        before
+    }
+
+    fn check_own(&self, index: usize) -> Result<(), Fault> {
+        let own = index / self.shared.region_words == self.rank.index();
+        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+    }
+
+    fn block_until(&self, index: usize, predicate: impl Fn(u64) -> bool, watch: Watch) -> Result<u64, Fault> {
+        self.check_own(index)?;
+        let mut state = self.state();
+        loop {
+            let value = state.words[index].value;
+            if predicate(value) {
+                return Ok(value);
+            }
+            let gone = state.dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32));
+            match (watch, gone) {
+                (Watch::Rank(rank), _) if state.dead[rank.index()] => return Err(Fault::of(FaultKind::PeerDied, rank)),
+                (Watch::All(_), Some(rank)) => return Err(Fault::of(FaultKind::PeerDied, rank)),
+                _ => state = self.shared.changed.wait(state).unwrap(),
+            }
+        }
+    }
+
+    /// Once a rank is dead a pause ends by itself and time passes, because then algorithms wait by the clock.
+    fn block_while_unchanged(&self, index: usize, nanos: u64) {
+        let me = self.rank.index();
+        let mut state = self.state();
+        while state.words[index].version == state.seen[me][index] {
+            if state.dead.contains(&true) {
+                state.clocks[me] += nanos;
+                let now = state.clocks[me];
+                drop(state);
+                assert!(now < ENDLESS, "waits for ever for the dead");
+                loom::thread::yield_now();
+                return;
+            }
+            state = self.shared.changed.wait(state).unwrap();
+        }
+    }
+}
+
+impl RemoteMemory for LoomMemory {
+    type Word<'f> = usize;
+    type Op = Ready<Result<u64, Fault>>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Ready<Result<u64, Fault>>;
+    type Pause<'f> = Ready<()>;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.shared.size
+    }
+
+    fn word(&self, at: At) -> Result<usize, Fault> {
+        let index = at.offset as usize / 8;
+        if at.rank.0 >= self.size() {
+            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
+        }
+        if index >= self.shared.region_words {
+            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
+        }
+        Ok(at.rank.index() * self.shared.region_words + index)
+    }
+
+    fn read(&self, word: usize) -> Self::Op {
+        ready(Ok(self.operate(word, |value| value)))
+    }
+
+    fn write(&self, word: usize, value: u64, _notify: Notify) -> Self::Op {
+        ready(Ok(self.operate(word, |_| value)))
+    }
+
+    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Self::Op {
+        ready(Ok(self.operate(word, |value| if value == expected { new } else { value })))
+    }
+
+    fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
+        ready(Ok(self.operate(word, |value| value.wrapping_add(add))))
+    }
+
+    fn load(&self, own: usize) -> Result<u64, Fault> {
+        self.check_own(own)?;
+        Ok(self.operate(own, |value| value))
+    }
+
+    fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
+        self.check_own(own)?;
+        self.operate(own, |_| value);
+        Ok(())
+    }
+
+    /// Blocks in this call already. A deadline never comes: time stands still while somebody may yet write.
+    fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Self::Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        ready(self.block_until(own, predicate, patience.watch))
+    }
+
+    /// Blocks in this call already.
+    fn pause(&self, word: usize, nanos: u64) -> Ready<()> {
+        self.block_while_unchanged(word, nanos);
+        ready(())
+    }
+
+    fn now(&self) -> u64 {
+        self.state().clocks[self.rank.index()]
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        match self.state().dead.get(rank.index()) {
+            Some(false) => Liveness::Alive,
+            Some(true) => Liveness::Dead,
+            None => Liveness::Left,
+        }
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.state().dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32))
+    }
+}
+
+impl Mortal for LoomMemory {
+    fn die(&self) {
+        self.state().dead[self.rank.index()] = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Runs what never has to wait for a waker, because its waits block.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("an operation of loom's memory is ready at once"),
+    }
+}

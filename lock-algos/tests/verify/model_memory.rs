@@ -1,0 +1,344 @@
+//! Remote memory whose operations travel: posted, in effect and completed are three points in time, and a schedule
+//! chooses what happens next. One thread, no clock but what the pauses add up to.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+
+use crate::program::Mortal;
+
+#[derive(Clone)]
+pub(crate) struct ModelMemory {
+    rank: Rank,
+    net: Arc<Mutex<Net>>,
+}
+
+/// Everybody's memory and all that is under way.
+#[derive(Default)]
+pub(crate) struct Net {
+    region_words: usize,
+    /// All ranks' regions, one after the other.
+    words: Vec<u64>,
+    dead: Vec<bool>,
+    now: u64,
+    /// Oldest first.
+    events: Vec<Event>,
+    next: u64,
+    /// What completed and was not yet taken by its future.
+    completed: HashMap<u64, u64>,
+    /// How often each kind of operation was posted.
+    pub(crate) posted: Posted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Posted {
+    pub(crate) reads: u32,
+    pub(crate) writes: u32,
+    pub(crate) compare_swaps: u32,
+    pub(crate) fetch_adds: u32,
+    /// Pauses and looks at the clock.
+    pub(crate) waits: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    id: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// On its way to the word.
+    Travels { origin: Rank, word: usize, action: Action, chained: bool },
+    /// In effect, its answer is on its way back.
+    Returns { value: u64 },
+    /// Completes when `now` is at least this.
+    Timer { until: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Read,
+    Write(u64),
+    CompareSwap(u64, u64),
+    FetchAdd(u64),
+}
+
+impl Net {
+    /// Lets one of the possible events happen, counted from the oldest. `false` if there is none.
+    pub(crate) fn step(&mut self, choice: usize) -> bool {
+        let possible: Vec<usize> = (0..self.events.len()).filter(|index| self.may_happen(*index)).collect();
+        let Some(index) = possible.get(choice % possible.len().max(1)) else { return false };
+        let Event { id, kind } = self.events[*index];
+        match kind {
+            Kind::Travels { word, action, .. } => {
+                let value = self.words[word];
+                self.words[word] = match action {
+                    Action::Write(new) => new,
+                    Action::CompareSwap(expected, new) if expected == value => new,
+                    Action::FetchAdd(add) => value.wrapping_add(add),
+                    Action::Read | Action::CompareSwap(..) => value,
+                };
+                self.events[*index].kind = Kind::Returns { value };
+                return true;
+            }
+            Kind::Returns { value } => self.completed.insert(id, value),
+            Kind::Timer { until } => {
+                self.now = self.now.max(until);
+                self.completed.insert(id, 0)
+            }
+        };
+        self.events.remove(*index);
+        true
+    }
+
+    /// Between one origin and one target operations take effect in order, but a write may overtake reads and atomics
+    /// outside its own chain.
+    fn may_happen(&self, index: usize) -> bool {
+        let Kind::Travels { origin, word, action, chained } = self.events[index].kind else { return true };
+        self.events[..index].iter().all(|earlier| match earlier.kind {
+            Kind::Travels { origin: from, word: to, action: before, .. } => {
+                let same_way = from == origin && to / self.region_words == word / self.region_words;
+                let overtakes = matches!(action, Action::Write(_)) && !chained && !matches!(before, Action::Write(_));
+                !same_way || overtakes
+            }
+            _ => true,
+        })
+    }
+
+    /// Whether an operation of this rank is not yet in effect.
+    pub(crate) fn travels_from(&self, rank: Rank) -> bool {
+        self.events.iter().any(|event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank))
+    }
+
+    pub(crate) fn kill(&mut self, rank: Rank) {
+        self.dead[rank.index()] = true;
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32))
+    }
+
+    fn add(&mut self, kind: Kind) -> u64 {
+        self.next += 1;
+        self.events.push(Event { id: self.next, kind });
+        self.next
+    }
+}
+
+impl ModelMemory {
+    /// The memory of rank 0.
+    pub(crate) fn new(ranks: usize, region_words: usize) -> Self {
+        let words = vec![0; ranks * region_words];
+        let net = Net { region_words, words, dead: vec![false; ranks], ..Net::default() };
+        Self { rank: Rank(0), net: Arc::new(Mutex::new(net)) }
+    }
+
+    /// The same memory, seen from another rank.
+    pub(crate) fn of(&self, rank: usize) -> Self {
+        Self { rank: Rank(rank as u32), net: Arc::clone(&self.net) }
+    }
+
+    pub(crate) fn net(&self) -> MutexGuard<'_, Net> {
+        self.net.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The words of this rank's region.
+    pub(crate) fn region(&self) -> Vec<u64> {
+        let net = self.net();
+        net.words[self.rank.index() * net.region_words..][..net.region_words].to_vec()
+    }
+
+    fn send(&self, word: usize, action: Action, chained: bool) -> Reply {
+        let mut net = self.net();
+        let posted = &mut net.posted;
+        *match action {
+            Action::Read => &mut posted.reads,
+            Action::Write(_) => &mut posted.writes,
+            Action::CompareSwap(..) => &mut posted.compare_swaps,
+            Action::FetchAdd(_) => &mut posted.fetch_adds,
+        } += 1;
+        let id = net.add(Kind::Travels { origin: self.rank, word, action, chained });
+        Reply { net: Arc::clone(&self.net), id }
+    }
+
+    fn timer(&self, until: u64) -> Reply {
+        let id = self.net().add(Kind::Timer { until });
+        Reply { net: Arc::clone(&self.net), id }
+    }
+
+    fn check_own(&self, word: usize) -> Result<(), Fault> {
+        let own = word / self.net().region_words == self.rank.index();
+        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+    }
+}
+
+/// The answer to an operation. No waker: the runner polls everybody after each event.
+pub(crate) struct Reply {
+    net: Arc<Mutex<Net>>,
+    id: u64,
+}
+
+impl Future for Reply {
+    type Output = Result<u64, Fault>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut net = self.net.lock().unwrap_or_else(PoisonError::into_inner);
+        net.completed.remove(&self.id).map_or(Poll::Pending, |value| Poll::Ready(Ok(value)))
+    }
+}
+
+/// The end of a pause.
+pub(crate) struct PauseEnd(Reply);
+
+impl Future for PauseEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(|_| ())
+    }
+}
+
+/// A wait for one's own word.
+pub(crate) struct Wait<'f, P> {
+    memory: &'f ModelMemory,
+    own: usize,
+    predicate: P,
+    watch: Watch,
+    deadline: Option<Reply>,
+}
+
+impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.memory.check_own(self.own)?;
+        let value = self.memory.net().words[self.own];
+        if (self.predicate)(value) {
+            return Poll::Ready(Ok(value));
+        }
+        let gone = match self.watch {
+            Watch::Nobody => None,
+            Watch::Rank(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
+            Watch::All(_) => self.memory.casualty(),
+        };
+        if let Some(rank) = gone {
+            return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));
+        }
+        match &mut self.deadline {
+            Some(timer) => Pin::new(timer).poll(cx).map(|_| Err(Fault::new(FaultKind::TimedOut))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl RemoteMemory for ModelMemory {
+    type Word<'f> = usize;
+    type Op = Reply;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Wait<'f, P>;
+    type Pause<'f> = PauseEnd;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.net().dead.len() as u32
+    }
+
+    fn word(&self, at: At) -> Result<usize, Fault> {
+        let net = self.net();
+        let index = at.offset as usize / 8;
+        if at.rank.index() >= net.dead.len() {
+            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
+        }
+        if index >= net.region_words {
+            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
+        }
+        Ok(at.rank.index() * net.region_words + index)
+    }
+
+    fn read(&self, word: usize) -> Reply {
+        self.send(word, Action::Read, false)
+    }
+
+    fn write(&self, word: usize, value: u64, _notify: Notify) -> Reply {
+        self.send(word, Action::Write(value), false)
+    }
+
+    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Reply {
+        self.send(word, Action::CompareSwap(expected, new), false)
+    }
+
+    fn fetch_add(&self, word: usize, add: u64) -> Reply {
+        self.send(word, Action::FetchAdd(add), false)
+    }
+
+    fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
+        let mut first = true;
+        Chain::of(links.map(|link| {
+            let (word, action) = match link {
+                Link::Read { word, .. } => (word, Action::Read),
+                Link::Write { word, value, .. } => (word, Action::Write(value)),
+                Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
+                Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
+            };
+            let chained = !std::mem::take(&mut first);
+            let reply = self.send(word, action, chained);
+            link.waited().then_some(reply)
+        }))
+    }
+
+    fn load(&self, own: usize) -> Result<u64, Fault> {
+        self.check_own(own)?;
+        Ok(self.net().words[own])
+    }
+
+    fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
+        self.check_own(own)?;
+        self.net().words[own] = value;
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        let deadline = (patience.deadline != u64::MAX).then(|| self.timer(patience.deadline));
+        Wait { memory: self, own, predicate, watch: patience.watch, deadline }
+    }
+
+    fn pause(&self, _word: usize, nanos: u64) -> PauseEnd {
+        self.net().posted.waits += 1;
+        let now = self.net().now;
+        PauseEnd(self.timer(now + nanos))
+    }
+
+    fn now(&self) -> u64 {
+        let mut net = self.net();
+        net.posted.waits += 1;
+        net.now
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        match self.net().dead.get(rank.index()) {
+            Some(false) => Liveness::Alive,
+            Some(true) => Liveness::Dead,
+            None => Liveness::Left,
+        }
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.net().casualty()
+    }
+}
+
+impl Mortal for ModelMemory {
+    fn die(&self) {
+        self.net().kill(self.rank);
+    }
+}

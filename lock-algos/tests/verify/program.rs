@@ -1,0 +1,225 @@
+//! What an origin does, as data, and the code that does it over any memory.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use lock_algos::{LockAlgorithm, Mode, Owner, Place};
+use remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
+
+use crate::record::Record;
+
+/// One acquire and release.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(crate) mode: Mode,
+    /// Reads of the data between the start of the acquire and the wait for it: the nonblocking lock.
+    pub(crate) early: u8,
+    /// How often the section touches the data.
+    pub(crate) touches: u8,
+    pub(crate) ending: Ending,
+}
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By a release that is waited for.
+    Released,
+    /// By a release that nobody waits for, where the algorithm allows that.
+    Detached,
+    /// Before the acquire was waited for: whoever adopts it finishes and releases it.
+    Abandoned,
+    /// By the origin's end inside the section.
+    Dies,
+}
+
+impl Round {
+    pub(crate) const EXCLUSIVE: Self = Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released };
+    pub(crate) const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
+}
+
+/// Work that somebody else finishes.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A memory that can also end its rank.
+pub(crate) trait Mortal: RemoteMemory + Clone {
+    fn die(&self);
+}
+
+/// Where the lock and the data lie.
+const HOME: Rank = Rank(0);
+/// Each rank has one region. Its words: the data, the lock, a queue node for each slot.
+const DATA: usize = 0;
+const LOCK: usize = 1;
+const SLOTS: usize = 8;
+
+/// Words of each rank's region.
+pub(crate) const fn region_words<A: LockAlgorithm>() -> usize {
+    LOCK + A::HOME_WORDS + SLOTS * A::NODE_WORDS
+}
+
+/// Runs the rounds of the memory's rank, one after the other.
+pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
+    memory: M,
+    algorithm: Arc<A>,
+    rounds: Vec<Round>,
+    record: Arc<Record>,
+    adopt: impl Fn(Task),
+) {
+    for (number, round) in rounds.into_iter().enumerate() {
+        let owner = Owner { rank: memory.rank(), slot: (number % SLOTS) as u16, generation: number as u32 };
+        let done = match round.ending {
+            Ending::Abandoned => abandon(&memory, &algorithm, owner, round, &record, &adopt),
+            _ => section(&memory, &*algorithm, owner, round, &record).await,
+        };
+        if let Err(fault) = done {
+            record.violated(|| format!("{owner:?} in {round:?}: {fault}"));
+        }
+        if round.ending == Ending::Dies {
+            return;
+        }
+    }
+}
+
+async fn section<M: Mortal, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &A,
+    owner: Owner,
+    round: Round,
+    record: &Record,
+) -> Result<(), Fault> {
+    let mode = round.mode;
+    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
+    let data = word(memory, HOME, DATA)?;
+
+    record.between(owner);
+    let started = algorithm.start(memory, words, mode);
+    for _ in 0..round.early {
+        memory.read(data).await?;
+    }
+    if let Err(fault) = algorithm.finish(memory, words, mode, started).await {
+        record.failed(owner, fault);
+        return Ok(());
+    }
+    record.enters(owner, mode);
+
+    for _ in 0..round.touches {
+        let before = memory.read(data).await?;
+        if mode == Mode::Exclusive {
+            memory.write(data, before + 1, Notify::No).await?;
+            record.counted();
+        } else if memory.read(data).await? != before {
+            record.violated(|| format!("{owner:?} saw the data change under a shared lock"));
+        }
+    }
+    if round.ending == Ending::Dies {
+        memory.die();
+        return Ok(());
+    }
+
+    record.between(owner);
+    let released = algorithm.start_release(memory, words, mode);
+    if round.ending == Ending::Detached && A::ONE_STEP_RELEASE {
+        drop(released);
+    } else {
+        algorithm.finish_release(memory, words, mode, released).await?;
+    }
+    record.outside(owner);
+    Ok(())
+}
+
+/// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
+fn abandon<M: Mortal, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &Arc<A>,
+    owner: Owner,
+    round: Round,
+    record: &Arc<Record>,
+    adopt: &impl Fn(Task),
+) -> Result<(), Fault> {
+    record.between(owner);
+    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
+    let started = algorithm.start(memory, words, round.mode);
+    let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
+    adopt(Box::pin(async move {
+        if let Err(fault) = finish_abandoned(&memory, &*algorithm, owner, round.mode, started, &record).await {
+            record.violated(|| format!("{owner:?} abandoned {round:?}: {fault}"));
+        }
+    }));
+    Ok(())
+}
+
+async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &A,
+    owner: Owner,
+    mode: Mode,
+    started: M::Op,
+    record: &Record,
+) -> Result<(), Fault> {
+    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
+    if let Err(fault) = algorithm.finish(memory, words, mode, started).await {
+        record.failed(owner, fault);
+        return Ok(());
+    }
+    record.enters(owner, mode);
+    record.between(owner);
+    let released = algorithm.start_release(memory, words, mode);
+    algorithm.finish_release(memory, words, mode, released).await?;
+    record.outside(owner);
+    Ok(())
+}
+
+/// The place of the lock for one owner.
+pub(crate) struct Ground<'m, M, A> {
+    memory: &'m M,
+    owner: Owner,
+    algorithm: std::marker::PhantomData<A>,
+}
+
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
+    pub(crate) const fn new(memory: &'m M, owner: Owner) -> Self {
+        Self { memory, owner, algorithm: std::marker::PhantomData }
+    }
+
+    const fn first_node_word(owner: Owner) -> usize {
+        LOCK + A::HOME_WORDS + owner.slot as usize * A::NODE_WORDS
+    }
+}
+
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::HOME_WORDS {
+            return Err(Fault::new(FaultKind::OutOfRange));
+        }
+        word(self.memory, HOME, LOCK + index)
+    }
+
+    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::NODE_WORDS {
+            return Err(Fault::new(FaultKind::OutOfRange));
+        }
+        word(self.memory, self.owner.rank, Self::first_node_word(self.owner) + index)
+    }
+
+    fn node_of(&self, owner: Owner) -> At {
+        at(owner.rank, Self::first_node_word(owner))
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
+const fn at(rank: Rank, index: usize) -> At {
+    At { rank, region: RegionId(0), offset: 8 * index as u64 }
+}
+
+fn word<M: RemoteMemory>(memory: &M, rank: Rank, index: usize) -> Result<M::Word<'_>, Fault> {
+    memory.word(at(rank, index))
+}
+
+/// The lock's words and the data among the words of [`HOME`]'s region.
+pub(crate) fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
+    (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
+}

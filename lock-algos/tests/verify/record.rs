@@ -1,0 +1,125 @@
+//! The sequential model: who holds the lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lock_algos::{Mode, Owner};
+use remote_memory::{Fault, Rank};
+
+/// How far an owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It acquires or releases: it may hold the lock or not.
+    Between,
+    /// It holds the lock.
+    Inside(Mode),
+}
+
+/// What happened so far.
+#[derive(Debug, Default)]
+struct State {
+    /// Those who are not listed are outside.
+    stages: BTreeMap<(u32, u16), Stage>,
+    /// Exclusive sections that added one to the data.
+    counted: u64,
+    /// The first thing that went wrong.
+    violation: Option<String>,
+    /// The acquires that failed.
+    faults: Vec<Fault>,
+    /// The acquires that succeeded.
+    entered: Vec<Mode>,
+}
+
+/// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
+#[derive(Debug, Default)]
+pub(crate) struct Record(Mutex<State>);
+
+impl Record {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn violated(&self, what: impl FnOnce() -> String) {
+        self.state().violation.get_or_insert_with(what);
+    }
+
+    /// An acquire or a release begins.
+    pub(crate) fn between(&self, owner: Owner) {
+        self.state().stages.insert(key(owner), Stage::Between);
+    }
+
+    /// An acquire succeeded.
+    pub(crate) fn enters(&self, owner: Owner, mode: Mode) {
+        let mut state = self.state();
+        state.entered.push(mode);
+        let conflict = state.stages.iter().find_map(|(other, stage)| match stage {
+            Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
+            _ => None,
+        });
+        if let Some(((rank, slot), held)) = conflict {
+            let what =
+                format!("exclusion: {owner:?} entered {mode:?} while rank {rank} slot {slot} is inside {held:?}");
+            state.violation.get_or_insert(what);
+        }
+        state.stages.insert(key(owner), Stage::Inside(mode));
+    }
+
+    /// A release is complete, or an acquire failed.
+    pub(crate) fn outside(&self, owner: Owner) {
+        self.state().stages.remove(&key(owner));
+    }
+
+    /// An exclusive section added one to the data.
+    pub(crate) fn counted(&self) {
+        self.state().counted += 1;
+    }
+
+    /// An acquire failed.
+    pub(crate) fn failed(&self, owner: Owner, fault: Fault) {
+        self.outside(owner);
+        self.state().faults.push(fault);
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.state().faults.clone()
+    }
+
+    pub(crate) fn entered(&self) -> Vec<Mode> {
+        self.state().entered.clone()
+    }
+
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.state().violation.clone()
+    }
+
+    /// How far the owners of a rank are, those that are not outside.
+    pub(crate) fn stages_of(&self, rank: Rank) -> Vec<Stage> {
+        self.state().stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect()
+    }
+
+    /// At the end of a run in which nobody died: all are outside, nothing failed, the lock's words are free and no
+    /// exclusive section's count was lost.
+    pub(crate) fn check_end(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
+        let state = self.state();
+        if let Some(violation) = &state.violation {
+            return Err(violation.clone());
+        }
+        if let Some(fault) = state.faults.first() {
+            return Err(format!("an acquire failed though nobody died: {fault:?}"));
+        }
+        if !state.stages.is_empty() {
+            return Err(format!("not everybody is outside at the end: {:?}", state.stages));
+        }
+        if lock_words.iter().any(|word| *word != 0) {
+            return Err(format!("the lock is not free at the end: {lock_words:x?}"));
+        }
+        if data != state.counted {
+            return Err(format!("lost update: {} sections counted to {data}", state.counted));
+        }
+        Ok(())
+    }
+}
+
+const fn key(owner: Owner) -> (u32, u16) {
+    (owner.rank.0, owner.slot)
+}

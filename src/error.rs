@@ -1,0 +1,41 @@
+//! What the library reports.
+
+use remote_memory::{Fault, FaultKind};
+
+/// What the library reports. Every variant names the operation, the peer and the reason.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Joining the job, a barrier, or the fabric itself.
+    #[error(transparent)]
+    World(#[from] fabric::Error),
+    /// A window, its locks, an operation on it.
+    #[error(transparent)]
+    Window(#[from] windows::Error),
+}
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The cause in one word, where a fabric or a peer is the cause.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::World(error) => Some(error.fault()),
+            Self::Window(error) => error.fault(),
+        }
+    }
+
+    /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
+    #[must_use]
+    pub fn is_owner_died(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)
+    }
+
+    /// Whether a deadline passed.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.kind() == FaultKind::TimedOut)
+    }
+}

@@ -1,0 +1,55 @@
+//! One-sided remote memory access and distributed locks, over shared memory and RDMA verbs.
+//!
+//! Every rank of a [`World`] lays out a [`Window`]: memory that every other rank may read, write, change atomically and
+//! lock, **without its owner's help**. The same program runs as threads, as processes of one host over shared memory, and
+//! as processes over RDMA verbs (cards, or Soft-RoCE on any Ethernet).
+//!
+//! ```
+//! use onesided::{Window, World};
+//!
+//! fn main() -> onesided::Result<()> {
+//!     let world = World::init()?; // under `onesided run`, or alone
+//!     let scores = Window::<u64>::allocate(&world, 1024)?; // collective: 1024 elements on every rank
+//!
+//!     let next = (world.rank() + 1) % world.size();
+//!     let epoch = scores.lock_exclusive(next).wait()?; // the first compare-swap has left when the call returns
+//!     let old = epoch.fetch_add(0, 1).wait()?;
+//!     epoch.put(8, &[old, 42])?;
+//!     epoch.unlock()?; // data complete at the target, release posted
+//!
+//!     world.barrier().wait()?;
+//!     println!("rank {}: {:?}", world.rank(), scores.local().read(0..10));
+//!     scores.close()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Where to go from here
+//!
+//! - [`World`]: rank, size, barrier; [`threads`] for ranks as threads.
+//! - [`Window`]: allocation, [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
+//!   [`lock_all`](Window::lock_all); [`Access`] has the operations.
+//! - [`manual`]: the memory model, processes, fabrics, errors and failures, how it is verified, how it is built.
+//! - [`lock_algos`]: the locks as algorithms; [`fabric`]: what is beneath.
+//!
+//! # Features
+//!
+//! - `verbs`: the fabric over libibverbs. Off by default: shared memory needs nothing to be installed.
+
+#![forbid(unsafe_code)]
+
+pub use fabric::{self, Any, threads};
+pub use lock_algos;
+pub use remote_memory::{Fault, FaultKind};
+pub use windows::{
+    Access, AtomicElement, Builder, Element, Epoch, Epochs, Fetch, Flush, Get, Local, LockAll, LockAllRequest,
+    LockDesign, LockRequest, Mode, Op, Window,
+};
+
+mod error;
+pub mod manual;
+
+pub use crate::error::{Error, Result};
+
+/// The ranks that run together, seen from one of them, on the fabric that was chosen at run time.
+pub type World<F = Any> = fabric::World<F>;

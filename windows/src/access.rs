@@ -1,0 +1,168 @@
+//! What may be done to a target's part while a lock is held.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fabric::Fabric;
+use fabric::remote_memory::{Fault, FaultKind};
+
+use crate::fetch::Change;
+use crate::window::{Inner, Target};
+use crate::{AtomicElement, Element, Error, Fetch, Flush, Get, Op};
+
+/// The operations on one target's part of a window. Lent by whatever holds the lock: an [`Epoch`](crate::Epoch), a
+/// [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
+///
+/// Offsets and lengths are in elements. None of the operations needs the target to do anything.
+pub struct Access<'w, T, F: Fabric> {
+    pub(crate) inner: &'w Arc<Inner<F>>,
+    pub(crate) target: &'w Target<F>,
+    pub(crate) element: PhantomData<fn() -> T>,
+}
+
+impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
+    pub(crate) const fn new(inner: &'w Arc<Inner<F>>, target: &'w Target<F>) -> Self {
+        Self { inner, target, element: PhantomData }
+    }
+
+    /// Which rank's part it is.
+    pub const fn target(&self) -> u32 {
+        self.target.rank
+    }
+
+    /// How many elements it has.
+    #[allow(clippy::len_without_is_empty, reason = "a part is a place, not a container")]
+    pub const fn len(&self) -> usize {
+        self.target.len
+    }
+
+    /// Puts elements (`MPI_Put`). The slice may be used again when the call returns; the target's part has them after a
+    /// [`flush`](Self::flush) or the unlock. A put of one element of 8 bytes is a single access.
+    ///
+    /// # Errors
+    /// [`Error::Range`]. What fails later is reported by the flush or the unlock.
+    #[inline]
+    pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
+        let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
+        let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));
+        put.map_err(|fault| self.inner.failed("put", self.target.rank, fault))
+    }
+
+    /// Gets elements (`MPI_Get`) when it is waited for. It sees what this rank has put before. A get of one element of
+    /// 8 bytes is a single access.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// A get that is dropped, or leaked, leaves the slice as it was.
+    #[inline]
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'w, 'b, T, F> {
+        let count = into.len();
+        let get = self.range(offset, count);
+        let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
+        Get::new(Access { ..*self }, (offset, count), get)
+    }
+
+    /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
+    /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
+    /// after it.
+    pub fn flush(&self) -> Flush<'w, F> {
+        Flush::new(self.inner, "flush", self.target.rank, self.inner.fabric().flush(self.target.fabric_rank()))
+    }
+
+    /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
+    pub fn flush_local(&self) -> Flush<'w, F> {
+        let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
+        Flush::new(self.inner, "flush_local", self.target.rank, flush)
+    }
+
+    /// The byte offset of elements that all lie in the target's part.
+    #[inline]
+    fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
+        match offset.checked_add(count) {
+            Some(end) if end <= self.target.len => Ok((offset * size_of::<T>()) as u64),
+            _ => Err(Fault::new(FaultKind::OutOfRange)),
+        }
+    }
+
+    /// The rich error of an operation on elements.
+    #[cold]
+    pub(crate) fn failed(&self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
+        match fault.kind() {
+            FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
+            _ => self.inner.failed(operation, self.target.rank, fault),
+        }
+    }
+
+    #[cold]
+    fn out_of_range(&self, operation: &'static str, offset: usize, count: usize) -> Error {
+        let (target, len, window) = (self.target.rank, self.target.len, self.inner.name.clone());
+        Error::Range { operation, offset, count, target, len, window }
+    }
+}
+
+impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
+    /// Combines an element with an operand, atomically against all other atomic operations of this window, and gives
+    /// what was there before (`MPI_Fetch_and_op`).
+    ///
+    /// The fabric's own operation where there is one (sum and atomic read of 8-byte integers): then it is posted when the
+    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Type`] (bitwise operations on floats), [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// One that is dropped before it is done may have taken effect or not.
+    #[inline]
+    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'w, T, F> {
+        self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
+    }
+
+    /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
+    /// [`Op::Sum`].
+    #[inline]
+    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'w, T, F> {
+        self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
+    }
+
+    /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
+    #[inline]
+    pub fn fetch_one(&self, offset: usize) -> Fetch<'w, T, F>
+    where
+        T: Default,
+    {
+        self.fetch("fetch_one", offset, Change::Apply(Op::NoOp, T::default()))
+    }
+
+    /// If an element is `expected`, makes it `new`, atomically; gives what was there before
+    /// (`MPI_Compare_and_swap`). Floats are compared by their bits.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// As [`fetch_and_op`](Self::fetch_and_op).
+    #[inline]
+    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'w, T, F> {
+        self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
+    }
+
+    #[inline]
+    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'w, T, F> {
+        let place = self.range(offset, 1).and_then(|at| {
+            // The 8-byte word around the element; parts are a multiple of 8 bytes long.
+            let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
+            let byte = at as u32 % 8;
+            Ok((word, 8 * if cfg!(target_endian = "little") { byte } else { 8 - T::SIZE - byte }))
+        });
+        Fetch::start(Access { ..*self }, operation, offset, change, place)
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Access<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of window \"{}\"", self.target, self.inner.name)
+    }
+}

@@ -1,0 +1,170 @@
+//! How a window comes to be: every rank makes its part, then all compare.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff::ExponentialBackoffBuilder;
+use backoff::backoff::Backoff as _;
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Capabilities, Drive, Fabric, Segment, World, block_on};
+use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
+
+use crate::part::{Keys, Kind, Part};
+use crate::window::{Inner, LOCK_BYTES};
+use crate::{Element, Error, Window};
+
+/// Which lock a window uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockDesign {
+    /// Compare-swap with exponential backoff (jiang-2004, section 5.1).
+    #[default]
+    TestAndSet,
+}
+
+impl LockDesign {
+    /// The names that [`FromStr`] knows.
+    pub const NAMES: &'static str = TestAndSet::NAME;
+
+    fn algorithm(self, capabilities: &Capabilities) -> TestAndSet {
+        // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round trip.
+        let backoff = if capabilities.immediate {
+            Backoff::default()
+        } else {
+            exponential(Duration::from_micros(4), Duration::from_millis(1))
+        };
+        match self {
+            Self::TestAndSet => TestAndSet::new(backoff),
+        }
+    }
+}
+
+impl fmt::Display for LockDesign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TestAndSet => TestAndSet::NAME,
+        })
+    }
+}
+
+impl FromStr for LockDesign {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "tas" => Ok(Self::TestAndSet),
+            name if name == TestAndSet::NAME => Ok(Self::TestAndSet),
+            name => Err(Error::Design { name: name.into(), known: Self::NAMES }),
+        }
+    }
+}
+
+/// The table of pauses of an exponential backoff. The `backoff` crate reads a clock at every step, so it is asked once,
+/// here; randomness is the algorithm's own.
+fn exponential(first: Duration, longest: Duration) -> Backoff {
+    let mut intervals = ExponentialBackoffBuilder::new()
+        .with_initial_interval(first)
+        .with_multiplier(2.0)
+        .with_max_interval(longest)
+        .with_randomization_factor(0.0)
+        .with_max_elapsed_time(None)
+        .build();
+    Backoff::new(std::iter::from_fn(|| intervals.next_backoff()))
+}
+
+/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024)`.
+#[derive(Clone, Debug)]
+pub struct Builder<T> {
+    name: Arc<str>,
+    design: LockDesign,
+    uneven: bool,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Element> Default for Builder<T> {
+    fn default() -> Self {
+        Self { name: "".into(), design: LockDesign::default(), uneven: false, element: std::marker::PhantomData }
+    }
+}
+
+impl<T: Element> Builder<T> {
+    /// What errors and reports call the window; its first 60 characters are compared between ranks.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Which lock it uses.
+    #[must_use]
+    pub const fn lock(mut self, design: LockDesign) -> Self {
+        self.design = design;
+        self
+    }
+
+    /// Lets the ranks ask for different lengths; without it that is an error.
+    #[must_use]
+    pub const fn uneven(mut self) -> Self {
+        self.uneven = true;
+        self
+    }
+
+    /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
+    /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Collective`] where a rank died.
+    pub fn allocate<F: Drive>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
+        block_on(world.fabric(), self.allocate_async(world, len))
+    }
+
+    /// The same without blocking, on any fabric.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
+        let fabric = world.fabric();
+        let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
+        // Even an empty part has a word, so that every part has a key.
+        let parts = match bytes {
+            Some(bytes) => {
+                fabric.allocate(bytes.max(8)).and_then(|data| fabric.allocate(LOCK_BYTES).map(|locks| (data, locks)))
+            }
+            None => Err(fabric::Error::Allocate {
+                len: u64::MAX,
+                what: "the length is not addressable".into(),
+                fault: Fault::of(FaultKind::OutOfRange, fabric.rank()),
+                source: None,
+            }),
+        };
+        let mine = Part {
+            outcome: match &parts {
+                Ok((data, locks)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
+                Err(error) => Err(error.fault()),
+            },
+            element: Kind::of::<T>(),
+            design: self.design.to_string(),
+            name: self.name.chars().take(60).collect(),
+        };
+        let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
+        let (data, locks) = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
+        let mut keys = Vec::with_capacity(all.len());
+        let parts = all.iter().map(|bytes| Part::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
+        let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
+        for (rank, part) in (0..).zip(&parts) {
+            let window = || self.name.clone();
+            keys.push(part.outcome.map_err(|fault| Error::CreateElsewhere { window: window(), rank, fault })?);
+            if let Some(what) = part.differs_from(&parts[0], self.uneven) {
+                return Err(Error::Mismatch { window: window(), rank, what });
+            }
+        }
+        let algorithm = self.design.algorithm(&fabric.capabilities());
+        Ok(Window::from_inner(Inner::new(world.clone(), self.name, algorithm, (data, locks), keys)))
+    }
+}

@@ -1,0 +1,126 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use fabric::{Drive, Fabric, block_on};
+use lock_algos::{LockAlgorithm, Mode, TestAndSet};
+
+use crate::lock::{Words, release};
+use crate::window::{Inner, Target};
+use crate::{Access, Element, Error};
+
+/// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
+///
+/// [`unlock`](Self::unlock) releases and reports; a drop does the same but cannot report: what goes wrong is then
+/// reported by [`Window::close`]. A guard that is leaked leaves the target locked, and nothing else.
+#[must_use = "if unused the lock is released at once"]
+pub struct Epoch<'w, T: Element, F: Fabric> {
+    access: Access<'w, T, F>,
+    words: Words<'w, F>,
+    mode: Mode,
+}
+
+impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
+    #[inline]
+    pub(crate) fn new(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, mode: Mode) -> Self {
+        Self { access: Access::new(inner, target), words, mode }
+    }
+
+    /// How the lock is held.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Unlocks without blocking the thread. See [`unlock`](Self::unlock).
+    ///
+    /// # Errors
+    /// As [`unlock`](Self::unlock).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, the release is finished by the endpoint.
+    pub async fn unlock_async(self) -> Result<(), Error> {
+        let Access { inner, target, .. } = self.access;
+        // Dropped here, it is the drop that releases.
+        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
+        ManuallyDrop::new(self).post_release();
+        flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
+    }
+
+    /// Posts the release; what is left of it, if anything, goes to the endpoint.
+    #[inline]
+    fn post_release(&self) {
+        let inner = self.access.inner;
+        let started = inner.algorithm.start_release(inner.fabric(), self.words, self.mode);
+        if !TestAndSet::ONE_STEP_RELEASE {
+            let (inner, rank, mode) = (Arc::clone(self.access.inner), self.access.target.rank, self.mode);
+            self.access.inner.fabric().adopt(Box::pin(async move {
+                let outcome = async {
+                    let words = inner.algorithm.words(&inner.home(inner.target(rank)?))?;
+                    inner.algorithm.finish_release(inner.fabric(), words, mode, started).await
+                };
+                if let Err(fault) = outcome.await {
+                    inner.keep(inner.failed("unlock", rank, fault));
+                }
+            }));
+        }
+    }
+}
+
+impl<T: Element, F: Drive> Epoch<'_, T, F> {
+    /// Unlocks (`MPI_Win_unlock`): returns when everything done under the lock is complete at the target and the release
+    /// is posted. Nobody waits for a release.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
+    #[inline]
+    pub fn unlock(self) -> Result<(), Error> {
+        let held = ManuallyDrop::new(self); // its drop would release once more
+        let Access { inner, target, .. } = held.access;
+        let flushed = block_on(inner.fabric(), inner.fabric().flush_before_release(target.fabric_rank()));
+        held.post_release();
+        flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
+    #[inline]
+    fn drop(&mut self) {
+        let inner = self.access.inner;
+        let rank = self.access.target.rank;
+        let flushed = pin!(inner.fabric().flush_before_release(self.access.target.fabric_rank()))
+            .poll(&mut Context::from_waker(Waker::noop()));
+        match flushed {
+            Poll::Ready(flushed) => {
+                self.post_release();
+                if let Err(fault) = flushed {
+                    inner.keep(inner.failed("unlock", rank, fault));
+                }
+            }
+            Poll::Pending => {
+                let (inner, mode) = (Arc::clone(self.access.inner), self.mode);
+                self.access.inner.fabric().adopt(Box::pin(async move { release(&inner, rank, mode).await }));
+            }
+        }
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Deref for Epoch<'w, T, F> {
+    type Target = Access<'w, T, F>;
+
+    #[inline]
+    fn deref(&self) -> &Access<'w, T, F> {
+        &self.access
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for Epoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} lock on {:?}", self.mode, self.access)
+    }
+}

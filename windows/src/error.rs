@@ -1,0 +1,179 @@
+//! What windows report.
+
+use std::sync::Arc;
+
+use fabric::remote_memory::{Fault, FaultKind};
+
+/// What windows report: which operation, on whom, of which window, and why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This rank could not make its part of the window.
+    #[error("create window \"{window}\": {source}")]
+    Create {
+        /// The window's name.
+        window: Arc<str>,
+        /// What failed.
+        #[source]
+        source: fabric::Error,
+    },
+    /// Another rank could not make its part of the window; every rank reports the first such rank.
+    #[error("create window \"{window}\": rank {rank} could not: {fault}")]
+    CreateElsewhere {
+        /// The window's name.
+        window: Arc<str>,
+        /// Which rank.
+        rank: u32,
+        /// Why, in one word.
+        fault: Fault,
+    },
+    /// The ranks do not agree on what window they create; every rank reports the first that differs from rank 0.
+    #[error("create window \"{window}\": rank {rank} differs from rank 0 in {what}")]
+    Mismatch {
+        /// The window's name here.
+        window: Arc<str>,
+        /// Which rank.
+        rank: u32,
+        /// In what, with both values.
+        what: String,
+    },
+    /// A lock could not be acquired.
+    #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
+    Lock {
+        /// `lock_exclusive`, `lock_shared`, `lock_all`.
+        operation: &'static str,
+        /// Whose lock.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+        /// Why.
+        fault: Fault,
+    },
+    /// An operation failed, or something that was posted before it.
+    #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
+    Operation {
+        /// `put`, `get`, `flush`, `unlock`, ...
+        operation: &'static str,
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+        /// Why.
+        fault: Fault,
+    },
+    /// The elements do not all lie in the target's part of the window. Nothing was moved.
+    #[error(
+        "{operation} of {count} elements at {offset} on rank {target} of window \"{window}\": it has {len} elements there"
+    )]
+    Range {
+        /// `put`, `get`, ...
+        operation: &'static str,
+        /// The first element.
+        offset: usize,
+        /// How many.
+        count: usize,
+        /// Whose memory.
+        target: u32,
+        /// How many elements there are.
+        len: usize,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// The world has no such rank.
+    #[error("{operation} on rank {target} of window \"{window}\": the world has {size} ranks")]
+    Rank {
+        /// Which operation.
+        operation: &'static str,
+        /// The rank that was asked for.
+        target: u32,
+        /// How many there are.
+        size: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// The operation is not for this type of element: bitwise operations on floats.
+    #[error("{operation} on window \"{window}\": not for elements of type {element}")]
+    Type {
+        /// Which operation.
+        operation: &'static str,
+        /// The window's name.
+        window: Arc<str>,
+        /// The element's type.
+        element: &'static str,
+    },
+    /// [`Epochs`](crate::Epochs): an operation on, or an unlock of, a target that is not locked.
+    #[error("{operation} on rank {target} of window \"{window}\": no lock is held there")]
+    NotLocked {
+        /// Which operation.
+        operation: &'static str,
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// [`Epochs`](crate::Epochs): a lock of a target that is locked already.
+    #[error("{operation} on rank {target} of window \"{window}\": it is locked already")]
+    AlreadyLocked {
+        /// Which operation.
+        operation: &'static str,
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// A collective step failed.
+    #[error("{operation} window \"{window}\": {fault}")]
+    Collective {
+        /// `create` or `close`.
+        operation: &'static str,
+        /// The window's name.
+        window: Arc<str>,
+        /// Why.
+        fault: Fault,
+    },
+    /// `ONESIDED_LOCK` or a configuration names no lock.
+    #[error("no lock design is called \"{name}\"; there is: {known}")]
+    Design {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: &'static str,
+    },
+}
+
+impl Error {
+    /// The cause in one word, where a fabric or a peer is the cause.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Create { source, .. } => Some(source.fault()),
+            Self::CreateElsewhere { fault, .. }
+            | Self::Lock { fault, .. }
+            | Self::Operation { fault, .. }
+            | Self::Collective { fault, .. } => Some(*fault),
+            _ => None,
+        }
+    }
+
+    /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
+    #[must_use]
+    pub fn is_owner_died(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)
+    }
+
+    /// Whether a deadline passed.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.kind() == FaultKind::TimedOut)
+    }
+}
+
+fn lock_reason(fault: &Fault) -> String {
+    match (fault.kind(), fault.rank()) {
+        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock"),
+        (FaultKind::MemberDied, Some(dead)) => {
+            format!("the lock is held shared, and {dead} died: whether it held the lock cannot be told")
+        }
+        _ => fault.to_string(),
+    }
+}

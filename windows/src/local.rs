@@ -1,0 +1,84 @@
+//! One's own part of a window.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use fabric::Fabric;
+use fabric::remote_memory::Fault;
+
+use crate::window::Inner;
+use crate::{Element, Error};
+
+/// This rank's own part of a window, read and written at once, without the fabric's atomics.
+///
+/// Elements are copied: no reference ever points into the window, because peers may write at any time. One element of
+/// 8 bytes is a single access.
+pub struct Local<'w, T, F: Fabric> {
+    inner: &'w Inner<F>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
+    pub(crate) const fn new(inner: &'w Inner<F>) -> Self {
+        Self { inner, element: PhantomData }
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.inner.len(self.inner.fabric().rank().0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of the elements in a range.
+    ///
+    /// # Panics
+    /// If the range does not lie in the part, as a slice would.
+    pub fn read(&self, range: Range<usize>) -> Vec<T> {
+        let mut elements = vec![T::zeroed(); range.len()];
+        if let Err(error) = self.read_into(range.start, &mut elements) {
+            panic!("{error}");
+        }
+        elements
+    }
+
+    /// Copies elements from `offset` on into a slice.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn read_into(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
+        let at = self.range("read", offset, into.len())?;
+        self.inner.fabric().read_own(&self.inner.own, at, bytemuck::cast_slice_mut(into)).map_err(self.failed("read"))
+    }
+
+    /// Copies elements from a slice to `offset` and on.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
+        let at = self.range("write", offset, elements.len())?;
+        self.inner.fabric().write_own(&self.inner.own, at, bytemuck::cast_slice(elements)).map_err(self.failed("write"))
+    }
+
+    fn failed(&self, operation: &'static str) -> impl FnOnce(Fault) -> Error {
+        move |fault| self.inner.failed(operation, self.inner.fabric().rank().0, fault)
+    }
+
+    fn range(&self, operation: &'static str, offset: usize, count: usize) -> Result<u64, Error> {
+        let (target, len) = (self.inner.fabric().rank().0, self.len());
+        match offset.checked_add(count) {
+            Some(end) if end <= len => Ok((offset * size_of::<T>()) as u64),
+            _ => Err(Error::Range { operation, offset, count, target, len, window: self.inner.name.clone() }),
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for Local<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements of window \"{}\"", self.len(), self.inner.name)
+    }
+}

@@ -1,0 +1,143 @@
+//! What the ranks tell each other when they create a window.
+
+use fabric::SegmentKey;
+use fabric::remote_memory::Fault;
+
+/// What one rank tells the others about its part: the wire format of window creation, version 1.
+///
+/// `version u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align u32, name | design name |
+/// window name`: integers little endian, names as `length u8, UTF-8`. The keys are there if the fault is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) outcome: Result<Keys, Fault>,
+    pub(crate) element: Kind,
+    pub(crate) design: String,
+    pub(crate) name: String,
+}
+
+/// How a peer reaches a rank's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) data: SegmentKey,
+    pub(crate) locks: SegmentKey,
+    /// In elements.
+    pub(crate) len: u64,
+}
+
+/// An element's type, as far as two processes can compare it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    size: u32,
+    align: u32,
+    name: String,
+}
+
+impl Kind {
+    pub(crate) fn of<T>() -> Self {
+        let name = std::any::type_name::<T>();
+        // The end of a long name tells more than its beginning.
+        let start = (name.len().saturating_sub(200)..).find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+        Self { size: size_of::<T>() as u32, align: align_of::<T>() as u32, name: name[start..].into() }
+    }
+}
+
+const VERSION: u8 = 1;
+
+impl Part {
+    /// In what two parts of one window differ that must not.
+    pub(crate) fn differs_from(&self, first: &Self, uneven: bool) -> Option<String> {
+        let len = |part: &Self| part.outcome.map_or(0, |keys| keys.len);
+        if self.element != first.element {
+            let tell = |kind: &Kind| format!("{} ({} bytes)", kind.name, kind.size);
+            Some(format!("the type: {} against {}", tell(&self.element), tell(&first.element)))
+        } else if !uneven && len(self) != len(first) {
+            Some(format!("the length: {} elements against {}", len(self), len(first)))
+        } else if self.design != first.design {
+            Some(format!("the lock: {} against {}", self.design, first.design))
+        } else if self.name != first.name {
+            Some(format!("the name: \"{}\" against \"{}\"", self.name, first.name))
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        match &self.outcome {
+            Ok(keys) => {
+                bytes.extend(0_u64.to_le_bytes());
+                bytes.extend(keys.data.to_bytes());
+                bytes.extend(keys.locks.to_bytes());
+                bytes.extend(keys.len.to_le_bytes());
+            }
+            Err(fault) => bytes.extend(fault.to_bits().to_le_bytes()),
+        }
+        bytes.extend(self.element.size.to_le_bytes());
+        bytes.extend(self.element.align.to_le_bytes());
+        for name in [&self.element.name, &self.design, &self.name] {
+            bytes.push(name.len() as u8);
+            bytes.extend(&name.as_bytes()[..name.len().min(255)]);
+        }
+        bytes
+    }
+
+    /// `None` if the bytes are not of this form and version, to the last one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest(bytes);
+        if rest.take::<1>()? != [VERSION] {
+            return None;
+        }
+        let outcome = match u64::from_le_bytes(rest.take()?) {
+            0 => Ok(Keys {
+                data: SegmentKey::from_bytes(&rest.take::<{ SegmentKey::BYTES }>()?)?,
+                locks: SegmentKey::from_bytes(&rest.take::<{ SegmentKey::BYTES }>()?)?,
+                len: u64::from_le_bytes(rest.take()?),
+            }),
+            fault => Err(Fault::from_bits(fault)?),
+        };
+        let (size, align) = (u32::from_le_bytes(rest.take()?), u32::from_le_bytes(rest.take()?));
+        let element = Kind { size, align, name: rest.name()? };
+        let part = Self { outcome, element, design: rest.name()?, name: rest.name()? };
+        rest.0.is_empty().then_some(part)
+    }
+}
+
+/// What is still to be read.
+struct Rest<'b>(&'b [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let [len] = self.take()?;
+        let (name, rest) = self.0.split_at_checked(usize::from(len))?;
+        self.0 = rest;
+        Some(std::str::from_utf8(name).ok()?.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::remote_memory::{FaultKind, Rank, RegionId};
+
+    use super::*;
+
+    #[test]
+    fn survives_the_wire_and_refuses_everything_else() {
+        let key = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
+        let element = Kind::of::<[[u64; 2]; 3]>();
+        for outcome in [Ok(Keys { data: key, locks: key, len: 6 }), Err(Fault::new(FaultKind::NoMemory))] {
+            let part = Part { outcome, element: element.clone(), design: "d".into(), name: "ä".repeat(60) };
+            let bytes = part.to_bytes();
+            assert_eq!(Part::from_bytes(&bytes), Some(part));
+            for len in 0..bytes.len() {
+                assert_eq!(Part::from_bytes(&bytes[..len]), None);
+            }
+            assert_eq!(Part::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        }
+    }
+}

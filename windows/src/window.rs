@@ -1,0 +1,294 @@
+//! The window.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::{Drive, Fabric, Segment, World, block_on};
+use lock_algos::{Mode, TestAndSet};
+
+use crate::local::Local;
+use crate::lock::{Home, LockRequest};
+use crate::lock_all::LockAllRequest;
+use crate::part::Keys;
+use crate::{Builder, Element, Epochs, Error};
+
+/// The hidden region beside each rank's part, with its lock's words: one cache line.
+pub(crate) const LOCK_BYTES: u64 = 64;
+
+/// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
+///
+/// ```
+/// # use windows::Window;
+/// fabric::threads(2, |world| {
+///     let scores = Window::<u64>::allocate(&world, 1024)?;
+///     let next = (world.rank() + 1) % world.size();
+///     let epoch = scores.lock_exclusive(next).wait()?;
+///     let old = epoch.fetch_add(0, 1).wait()?;
+///     epoch.put(8, &[old, 42])?;
+///     epoch.unlock()?;
+///     scores.close()
+/// })
+/// .unwrap()
+/// .into_iter()
+/// .collect::<Result<(), windows::Error>>()
+/// .unwrap();
+/// ```
+///
+/// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
+///
+/// A window that is dropped without [`close`](Self::close) frees this rank's hold of the memory; peers that have reached
+/// it keep it.
+pub struct Window<T, F: Fabric = fabric::Any> {
+    inner: Arc<Inner<F>>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// What a window is, whatever its elements are.
+pub(crate) struct Inner<F: Fabric> {
+    pub(crate) world: World<F>,
+    pub(crate) name: Arc<str>,
+    pub(crate) algorithm: TestAndSet,
+    pub(crate) own: F::Segment,
+    _own_locks: F::Segment,
+    keys: Vec<Keys>,
+    targets: Box<[OnceLock<Target<F>>]>,
+    /// The first error of something that nobody could be told of: a release after a drop.
+    stuck: Mutex<Option<Error>>,
+}
+
+/// A rank's part of the window, as it is reached from here.
+pub(crate) struct Target<F: Fabric> {
+    pub(crate) rank: u32,
+    pub(crate) data: F::Segment,
+    pub(crate) locks: F::Segment,
+    /// In elements.
+    pub(crate) len: usize,
+}
+
+impl<F: Fabric> Inner<F> {
+    pub(crate) fn new(
+        world: World<F>,
+        name: Arc<str>,
+        algorithm: TestAndSet,
+        (own, own_locks): (F::Segment, F::Segment),
+        keys: Vec<Keys>,
+    ) -> Self {
+        let targets = keys.iter().map(|_| OnceLock::new()).collect();
+        Self { world, name, algorithm, own, _own_locks: own_locks, keys, targets, stuck: Mutex::new(None) }
+    }
+
+    pub(crate) const fn fabric(&self) -> &F {
+        self.world.fabric()
+    }
+
+    /// A target, reached when it is first needed.
+    #[inline]
+    pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.targets.get(rank as usize).and_then(OnceLock::get) {
+            Some(target) => Ok(target),
+            None => self.reach(rank),
+        }
+    }
+
+    #[cold]
+    fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
+        let open = |key| self.fabric().open(key).map_err(|error| error.fault());
+        // A part that does not fit the address space of this process cannot be reached by it anyway.
+        let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
+        let target = Target { rank, data: open(&keys.data)?, locks: open(&keys.locks)?, len };
+        Ok(self.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
+    #[cold]
+    pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
+        let window = self.name.clone();
+        match fault.kind() {
+            FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
+            _ => Error::Operation { operation, target, window, fault },
+        }
+    }
+
+    /// Keeps an error that nobody can be told of now.
+    pub(crate) fn keep(&self, error: Error) {
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// The error that was kept, once.
+    pub(crate) fn kept(&self) -> Result<(), Error> {
+        match self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// How many elements a rank's part has; 0 for a rank that there is not.
+    pub(crate) fn len(&self, rank: u32) -> usize {
+        self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
+    }
+
+    /// A lock's words at a target.
+    pub(crate) fn home<'w>(&'w self, target: &'w Target<F>) -> Home<'w, F> {
+        Home { fabric: self.fabric(), locks: &target.locks }
+    }
+}
+
+// Of one fabric, so that nobody need name one: the builder allocates on any.
+impl<T: Element> Window<T> {
+    /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
+    #[must_use]
+    pub fn builder() -> Builder<T> {
+        Builder::default()
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    pub(crate) fn from_inner(inner: Inner<F>) -> Self {
+        Self { inner: Arc::new(inner), element: PhantomData }
+    }
+
+    pub(crate) const fn inner(&self) -> &Arc<Inner<F>> {
+        &self.inner
+    }
+
+    /// How many elements a rank's part has; 0 for a rank that there is not.
+    pub fn len(&self, rank: u32) -> usize {
+        self.inner.len(rank)
+    }
+
+    /// The name that it was given.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The world that it belongs to.
+    pub fn world(&self) -> &World<F> {
+        &self.inner.world
+    }
+
+    /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
+    /// lock, or before a barrier.
+    pub fn local(&self) -> Local<'_, T, F> {
+        Local::new(&self.inner)
+    }
+
+    /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
+    /// returns; the request is then waited for or awaited.
+    pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
+        LockRequest::start(self, target, Mode::Exclusive)
+    }
+
+    /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
+        LockRequest::start(self, target, Mode::Shared)
+    }
+
+    /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
+    /// returns.
+    pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
+        LockAllRequest::start(self)
+    }
+
+    /// Locks and unlocks in MPI's manner, by calls instead of guards, checked at run time.
+    pub fn epochs(&self) -> Epochs<'_, T, F> {
+        Epochs::new(self)
+    }
+
+    /// Which way operations on a rank's part take, and why; for people.
+    pub fn explain(&self, target: u32) -> String {
+        let fabric = self.inner.fabric();
+        let capabilities = fabric.capabilities();
+        let way = if capabilities.immediate { "done when the call returns" } else { "posted, completed by the fabric" };
+        format!(
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; operations are {way}; atomics by the {:?}; \
+             lock {}",
+            self.name(),
+            self.len(target),
+            size_of::<T>(),
+            capabilities.name,
+            capabilities.agent,
+            <TestAndSet as lock_algos::LockAlgorithm>::NAME,
+        )
+    }
+
+    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_async(self) -> Result<(), Error> {
+        let flushed = async {
+            for target in self.inner.targets.iter().filter_map(OnceLock::get) {
+                self.inner
+                    .fabric()
+                    .flush(Rank(target.rank))
+                    .await
+                    .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
+            }
+            self.inner.kept()
+        };
+        let flushed = flushed.await;
+        // Others wait for this rank even if something of its own failed.
+        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
+            operation: "close",
+            window: self.inner.name.clone(),
+            fault: error.fault(),
+        });
+        flushed.and(barrier)
+    }
+}
+
+impl<T: Element, F: Drive> Window<T, F> {
+    /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::allocate`].
+    pub fn allocate(world: &World<F>, len: usize) -> Result<Self, Error> {
+        Builder::default().allocate(world, len)
+    }
+
+    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
+    /// after its caller was gone. Collective.
+    ///
+    /// # Errors
+    /// What a dropped guard's release ran into; [`Error::Collective`] where a rank died.
+    pub fn close(self) -> Result<(), Error> {
+        let inner = Arc::clone(&self.inner);
+        block_on(inner.fabric(), self.close_async())
+    }
+}
+
+impl<T, F: Fabric> Clone for Window<T, F> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), element: PhantomData }
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Window<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window")
+            .field("name", &self.inner.name)
+            .field("element", &std::any::type_name::<T>())
+            .field("lengths", &self.inner.keys.iter().map(|keys| keys.len).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Target<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}, {} elements", self.rank, self.len)
+    }
+}
+
+impl<F: Fabric> Target<F> {
+    /// The rank as the fabric names it.
+    pub(crate) fn fabric_rank(&self) -> Rank {
+        debug_assert_eq!(self.data.rank().0, self.rank);
+        Rank(self.rank)
+    }
+}
