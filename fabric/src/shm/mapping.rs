@@ -22,7 +22,7 @@ const SMALL: usize = 1 << 20;
 /// A memory file and its mapping. Nothing of it is in any file system, so nothing is left behind by a kill.
 ///
 /// Its bytes are written by other processes at any time: they are reached by atomics and by the
-/// [copies](crate::copy) of this crate only, never by a reference to plain data.
+/// copies of this crate (`copy.rs`) only, never by a reference to plain data.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
