@@ -19,6 +19,8 @@ mod endpoint;
 mod error;
 mod fabric;
 pub mod shm;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 mod world;
 
 pub use remote_memory;

@@ -16,7 +16,7 @@
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
 //!   1 round each at up to 3: exclusive, shared, mixed, and with other work between the start of an acquire and the
-//!   wait for it; 5,000 to 16,000 executions each. Also 2 origins of which one dies holding the lock. Its waits block
+//!   wait for it; 5,000 to 15,000 executions each. Also 2 origins of which one dies holding the lock. Its waits block
 //!   until the word changes, so a lost wake-up is a deadlock. Its memory is sequentially consistent: fences are the
 //!   fabric's matter and are tested there.
 //! - **proptest** makes up programs of 2 to 4 origins with 1 to 3 rounds each (released, released without waiting,

@@ -1,1 +1,13 @@
 //! The manual.
+//!
+//! - [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
+//! - [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
+//! - [`fabrics`]: shared memory, verbs, the simulator: what each needs and can do.
+//! - [`failures`]: what happens when a rank dies, a peer is lost, something runs out.
+//! - [`architecture`]: how the library is built, for whoever reads or changes it.
+
+pub mod architecture;
+pub mod fabrics;
+pub mod failures;
+pub mod memory_model;
+pub mod processes;

@@ -13,6 +13,9 @@ use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, Remo
 
 use crate::program::Mortal;
 
+/// Nobody waits for a dead rank until then, in nanoseconds.
+const ENDLESS: u64 = 10_000_000_000;
+
 #[derive(Clone)]
 pub(crate) struct LoomMemory {
     rank: Rank,
@@ -113,7 +116,9 @@ impl LoomMemory {
         while state.words[index].version == state.seen[me][index] {
             if state.dead.contains(&true) {
                 state.clocks[me] += nanos;
+                let now = state.clocks[me];
                 drop(state);
+                assert!(now < ENDLESS, "waits for ever for the dead");
                 loom::thread::yield_now();
                 return;
             }

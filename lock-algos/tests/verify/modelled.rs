@@ -27,7 +27,7 @@ struct Scenario {
 }
 
 /// More events than any run needs: the longest have some hundreds.
-const ENDLESS: usize = 4_000;
+const ENDLESS: usize = 2_000;
 
 /// Runs a scenario and says what was violated, if anything was, else what was posted.
 fn run<A: LockAlgorithm + Clone>(algorithm: &A, scenario: &Scenario) -> Result<Posted, String> {
@@ -133,7 +133,7 @@ fn scenario(dies: bool) -> impl Strategy<Value = Scenario> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn excludes_and_ends(scenario in scenario(false)) {
@@ -203,7 +203,12 @@ fn wrong_locks_are_caught() {
     ] {
         // Always the same seed: this test asks whether the search bites, not whether it is lucky.
         let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-        let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
+        let config = ProptestConfig {
+            cases: 4000,
+            max_shrink_iters: 1000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        };
         let found = TestRunner::new_with_rng(config, rng).run(&scenario(dies), |scenario| {
             run(&Wrong::new(flaw), &scenario).map_err(TestCaseError::fail)?;
             Ok(())

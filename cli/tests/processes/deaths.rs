@@ -1,0 +1,40 @@
+//! What the others see of a rank's death.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::ranks::play;
+use crate::support::{finish, kill, start};
+
+#[test]
+fn a_killed_rank_is_declared_dead_and_the_others_end_with_their_own_words() {
+    let running = start(&mut play(&["-n", "4"], "watch"));
+    let pids: Vec<i32> = running.line_of_each(4).iter().map(|line| line.parse().unwrap()).collect();
+    let begin = Instant::now();
+    kill(pids[2], Signal::KILL);
+    let mut said: Vec<_> = (0..3).map(|_| running.line()).collect();
+    let noticed = begin.elapsed();
+    said.sort();
+    assert_eq!(said, ["[0] rank 2 Dead", "[1] rank 2 Dead", "[3] rank 2 Dead"]);
+    assert!(noticed < Duration::from_millis(500), "{noticed:?}");
+    let ended = running.wait();
+    assert_eq!(ended.code(), 137, "{ended:?}");
+    assert_eq!(ended.stderr, format!("onesided: rank 2 (pid {}) was killed by SIGKILL (signal 9)", pids[2]));
+}
+
+#[test]
+fn whoever_waits_for_a_value_learns_of_the_death() {
+    let running = start(&mut play(&["-n", "2", "--on-failure", "continue"], "wait for a value"));
+    let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
+    kill(pids[1], Signal::TERM);
+    assert_eq!(running.line(), "[0] wait for a value of the job: rank 1: the peer died");
+    assert_eq!(running.wait().code(), 128 + 15);
+}
+
+#[test]
+fn ending_without_leaving_is_a_death() {
+    let ended = finish(&mut play(&["-n", "1"], "desert"));
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.ends_with("exited with status 0 without leaving the job"), "{ended:?}");
+}

@@ -1,0 +1,137 @@
+//! Exit statuses, interrupts, and what is left behind.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::ranks::play;
+use crate::support::{
+    Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
+};
+
+#[test]
+fn a_plain_program_needs_to_know_nothing_of_the_job() {
+    let ended = finish(&mut onesided(&["run", "-n", "3", "--", "echo", "-n", "--", "x"]));
+    assert_eq!((ended.code(), &*ended.stderr), (0, ""));
+    let mut lines = ended.stdout;
+    lines.sort();
+    assert_eq!(lines, ["[0] -- x", "[1] -- x", "[2] -- x"]);
+}
+
+#[test]
+fn the_status_is_that_of_the_first_failure() {
+    let ended = finish(&mut script(&["-n", "3"], "case $ONESIDED_RANK in 1) exit 5;; 2) sleep 0.3; exit 6;; esac"));
+    assert_eq!(ended.code(), 5, "{ended:?}");
+    let first = ended.stderr.lines().next().unwrap();
+    assert!(first.starts_with("onesided: rank 1 (pid ") && first.ends_with(") exited with status 5"), "{first}");
+    assert!(ended.stderr.contains("rank 2"), "{ended:?}");
+}
+
+#[test]
+fn a_signal_is_128_and_its_number() {
+    let ended = finish(&mut script(&["-n", "1"], "kill -9 $$"));
+    assert_eq!(ended.code(), 137);
+    assert!(ended.stderr.ends_with("was killed by SIGKILL (signal 9)"), "{ended:?}");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_said_as_shells_say_it() {
+    let missing = finish(&mut onesided(&["run", "-n", "2", "/no/such/program"]));
+    assert_eq!((missing.code(), missing.stderr.lines().count()), (127, 1), "{missing:?}");
+    assert!(missing.stderr.contains("/no/such/program"));
+    let text = finish(&mut onesided(&["run", "-n", "2", "/etc/passwd"]));
+    assert_eq!(text.code(), 126, "{text:?}");
+}
+
+#[test]
+fn survivors_that_do_not_end_are_ended() {
+    let ended = finish(&mut script(
+        &["-n", "3"],
+        "case $ONESIDED_RANK in 0) exit 4;; 1) exec sleep 60;; 2) trap '' TERM; while :; do sleep 1; done;; esac",
+    ));
+    assert_eq!(ended.code(), 4, "{ended:?}");
+    // Two seconds to see it, two more to obey.
+    assert!((Duration::from_millis(3900)..Duration::from_secs(8)).contains(&ended.took), "{ended:?}");
+    assert!(ended.stderr.contains("SIGTERM") && ended.stderr.contains("SIGKILL (signal 9) to the 1 rank"), "{ended:?}");
+}
+
+#[test]
+fn survivors_may_go_on_if_told_so() {
+    let ended = finish(&mut script(
+        &["-n", "2", "--on-failure", "continue"],
+        "[ $ONESIDED_RANK = 0 ] && exit 4; sleep 3; echo done",
+    ));
+    assert_eq!((ended.code(), ended.stdout), (4, vec!["[1] done".to_owned()]));
+}
+
+/// Starts two ranks that each say their own process and one that they started; all of these.
+fn with_children(commands: &str) -> (Running, Vec<i32>) {
+    let running = start(&mut script(&["-n", "2"], commands));
+    let lines = running.line_of_each(2).join(" ");
+    let pids = lines.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    (running, pids)
+}
+
+fn all_gone(pids: &[i32]) {
+    eventually(Duration::from_secs(1), "all processes are gone", || !pids.iter().any(|pid| runs(*pid)));
+}
+
+#[test]
+fn interrupts_are_forwarded_once_and_end_the_job() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let counting = "n=0; trap 'n=$((n+1))' INT TERM HUP; sleep 60 & echo $$ $!; \
+                        while [ $n = 0 ]; do sleep 0.02; done; sleep 0.3; echo got $n; exit 0";
+        let (running, pids) = with_children(counting);
+        running.signal(signal);
+        let ended = running.wait();
+        assert_eq!(ended.code(), code, "{ended:?}");
+        let mut lines = ended.stdout.clone();
+        lines.sort();
+        assert_eq!(lines, ["[0] got 1", "[1] got 1"], "{signal:?}");
+        assert!(ended.took < Duration::from_secs(5), "{ended:?}");
+        all_gone(&pids);
+    }
+}
+
+#[test]
+fn who_ignores_an_interrupt_is_killed_after_the_grace_or_by_the_second() {
+    let stubborn = "trap '' INT; sleep 60 & echo $$ $!; while :; do sleep 1; done";
+    let (running, pids) = with_children(stubborn);
+    running.signal(Signal::INT);
+    let ended = running.wait();
+    assert_eq!(ended.code(), 130, "{ended:?}");
+    assert!((Duration::from_millis(1900)..Duration::from_secs(5)).contains(&ended.took), "{ended:?}");
+    all_gone(&pids);
+
+    let (running, pids) = with_children(stubborn);
+    running.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(200));
+    running.signal(Signal::INT);
+    let ended = running.wait();
+    assert_eq!(ended.code(), 130, "{ended:?}");
+    assert!(ended.took < Duration::from_millis(1500), "{ended:?}");
+    all_gone(&pids);
+}
+
+#[test]
+fn what_ranks_leave_running_ends_with_the_job() {
+    let (running, pids) = with_children("sleep 60 > /dev/null 2>&1 & echo $$ $!");
+    assert_eq!(running.wait().code(), 0);
+    all_gone(&pids);
+}
+
+#[test]
+fn a_killed_launcher_takes_everything_with_it() {
+    let running = start(&mut play(&["-n", "3"], "watch"));
+    let ranks: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();
+    let environment = std::fs::read_to_string(format!("/proc/{}/environ", ranks[0])).unwrap();
+    let address = environment.split('\0').find_map(|pair| pair.strip_prefix("ONESIDED_ADDRESS=")).unwrap();
+    let boards = memory_files(&running.pid().to_string());
+    assert_eq!(boards.len(), 1);
+    assert!(is_listening(address) && is_open_somewhere(boards[0]));
+    running.signal(Signal::KILL);
+    all_gone(&ranks);
+    eventually(Duration::from_secs(1), "no socket, no memory", || {
+        !is_listening(address) && !is_open_somewhere(boards[0])
+    });
+}

@@ -1,0 +1,11 @@
+//! `onesided` with real processes. Every wait has a deadline, so that a failure is a failure and not a hang.
+#![allow(clippy::print_stderr)] // the ranks that the tests start print what they see
+
+mod bootstrap;
+mod deaths;
+mod endings;
+mod info;
+mod limits;
+mod output;
+mod ranks;
+mod support;

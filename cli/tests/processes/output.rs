@@ -1,0 +1,77 @@
+//! The ranks' output.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::support::{finish, onesided, script};
+
+#[test]
+fn lines_of_eight_ranks_are_whole_and_told_apart() {
+    // Each line in many writes, at once with seven others.
+    let ended = finish(&mut script(
+        &["-n", "8"],
+        "i=0; while [ $i -lt 100 ]; do for word in a b c d; do printf '%s' \"$word-$i \"; done; echo end; i=$((i+1)); done",
+    ));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert_eq!(ended.stdout.len(), 800);
+    for rank in 0..8 {
+        let label = format!("[{rank}] ");
+        let lines: Vec<_> = ended.stdout.iter().filter_map(|line| line.strip_prefix(&label)).collect();
+        let wanted: Vec<_> = (0..100).map(|i| format!("a-{i} b-{i} c-{i} d-{i} end")).collect();
+        assert_eq!(lines, wanted);
+    }
+}
+
+#[test]
+fn both_streams_a_last_line_without_end_and_raw_bytes() {
+    let raw = onesided(&["run", "-n", "2", "--", "sh", "-c", "printf 'o\\377\\n'; printf e >&2"]).output().unwrap();
+    let mut lines: Vec<_> = raw.stdout.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort();
+    assert_eq!(lines, [b"[0] o\xff\n", b"[1] o\xff\n"]);
+    let mut lines: Vec<_> = raw.stderr.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort();
+    assert_eq!(lines, [b"[0] e\n", b"[1] e\n"]);
+}
+
+#[test]
+fn labels_are_for_several_ranks_unless_asked_otherwise() {
+    let stdout = |options: &[&str]| finish(&mut script(options, "echo x")).stdout;
+    assert_eq!(stdout(&["-n", "1"]), ["x"]);
+    assert_eq!(stdout(&["-n", "1", "-l"]), ["[0] x"]);
+    assert_eq!(stdout(&["-n", "2", "--no-label"]), ["x", "x"]);
+    assert_eq!(stdout(&["-n", "2", "--no-prefix"]), ["x", "x"]);
+}
+
+#[test]
+fn rank_0_reads_standard_input_and_the_others_nothing() {
+    let mut command = onesided(&["run", "-n", "3", "cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"to the first\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"[0] to the first\n"[..]));
+}
+
+/// As if there were no launcher between: the ranks get SIGPIPE.
+#[test]
+fn output_that_nobody_reads_ends_the_job() {
+    let mut command = script(&["-n", "2"], "while :; do echo x; done");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(128 + 13));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("SIGPIPE"), "{said}");
+}
+
+#[test]
+fn last_lines_of_what_a_rank_left_running_are_printed() {
+    let ended = finish(&mut script(&["-n", "2"], "(sleep 0.2; echo late) & exit 0"));
+    assert_eq!((ended.code(), ended.stdout.len()), (0, 2), "{ended:?}");
+}
+
+#[test]
+fn errors_that_nobody_reads_are_no_crash() {
+    let mut child = script(&["-n", "2"], "exit 9").stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}

@@ -1,0 +1,57 @@
+//! How the library is built, for whoever reads or changes it.
+//!
+//! | crate | is | may use |
+//! |---|---|---|
+//! | `onesided` | this facade | everything below |
+//! | [`remote_memory`] | the boundary: the traits [`RemoteMemory`](remote_memory::RemoteMemory) and [`Mailbox`](remote_memory::Mailbox) | nothing, not even `std` |
+//! | [`lock_algos`] | locks as algorithms | the boundary |
+//! | [`fabric`] | primitives, endpoints, shared memory, verbs, bootstrap, launcher | the boundary, the system |
+//! | [`windows`] | windows, epochs, operations | locks, fabric |
+//! | `onesided-two-sided` | messages (a first page) | fabric |
+//! | `onesided-sim` | the simulated fabric | fabric, locks |
+//! | `onesided-cli` | the program `onesided` | all |
+//!
+//! # The idea
+//!
+//! **An algorithm is written once and knows no fabric.** A lock is an `async fn` over
+//! [`RemoteMemory`](remote_memory::RemoteMemory). Over shared memory its futures are ready at once and compile away; over
+//! verbs they complete from the completion queue; the simulator completes them in virtual time; loom runs the same source
+//! through every interleaving. What was verified is what ships.
+//!
+//! # One value, from `put` to each fabric
+//!
+//! 1. [`Access::put`](crate::Access::put) checks the elements against the target's part and calls
+//!    [`Fabric::put`](fabric::Fabric::put) with bytes and an offset.
+//! 2. *shm*: [`ShmSegment`](fabric::shm::ShmSegment) checks the range against the mapping and copies: one atomic store for
+//!    8 aligned bytes, otherwise the copy of `fabric/src/copy.rs`. Done.
+//! 3. *verbs*: the bytes are copied into a registered staging buffer, a write is posted on the connection to the target, the
+//!    call returns; the completion frees the buffer.
+//! 4. *sim*: the bytes go into an event that arrives when the model says so.
+//! 5. [`Access::flush`](crate::Access::flush): a full fence; a read behind the writes; an event.
+//!
+//! # Decisions that shape everything
+//!
+//! - **Words are resolved once** and remember their path, so an operation is a pointer away (a table look-up per operation
+//!   cost a tenth to a third; a virtual call three times the instruction).
+//! - **Faults are one word**; the rich error is made where operation and place are known, on a cold path (a 32-byte error
+//!   made the fast path three times slower).
+//! - **An acquire is `start`, `holds`, `contend`**: the first two are plain functions, so that the uncontended lock has no
+//!   future at all; only the contended rest is `async`.
+//! - **Waiting is an operation** ([`wait_until`](remote_memory::RemoteMemory::wait_until),
+//!   [`pause`](remote_memory::RemoteMemory::pause)), never a loop in an algorithm: a driver can sleep, a simulator can skip
+//!   the time, a model checker can block.
+//! - **A write is not a signal** ([`Notify`](remote_memory::Notify)): an RDMA write raises no event at its target, a store
+//!   wakes no futex.
+//! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
+//!   it.
+//! - **Unsafe** lies in the files that say `#![allow(unsafe_code)]`: mappings, copies, the way from a segment to its bytes,
+//!   libibverbs, and what happens between fork and exec.
+//!
+//! # How it is verified
+//!
+//! | what | by |
+//! |---|---|
+//! | the locks, as shipped | loom over a memory of its own (2 and 3 origins, bounds in [`lock_algos`]); proptest against a sequential model; planted wrong variants that both must catch |
+//! | the shared memory's doorbell and rings | loom over their real orderings |
+//! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
+//! | processes, faults | real processes under the real launcher: kills, wrong secrets, garbage, exhausted limits |

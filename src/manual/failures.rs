@@ -1,0 +1,28 @@
+//! What happens when a rank dies, a peer is lost, something runs out.
+//!
+//! Every wait ends: in success, an error, or a deadline. Nothing in this library ends the process, and no input makes it
+//! panic but what would make a slice panic (an index of [`LockAll::at`](crate::LockAll::at), a range of
+//! [`Local::read`](crate::Local::read)).
+//!
+//! | what happened | who learns it | how |
+//! |---|---|---|
+//! | a rank died while it held an exclusive lock | whoever waits for the lock | [`Error::is_owner_died`](crate::Error::is_owner_died), naming it |
+//! | a rank died that may hold a shared lock | whoever waits for it exclusively, after a second | [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
+//! | a rank died or left during a barrier or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
+//! | a rank died that only owns the memory | nobody on shared memory: the memory stays; on verbs whoever operates on it | [`PeerDied`](crate::FaultKind) |
+//! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
+//! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
+//! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
+//! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
+//!
+//! On one host death is known within milliseconds: the launcher waits for its children, and rings everybody who sleeps.
+//!
+//! **A lock whose owner died stays locked.** Locks that recover, with fencing tokens, are the next step of this project; for
+//! now the error names the owner, and the job decides.
+//!
+//! # Walking away
+//!
+//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is finished and
+//! released by the endpoint's helper thread, even while the application computes. The same holds for the release of a
+//! guard that is dropped where a release has to wait for data. A guard that is leaked leaves the target locked and harms
+//! nothing else.

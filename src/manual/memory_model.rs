@@ -1,0 +1,62 @@
+//! What a put, a flush, an unlock and a barrier promise, and to whom.
+//!
+//! # What a window's memory is
+//!
+//! Bytes that several ranks write. No Rust reference ever points to them: elements are copied in and out, by atomic
+//! accesses or by copies whose meaning is that of a loop of relaxed byte atomics. So no program in safe Rust has undefined
+//! behaviour by what another rank writes; at worst it reads bytes that are a mixture of several writes.
+//!
+//! **Single accesses.** An element of 8 bytes that lies at a multiple of 8 bytes (every `u64`, `i64`, `f64` of a window does)
+//! is put, got, read and written locally as one access: never half of two values. So is every atomic operation, of
+//! whatever size. A put or get of more than that is bytes in no particular order.
+//!
+//! # Order
+//!
+//! Four calls order what ranks see. In the table *this rank* is the origin that made the call.
+//!
+//! | call | after it has returned |
+//! |---|---|
+//! | [`Access::put`](crate::Access::put) | the slice may be used again. The target has the data later. |
+//! | [`Access::get`](crate::Access::get), waited for | the slice has what the target had at some time between the call and the return; of this rank's own earlier puts to that target, all. |
+//! | [`Access::flush`](crate::Access::flush), waited for | everything this rank has posted to the target is complete **there**: whoever then synchronises with this rank, by whatever means, sees it: the target's CPU, the target's card, a third rank that gets it. And what this rank reads next is not older than the flush. |
+//! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
+//! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
+//! | [`World::barrier`](crate::World::barrier) | every rank has come to it. What a rank had **flushed or unlocked** before its barrier, every rank sees after its own. |
+//!
+//! What follows, as sentences to rely on:
+//!
+//! 1. *Lock hands over.* What was done under an exclusive lock of a target is seen by whoever holds that target's lock
+//!    next, shared or exclusive; what was read under a shared lock was read before the next exclusive holder writes.
+//! 2. *A put alone orders nothing.* Two puts to one target arrive in order on every fabric of this library, but a third
+//!    rank that polls the second may only rely on the first if the first was flushed in between.
+//! 3. *A lock of one target orders nothing at another.* Data at rank 1 that is protected by the lock of rank 2 is to be
+//!    flushed before rank 2 is unlocked.
+//! 4. *Flush is a full fence at this rank.* `put x; flush; get y` here and `put y; flush; get x` there cannot both miss the
+//!    other's put.
+//! 5. *Local accesses are not magic.* [`Window::local`](crate::Window::local) reads and writes the part at once. Under a
+//!    lock of one's own part, or after a barrier, it sees what peers completed; without either it sees any bytes they
+//!    write.
+//!
+//! # Atomics
+//!
+//! [`fetch_and_op`](crate::Access::fetch_and_op), [`compare_and_swap`](crate::Access::compare_and_swap) and the locks are
+//! atomic against each other, whoever issues them, the owner of the part included: all of them go through the one agent
+//! that the window's memory belongs to ([`Capabilities::agent`](fabric::Capabilities)). On shared memory that is the CPU. On
+//! verbs it is the target's card, and a rank reaches even its own part through the card: with `ATOMIC_HCA` the CPU's atomics
+//! and the card's are not atomic with one another (InfiniBand Architecture Specification, volume 1, 9.4.5).
+//!
+//! They are **not** atomic against puts, against local writes, or against each other across two overlapping windows.
+//! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics,
+//! and next to puts of the neighbouring elements.
+//!
+//! # On which ground each promise stands
+//!
+//! | | shared memory | verbs |
+//! |---|---|---|
+//! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
+//! | lock hands over | compare-swap is acquire, release is a release store | flush, then a write of the lock word on the same connection |
+//! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
+//! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
+//!
+//! The terms are those of MPI-4.1, chapter 12; where MPI leaves a choice to the implementation (what concurrent
+//! conflicting accesses do, whether a put may be seen before its flush), the above is what this one chose.
