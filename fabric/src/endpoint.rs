@@ -68,7 +68,8 @@ pub(crate) trait Driven: Drive {
     /// What a future that cannot go on calls before it returns `Pending`: the thread that blocks on it will look again
     /// at `until` at the latest; a task of an async runtime is woken by then, or when something happens.
     fn pend(&self, cx: &Context<'_>, until: u64) {
-        if drive::look_again(until) {
+        // A thread that blocks polls once before it says so, with the waker of nobody.
+        if drive::look_again(until) || cx.waker().will_wake(drive::NOBODY) {
             return;
         }
         let mut state = self.endpoint().shared.lock();
@@ -159,7 +160,7 @@ fn run_adopted(shared: &Shared) {
         state.running = state.adopted.len();
         std::mem::take(&mut state.adopted)
     };
-    let mut cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(drive::NOBODY);
     tasks.retain_mut(|task| task.as_mut().poll(&mut cx) == Poll::Pending);
     let mut state = shared.lock();
     state.running = 0;
