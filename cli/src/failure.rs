@@ -1,6 +1,7 @@
 //! How a subcommand fails: one line on standard error, and an exit status.
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Why a subcommand failed, and the exit status that says so.
@@ -26,9 +27,14 @@ impl Failure {
             line += &format!(": {error}");
             cause = error.source();
         }
-        eprintln!("onesided: {}", line.replace('\n', " "));
+        say(&line.replace('\n', " "));
         self.code.into()
     }
+}
+
+/// Prints a line on standard error, if anybody reads it.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "onesided: {line}");
 }
 
 impl<E: Into<Box<dyn Error>>> From<E> for Failure {

@@ -1,8 +1,9 @@
 //! `onesided info`: what this host can do, and what is missing.
 
+mod devices;
+
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
@@ -13,10 +14,11 @@ use rustix::thread::futex;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::info::devices::{Device, Devices};
 
 /// What a build without the feature says of verbs.
 pub(crate) const NO_VERBS: &str = "this program was built without verbs: `cargo build --release --features verbs` \
-    (Debian: apt install libibverbs-dev librdmacm-dev rdma-core cmake libclang-dev)";
+    (Debian: apt install libibverbs-dev cmake libclang-dev)";
 
 /// Tells what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,7 @@ struct Info {
     /// What the fabrics need of the kernel.
     kernel: Vec<Ability>,
     fabrics: Vec<Ability>,
+    /// Each port of each RDMA device.
     devices: Vec<Device>,
     launcher: Launcher,
 }
@@ -70,14 +73,6 @@ struct Ability {
     note: String,
 }
 
-/// An RDMA device as the kernel lists it.
-#[derive(Debug, Serialize)]
-struct Device {
-    name: String,
-    /// Its ports with their states and link layers, as in `1: ACTIVE (Ethernet)`.
-    ports: Vec<String>,
-}
-
 #[derive(Debug, Serialize)]
 struct Launcher {
     /// Whether `onesided run` started this process.
@@ -101,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 impl Info {
     fn collect() -> Self {
         let kernel = kernel();
-        let devices = devices();
+        let devices = Devices::find();
         let fabrics = vec![shm(&kernel), verbs(&devices)];
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -113,7 +108,7 @@ impl Info {
             },
             kernel,
             fabrics,
-            devices,
+            devices: devices.list,
             launcher: Launcher::collect(),
         }
     }
@@ -135,8 +130,8 @@ impl Info {
             }
         }
         text += "\ndevices\n";
-        for Device { name, ports } in devices {
-            text += &format!("  {name:<16} {}\n", ports.join(", "));
+        for device in devices {
+            text += &format!("  {device}\n");
         }
         if devices.is_empty() {
             text += "  none\n";
@@ -240,39 +235,14 @@ fn shm(kernel: &[Ability]) -> Ability {
     }
 }
 
-fn verbs(devices: &[Device]) -> Ability {
-    let built = cfg!(feature = "verbs");
-    let note = match (built, devices.is_empty()) {
-        (false, _) => NO_VERBS.to_owned(),
-        (true, true) => "no RDMA device; Soft-RoCE needs none: `modprobe rdma_rxe`, then \
-            `rdma link add rxe0 type rxe netdev eth0` (Debian: apt install iproute2)"
+fn verbs(devices: &Devices) -> Ability {
+    let note = match devices {
+        _ if cfg!(not(feature = "verbs")) => NO_VERBS.to_owned(),
+        Devices { error: Some(error), .. } => error.clone(),
+        Devices { list, .. } if list.is_empty() => "no RDMA device; Soft-RoCE makes one of any Ethernet card: \
+            `modprobe rdma_rxe`, then `rdma link add rxe0 type rxe netdev eth0` (Debian: apt install iproute2)"
             .to_owned(),
-        (true, false) => "RDMA cards and Soft-RoCE".to_owned(),
+        _ => "RDMA cards and Soft-RoCE".to_owned(),
     };
-    Ability { name: "verbs", available: built && !devices.is_empty(), note }
-}
-
-fn devices() -> Vec<Device> {
-    let class = Path::new("/sys/class/infiniband");
-    let mut devices: Vec<_> = entries(class)
-        .into_iter()
-        .map(|name| {
-            let ports = class.join(&name).join("ports");
-            let read = |file| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
-            let port = |port: String| {
-                let state = read(ports.join(&port).join("state"));
-                let state = state.split_once(": ").map_or(&*state, |(_, state)| state);
-                format!("{port}: {state} ({})", read(ports.join(&port).join("link_layer")))
-            };
-            Device { ports: entries(&ports).into_iter().map(port).collect(), name }
-        })
-        .collect();
-    devices.sort_by(|a, b| a.name.cmp(&b.name));
-    devices
-}
-
-/// The names in a directory; none if there is no such directory.
-fn entries(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    Ability { name: "verbs", available: cfg!(feature = "verbs") && devices.usable(), note }
 }

@@ -1,7 +1,6 @@
 //! The program `onesided`: starts jobs (`run`), tells what this host can do (`info`), measures (`bench`).
 //!
 //! May use: everything. One file a subcommand; begin to read at [`Command`].
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program's purpose
 
 mod bench;
 mod failure;

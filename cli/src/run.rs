@@ -11,7 +11,7 @@ use fabric::Error;
 use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use rustix::process::Signal;
 
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, USAGE, say};
 
 /// Starts N processes of a program on this host as the ranks of one job.
 ///
@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         labels: args.label || (args.ranks > 1 && !args.no_label),
     };
     let interrupts = interrupts()?;
-    match launch.run(&interrupts, &mut |event| eprintln!("onesided: {event}")) {
+    match launch.run(&interrupts, &mut |event| say(&event.to_string())) {
         Ok(code) => Ok(code.into()),
         Err(error) => Err(Failure::new(code(&error), error)),
     }

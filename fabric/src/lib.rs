@@ -10,6 +10,8 @@
 mod any;
 pub mod bootstrap;
 mod collective;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod copy;
 mod drive;
 mod either;
@@ -17,6 +19,8 @@ mod endpoint;
 mod error;
 mod fabric;
 pub mod shm;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 mod world;
 
 pub use remote_memory;

@@ -18,7 +18,7 @@ use crate::{Access, Element, Error};
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
 /// [`unlock`](Self::unlock) releases and reports; a drop does the same but cannot report: what goes wrong is then
-/// reported by [`Window::close`]. A guard that is leaked leaves the target locked, and nothing else.
+/// reported by [`Window::close`](crate::Window::close). A guard that is leaked leaves the target locked, and nothing else.
 #[must_use = "if unused the lock is released at once"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,

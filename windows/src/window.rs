@@ -136,6 +136,15 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
+// Of one fabric, so that nobody need name one: the builder allocates on any.
+impl<T: Element> Window<T> {
+    /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
+    #[must_use]
+    pub fn builder() -> Builder<T> {
+        Builder::default()
+    }
+}
+
 impl<T: Element, F: Fabric> Window<T, F> {
     pub(crate) fn from_inner(inner: Inner<F>) -> Self {
         Self { inner: Arc::new(inner), element: PhantomData }
@@ -143,11 +152,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     pub(crate) const fn inner(&self) -> &Arc<Inner<F>> {
         &self.inner
-    }
-
-    /// Chooses a name, a lock and more before the window is allocated.
-    pub fn builder() -> Builder<T> {
-        Builder::default()
     }
 
     /// How many elements a rank's part has; 0 for a rank that there is not.
@@ -245,7 +249,7 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// # Errors
     /// See [`Builder::allocate`].
     pub fn allocate(world: &World<F>, len: usize) -> Result<Self, Error> {
-        Self::builder().allocate(world, len)
+        Builder::default().allocate(world, len)
     }
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed

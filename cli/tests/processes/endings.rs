@@ -6,14 +6,16 @@ use rustix::process::Signal;
 
 use crate::ranks::play;
 use crate::support::{
-    eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
+    Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
 
 #[test]
 fn a_plain_program_needs_to_know_nothing_of_the_job() {
     let ended = finish(&mut onesided(&["run", "-n", "3", "--", "echo", "-n", "--", "x"]));
     assert_eq!((ended.code(), &*ended.stderr), (0, ""));
-    assert_eq!(ended.stdout, ["[0] -- x", "[1] -- x", "[2] -- x"]);
+    let mut lines = ended.stdout;
+    lines.sort();
+    assert_eq!(lines, ["[0] -- x", "[1] -- x", "[2] -- x"]);
 }
 
 #[test]
@@ -62,14 +64,11 @@ fn survivors_may_go_on_if_told_so() {
     assert_eq!((ended.code(), ended.stdout), (4, vec!["[1] done".to_owned()]));
 }
 
-/// Starts ranks with a child each, which ignore nothing; all processes of them.
-fn with_children(options: &[&str], script_text: &str) -> (crate::support::Running, Vec<i32>) {
-    let running = start(&mut script(options, script_text));
-    let pids = running
-        .line_of_each(2)
-        .iter()
-        .flat_map(|line| line.split(' ').map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect();
+/// Starts two ranks that each say their own process and one that they started; all of these.
+fn with_children(commands: &str) -> (Running, Vec<i32>) {
+    let running = start(&mut script(&["-n", "2"], commands));
+    let lines = running.line_of_each(2).join(" ");
+    let pids = lines.split(' ').map(|pid| pid.parse().unwrap()).collect();
     (running, pids)
 }
 
@@ -80,9 +79,9 @@ fn all_gone(pids: &[i32]) {
 #[test]
 fn interrupts_are_forwarded_once_and_end_the_job() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let counting =
-            "n=0; trap 'n=$((n+1))' INT TERM HUP; sleep 60 & echo $$ $!; wait; sleep 0.3; echo got $n; exit 0";
-        let (running, pids) = with_children(&["-n", "2"], counting);
+        let counting = "n=0; trap 'n=$((n+1))' INT TERM HUP; sleep 60 & echo $$ $!; \
+                        while [ $n = 0 ]; do sleep 0.02; done; sleep 0.3; echo got $n; exit 0";
+        let (running, pids) = with_children(counting);
         running.signal(signal);
         let ended = running.wait();
         assert_eq!(ended.code(), code, "{ended:?}");
@@ -97,14 +96,14 @@ fn interrupts_are_forwarded_once_and_end_the_job() {
 #[test]
 fn who_ignores_an_interrupt_is_killed_after_the_grace_or_by_the_second() {
     let stubborn = "trap '' INT; sleep 60 & echo $$ $!; while :; do sleep 1; done";
-    let (running, pids) = with_children(&["-n", "2"], stubborn);
+    let (running, pids) = with_children(stubborn);
     running.signal(Signal::INT);
     let ended = running.wait();
     assert_eq!(ended.code(), 130, "{ended:?}");
     assert!((Duration::from_millis(1900)..Duration::from_secs(5)).contains(&ended.took), "{ended:?}");
     all_gone(&pids);
 
-    let (running, pids) = with_children(&["-n", "2"], stubborn);
+    let (running, pids) = with_children(stubborn);
     running.signal(Signal::INT);
     std::thread::sleep(Duration::from_millis(200));
     running.signal(Signal::INT);
@@ -116,7 +115,7 @@ fn who_ignores_an_interrupt_is_killed_after_the_grace_or_by_the_second() {
 
 #[test]
 fn what_ranks_leave_running_ends_with_the_job() {
-    let (running, pids) = with_children(&["-n", "2"], "sleep 60 > /dev/null 2>&1 & echo $$ $!");
+    let (running, pids) = with_children("sleep 60 > /dev/null 2>&1 & echo $$ $!");
     assert_eq!(running.wait().code(), 0);
     all_gone(&pids);
 }

@@ -68,3 +68,10 @@ fn last_lines_of_what_a_rank_left_running_are_printed() {
     let ended = finish(&mut script(&["-n", "2"], "(sleep 0.2; echo late) & exit 0"));
     assert_eq!((ended.code(), ended.stdout.len()), (0, 2), "{ended:?}");
 }
+
+#[test]
+fn errors_that_nobody_reads_are_no_crash() {
+    let mut child = script(&["-n", "2"], "exit 9").stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}

@@ -1,12 +1,16 @@
 //! What the ranks of the other tests do: this test binary, started again by `onesided run`.
 
+use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::bootstrap::client::{join, join_as};
 use fabric::bootstrap::environment::Environment;
 use fabric::bootstrap::{Job, Secret};
-use fabric::remote_memory::{Liveness, Rank, RegionId};
+use fabric::remote_memory::{Rank, RegionId};
+use fabric::shm::Mapping;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{DEADLINE, onesided};
 
@@ -87,17 +91,21 @@ fn guess_the_secret() -> i32 {
     3
 }
 
-/// Until the launcher has no room; then both it and the rank must be as well as before.
+/// Until the launcher has no room; then fetches until this process has none. Both must go on as before.
 fn publish_without_end(job: &Job) -> i32 {
-    let memory = std::sync::Arc::new(fabric::shm::Mapping::create(4096).unwrap());
-    let refused =
-        (0..).find_map(|region| job.exchange.publish(RegionId(region), &memory).err().map(|error| (region, error)));
-    let (regions, error) = refused.unwrap();
-    eprintln!("{} after some: {}", error.fault(), regions > 0);
+    let memory = Arc::new(Mapping::create(4096).unwrap());
+    let mut regions = (0..).map(RegionId);
+    let full = regions.find_map(|region| job.exchange.publish(region, &memory).err()).unwrap();
+    eprintln!("publish: {}", full.fault());
     job.exchange.retract(RegionId(0));
     job.exchange.publish(RegionId(0), &memory).unwrap();
+
+    let limit = getrlimit(Resource::Nofile);
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..limit }).unwrap();
+    eprintln!("fetch: {}", job.exchange.fetch(job.rank, RegionId(0)).unwrap_err().fault());
+    setrlimit(Resource::Nofile, limit).unwrap();
     job.exchange.fetch(job.rank, RegionId(0)).unwrap();
-    assert_eq!(job.board.liveness(job.rank), Liveness::Alive);
     job.board.leave(job.rank);
     0
 }

@@ -6,7 +6,6 @@
 #![allow(unsafe_code)] // one call between fork and exec
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,11 +16,14 @@ use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Resource, Rlimit, Signal};
+
+pub use crate::bootstrap::events::{End, Event};
 
 use crate::Error;
 use crate::bootstrap::environment::{Environment, FABRIC};
 use crate::bootstrap::output::{Output, Stream, Target};
+use crate::bootstrap::ranks::Ranks;
 use crate::bootstrap::{Secret, Server, timespec};
 use crate::shm::Board;
 
@@ -66,96 +68,6 @@ pub struct Interrupt {
     pub signal: Signal,
     /// A pipe or socket that the handler writes to; nonblocking.
     pub raised: OwnedFd,
-}
-
-/// What happens to a job on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// A rank ended as it should not.
-    Failed {
-        /// Which one.
-        rank: Rank,
-        /// Its process.
-        pid: i32,
-        /// How it ended.
-        end: End,
-    },
-    /// The survivors of a failure did not end by themselves; they are sent a signal.
-    Stopping {
-        /// How many there are.
-        left: usize,
-        /// Which signal.
-        signal: Signal,
-    },
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With this status.
-    Exited(u8),
-    /// With status 0, but it had joined the job and did not leave it: its peers may wait for it.
-    Deserted,
-    /// By this signal.
-    Killed(i32),
-}
-
-impl End {
-    /// As shells say it: 128 + n for signal n.
-    const fn code(self) -> u8 {
-        match self {
-            Self::Exited(status) => status,
-            Self::Deserted => 1,
-            Self::Killed(signal) => 128 + (signal as u8 & 0x7f),
-        }
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed { rank, pid, end } => write!(f, "{rank} (pid {pid}) {end}"),
-            Self::Stopping { left, signal } => {
-                let ranks = if *left == 1 { "rank" } else { "ranks" };
-                write!(f, "sending {} to the {left} {ranks} still running", Named(signal.as_raw()))
-            }
-        }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(status) => write!(f, "exited with status {status}"),
-            Self::Deserted => f.write_str("exited with status 0 without leaving the job"),
-            Self::Killed(signal) => write!(f, "was killed by {}", Named(*signal)),
-        }
-    }
-}
-
-/// A signal by name and number.
-struct Named(i32);
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match Signal::from_named_raw(self.0) {
-            Some(Signal::HUP) => "SIGHUP",
-            Some(Signal::INT) => "SIGINT",
-            Some(Signal::QUIT) => "SIGQUIT",
-            Some(Signal::ILL) => "SIGILL",
-            Some(Signal::TRAP) => "SIGTRAP",
-            Some(Signal::ABORT) => "SIGABRT",
-            Some(Signal::BUS) => "SIGBUS",
-            Some(Signal::FPE) => "SIGFPE",
-            Some(Signal::KILL) => "SIGKILL",
-            Some(Signal::SEGV) => "SIGSEGV",
-            Some(Signal::PIPE) => "SIGPIPE",
-            Some(Signal::TERM) => "SIGTERM",
-            _ => return write!(f, "signal {}", self.0),
-        };
-        write!(f, "{name} (signal {})", self.0)
-    }
 }
 
 impl Launch {
@@ -279,83 +191,6 @@ fn feed(child: &mut Child) {
         .spawn(move || io::copy(&mut File::from(terminal), &mut pipe));
 }
 
-/// The processes of a job; killed and reaped when it is dropped.
-#[derive(Debug, Default)]
-struct Ranks(Vec<RankProcess>);
-
-#[derive(Debug)]
-struct RankProcess {
-    rank: Rank,
-    /// Not reaped before the job's end, so that its process group keeps its number.
-    child: Child,
-    pid: Pid,
-    pidfd: OwnedFd,
-    running: bool,
-}
-
-impl Ranks {
-    fn add(&mut self, rank: Rank, mut child: Child) -> Result<(), Error> {
-        let pid = Pid::from_child(&child);
-        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => {
-                self.0.push(RankProcess { rank, child, pid, pidfd, running: true });
-                Ok(())
-            }
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(Error::Launch { what: format!("watch {rank}"), source: Some(error.into()) })
-            }
-        }
-    }
-
-    fn running(&self) -> impl Iterator<Item = &RankProcess> {
-        self.0.iter().filter(|process| process.running)
-    }
-
-    /// Those that ended since the last call, and how; the killed first, for others fail because of them.
-    fn ended(&mut self) -> Vec<(Rank, Pid, End)> {
-        let mut ended = Vec::new();
-        for process in self.0.iter_mut().filter(|process| process.running) {
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let Ok(Some(status)) = rustix::process::waitid(WaitId::PidFd(process.pidfd.as_fd()), look) else {
-                continue;
-            };
-            process.running = false;
-            let end = match status.terminating_signal() {
-                Some(signal) => End::Killed(signal),
-                None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
-            };
-            ended.push((process.rank, process.pid, end));
-        }
-        ended.sort_by_key(|(_, _, end)| !matches!(end, End::Killed(_)));
-        ended
-    }
-
-    /// To the process groups of the ranks that run.
-    fn signal(&self, signal: Signal) {
-        for process in self.running() {
-            let _ = rustix::process::kill_process_group(process.pid, signal); // it may have ended just now
-        }
-    }
-
-    /// Kills whatever is left of all process groups, those of ended ranks as well.
-    fn kill_groups(&self) {
-        for process in &self.0 {
-            let _ = rustix::process::kill_process_group(process.pid, Signal::KILL);
-        }
-    }
-}
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        self.kill_groups();
-        for process in &mut self.0 {
-            let _ = process.child.wait();
-        }
-    }
-}
-
 /// Watches over a running job.
 struct Supervisor<'i> {
     board: Arc<Board>,
@@ -383,7 +218,7 @@ impl Supervisor<'_> {
     fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
         let mut failure = None;
         let mut interrupt = None;
-        while self.ranks.running().next().is_some() {
+        while self.ranks.left() > 0 {
             let raised = self.wait()?;
             if let Some(signal) = raised {
                 interrupt.get_or_insert(signal);
@@ -443,7 +278,7 @@ impl Supervisor<'_> {
             Phase::Asked(until) if until <= now => (Signal::KILL, Phase::Killed),
             _ => return,
         };
-        let left = self.ranks.running().count();
+        let left = self.ranks.left();
         if left > 0 {
             observe(Event::Stopping { left, signal });
             self.ranks.signal(signal);
@@ -457,7 +292,7 @@ impl Supervisor<'_> {
             Phase::Failed(until) | Phase::Asked(until) => Some(until),
             Phase::Running | Phase::Killed => None,
         };
-        self.wait_for(self.ranks.running().map(|process| process.pidfd.as_fd()), until)
+        self.wait_for(self.ranks.ends(), until)
     }
 
     fn wait_for<'f>(
@@ -481,8 +316,8 @@ impl Supervisor<'_> {
         }))
     }
 
-    /// All ranks have ended. What they left running may write its last lines, then it is killed. An interrupt ends the
-    /// printing: whoever should read may have stopped reading.
+    /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
+    /// the printing: whoever should read may have stopped reading.
     fn last_lines(&mut self) -> io::Result<Option<Signal>> {
         let until = Instant::now() + LAST_LINES;
         while !self.output.is_done() && Instant::now() < until {
@@ -490,7 +325,6 @@ impl Supervisor<'_> {
                 return Ok(Some(signal));
             }
         }
-        self.ranks.kill_groups();
         self.output.finish();
         while !self.output.is_done() {
             if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {

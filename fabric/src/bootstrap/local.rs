@@ -119,7 +119,8 @@ impl Exchange for Local {
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Err(Error::Join { what: format!("nobody put {name} within {patience:?}"), source: None });
+                let fault = Fault::new(FaultKind::TimedOut);
+                return Err(Error::Operation { operation: "wait for a value of the job", fault });
             }
             tables = self.place.put.wait_timeout(tables, left).unwrap_or_else(PoisonError::into_inner).0;
         }

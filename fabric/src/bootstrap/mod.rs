@@ -5,10 +5,12 @@
 
 pub mod client;
 pub mod environment;
+mod events;
 pub mod launcher;
 pub mod local;
 mod output;
 mod protocol;
+mod ranks;
 mod secret;
 mod server;
 mod session;

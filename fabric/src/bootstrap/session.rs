@@ -11,7 +11,7 @@ use crate::bootstrap::tables::{Answer, Tables};
 use crate::bootstrap::wire::{self, Descriptor};
 
 /// How long a connection may take to prove that it knows the secret.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 #[derive(Debug)]

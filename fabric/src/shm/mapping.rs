@@ -11,13 +11,18 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::shm::headroom;
+
 /// Mappings up to this size are populated when they are made, so that not even a minor fault comes later.
 const POPULATE: usize = 64 << 20;
+
+/// Up to this size nobody asks how much memory there is left.
+const SMALL: usize = 1 << 20;
 
 /// A memory file and its mapping. Nothing of it is in any file system, so nothing is left behind by a kill.
 ///
 /// Its bytes are written by other processes at any time: they are reached by atomics and by the
-/// [copies](crate::copy) of this crate only, never by a reference to plain data.
+/// copies of this crate (`copy.rs`) only, never by a reference to plain data.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -36,6 +41,9 @@ impl Mapping {
     /// # Errors
     /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EINVAL` (length 0).
     pub fn create(len: usize) -> io::Result<Self> {
+        if len > SMALL && headroom::bytes().is_some_and(|bytes| len as u64 > bytes) {
+            return Err(rustix::io::Errno::NOMEM.into());
+        }
         let file = rustix::fs::memfd_create("onesided", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
@@ -140,6 +148,8 @@ mod tests {
         assert!(mine.word(8192).is_none() && mine.word(4).is_none() && mine.bytes(u64::MAX, 2).is_none());
         assert!(mine.bytes(8192, 0).is_some() && mine.bytes(8185, 8).is_none());
         assert!(Mapping::create(0).is_err());
+        let endless = Mapping::create(1 << 45).unwrap_err();
+        assert_eq!(endless.raw_os_error(), Some(rustix::io::Errno::NOMEM.raw_os_error()));
         let unsealed = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&unsealed, 4096).unwrap();
         assert!(Mapping::open(unsealed).is_err());

@@ -9,6 +9,7 @@
 mod board;
 mod doorbell;
 mod endpoint;
+mod headroom;
 mod mapping;
 mod once_table;
 mod ring;

@@ -21,16 +21,15 @@ impl<T> OnceTable<T> {
         let place = u64::from(number) + 1;
         let bucket = place.ilog2().min(31);
         let size = 1_u64 << bucket;
-        let slots = self.buckets[bucket as usize]
-            .get_or_init(|| (0..size.max(place - size + 1)).map(|_| OnceLock::new()).collect());
-        let slot = &slots[(place - size) as usize];
-        match slot.get() {
-            Some(value) => Ok(value),
-            None => {
-                let value = make()?;
-                Ok(slot.get_or_init(|| value))
-            }
+        let slot = (place - size) as usize;
+        let bucket = &self.buckets[bucket as usize];
+        if let Some(value) = bucket.get().and_then(|slots| slots.get(slot)?.get()) {
+            return Ok(value);
         }
+        // Made before there is a place for it: a number that nobody uses must not cost its bucket.
+        let value = make()?;
+        let slots = bucket.get_or_init(|| (0..size.max(place - size + 1)).map(|_| OnceLock::new()).collect());
+        Ok(slots[slot].get_or_init(|| value))
     }
 }
 
@@ -46,6 +45,7 @@ mod tests {
             assert_eq!(table.get_or_try_init(number, || Ok::<_, ()>(0)), Ok(&number));
         }
         assert_eq!(table.get_or_try_init(3000, || Err(())), Err(()));
+        assert_eq!(table.get_or_try_init(u32::MAX, || Err(())), Err(()));
         assert_eq!(table.get_or_try_init(3000, || Ok::<_, ()>(1)), Ok(&1));
     }
 }

@@ -78,10 +78,10 @@ mod access {
     impl ShmSegment {
         #[inline]
         pub(crate) fn word(&self, offset: u64) -> Result<ShmWord<'_>, Fault> {
-            self.check(offset, 8)?;
             if offset % 8 != 0 {
                 return Err(Fault::of(FaultKind::Misaligned, self.region.rank));
             }
+            self.check(offset, 8)?;
             // SAFETY: offset + 8 <= len was just checked, and start is valid for len bytes.
             let word = unsafe { self.start.add(offset as usize) };
             // SAFETY: 8 bytes of a mapping that `self` keeps; segments begin at multiples of 8 (pages, or 64-byte lines

@@ -1,0 +1,64 @@
+//! The fabric's side of the comparison with `loops.c`: the same operations, as a user posts and awaits them.
+//!
+//!     loops ROUNDS      prints a line each: operation, bytes, median nanoseconds
+#![allow(clippy::print_stdout)] // the result
+
+use std::time::{Duration, Instant};
+
+use fabric::bootstrap::local;
+use fabric::remote_memory::{Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use fabric::verbs::Verbs;
+use fabric::{Error, Fabric, World, block_on};
+
+const WARM_UP: usize = 200;
+
+fn median(rounds: usize, mut run: impl FnMut() -> Result<(), Error>) -> Result<Duration, Error> {
+    let mut times = Vec::with_capacity(WARM_UP + rounds);
+    for _ in 0..WARM_UP + rounds {
+        let began = Instant::now();
+        run()?;
+        times.push(began.elapsed());
+    }
+    let times = &mut times[WARM_UP..];
+    times.sort_unstable();
+    Ok(times[rounds / 2])
+}
+
+fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
+    let fabric = world.fabric();
+    let peer = Rank(1 - world.rank());
+    let segment = fabric.world_segment(peer)?;
+    let word = fabric.word_in(&segment, 4088).map_err(Error::operation("resolve a word"))?;
+    world.barrier().wait()?;
+    if world.rank() == 0 {
+        let print = |name: &str, time: Duration| println!("{name} 8 {}", time.as_nanos());
+        let done = |result: Result<u64, _>| result.map(drop).map_err(Error::operation("an operation on a word"));
+        print("write", median(rounds, || done(block_on(fabric, fabric.write(word, 1, Notify::No))))?);
+        print("read", median(rounds, || done(block_on(fabric, fabric.read(word))))?);
+        print("compare-swap", median(rounds, || done(block_on(fabric, fabric.compare_swap(word, 0, 0))))?);
+    }
+    world.barrier().wait()?;
+    let send =
+        || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::No)).map_err(Error::operation("send"));
+    let receive =
+        || block_on(fabric, fabric.recv(Port::USER, Patience::on(peer))).map(drop).map_err(Error::operation("receive"));
+    if world.rank() == 0 {
+        let round_trip = median(rounds, || send().and_then(|()| receive()))?;
+        println!("send 8 {}", round_trip.as_nanos() / 2);
+    } else {
+        for _ in 0..WARM_UP + rounds {
+            receive()?;
+            send()?;
+        }
+    }
+    world.barrier().wait()
+}
+
+fn main() -> Result<(), Error> {
+    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(2000);
+    let ranks: Vec<_> = local::jobs(2)?
+        .into_iter()
+        .map(|job| std::thread::spawn(move || measure(&World::new(Verbs::new(job)?), rounds)))
+        .collect();
+    ranks.into_iter().try_for_each(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}

@@ -1,0 +1,59 @@
+//! The smallest useful program: every rank adds to two counters that lie on rank 0.
+//!
+//! ```sh
+//! cargo run --example counter                                  # one rank
+//! cargo run --example counter -- --threads 4                   # four threads as ranks
+//! cargo build --example counter
+//! onesided run -n 4 -- target/debug/examples/counter           # four processes
+//! ```
+#![allow(clippy::print_stdout)] // a program's purpose
+
+use onesided::{Window, World};
+
+/// How often each rank adds to each counter.
+const ROUNDS: u64 = 1000;
+/// Where the two counters lie in rank 0's part of the window.
+const ATOMIC: usize = 0;
+const LOCKED: usize = 1;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match &args[..] {
+        [] => count(World::init()?)?, // the job that started this process, or a world of one
+        [option, ranks] if option == "--threads" => {
+            onesided::threads(ranks.parse()?, count)?.into_iter().collect::<onesided::Result<()>>()?;
+        }
+        _ => return Err("usage: counter [--threads N]".into()),
+    }
+    Ok(())
+}
+
+fn count(world: World) -> onesided::Result<()> {
+    // Collective: two counters on every rank. Those of rank 0 are used; rank 0 does nothing for the others to reach them.
+    let counters = Window::<u64>::allocate(&world, 2)?;
+
+    // An atomic operation needs no lock against others of its kind: a shared one admits everybody at once.
+    let epoch = counters.lock_shared(0).wait()?;
+    for _ in 0..ROUNDS {
+        epoch.fetch_add(ATOMIC, 1).wait()?;
+    }
+    epoch.unlock()?;
+
+    // Get, add, put are three steps, so nobody else may come between: an exclusive lock.
+    for _ in 0..ROUNDS {
+        let epoch = counters.lock_exclusive(0).wait()?;
+        let mut value = [0];
+        epoch.get(LOCKED, &mut value).wait()?;
+        epoch.put(LOCKED, &[value[0] + 1])?;
+        epoch.unlock()?; // the put is complete before the next owner has the lock
+    }
+
+    world.barrier().wait()?; // everybody is done
+    if world.rank() == 0 {
+        let expected = ROUNDS * u64::from(world.size());
+        assert_eq!(counters.local().read(0..2), [expected, expected]);
+        println!("{} ranks counted to {expected}, by atomic operations and under a lock", world.size());
+    }
+    counters.close()?; // collective
+    Ok(())
+}

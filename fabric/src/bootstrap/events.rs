@@ -1,0 +1,96 @@
+//! What the launcher tells whoever started the job.
+
+use std::fmt;
+
+use remote_memory::Rank;
+use rustix::process::Signal;
+
+/// What happens to a job on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A rank ended as it should not.
+    Failed {
+        /// Which one.
+        rank: Rank,
+        /// Its process.
+        pid: i32,
+        /// How it ended.
+        end: End,
+    },
+    /// The survivors of a failure did not end by themselves; they are sent a signal.
+    Stopping {
+        /// How many there are.
+        left: usize,
+        /// Which signal.
+        signal: Signal,
+    },
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With this status.
+    Exited(u8),
+    /// With status 0, but it had joined the job and did not leave it: its peers may wait for it.
+    Deserted,
+    /// By this signal.
+    Killed(i32),
+}
+
+impl End {
+    /// As shells say it: 128 + n for signal n.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Deserted => 1,
+            Self::Killed(signal) => 128 + (signal as u8 & 0x7f),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { rank, pid, end } => write!(f, "{rank} (pid {pid}) {end}"),
+            Self::Stopping { left, signal } => {
+                let ranks = if *left == 1 { "rank" } else { "ranks" };
+                write!(f, "sending {} to the {left} {ranks} still running", Named(signal.as_raw()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => write!(f, "exited with status {status}"),
+            Self::Deserted => f.write_str("exited with status 0 without leaving the job"),
+            Self::Killed(signal) => write!(f, "was killed by {}", Named(*signal)),
+        }
+    }
+}
+
+/// A signal by name and number.
+struct Named(i32);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match Signal::from_named_raw(self.0) {
+            Some(Signal::HUP) => "SIGHUP",
+            Some(Signal::INT) => "SIGINT",
+            Some(Signal::QUIT) => "SIGQUIT",
+            Some(Signal::ILL) => "SIGILL",
+            Some(Signal::TRAP) => "SIGTRAP",
+            Some(Signal::ABORT) => "SIGABRT",
+            Some(Signal::BUS) => "SIGBUS",
+            Some(Signal::FPE) => "SIGFPE",
+            Some(Signal::KILL) => "SIGKILL",
+            Some(Signal::SEGV) => "SIGSEGV",
+            Some(Signal::PIPE) => "SIGPIPE",
+            Some(Signal::TERM) => "SIGTERM",
+            _ => return write!(f, "signal {}", self.0),
+        };
+        write!(f, "{name} (signal {})", self.0)
+    }
+}

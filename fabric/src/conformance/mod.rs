@@ -1,0 +1,313 @@
+//! The conformance suite: what every fabric must do, written once.
+//!
+//! Every rank of a world of any size calls [`run`]. The ranks go through the same checks in lockstep, and after each
+//! they tell each other how it went, so all of them stop at the same check with the same [`Failure`]. A rank whose
+//! check fails half way still comes to the check's barriers, and nothing in a check waits without a deadline: a wrong
+//! fabric ends in a failure and not in a hang, as long as its barrier works at all.
+
+mod bulk;
+mod messages;
+mod ranks;
+mod rendezvous;
+mod segments;
+mod waits;
+mod words;
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
+
+use crate::{Error, Fabric, Segment, SegmentKey, World};
+
+/// What a conforming fabric gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The fabric's name.
+    pub fabric: &'static str,
+    /// The checks that it passed, in order.
+    pub passed: Vec<&'static str>,
+}
+
+/// The first check that failed, and what went wrong on which ranks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("conformance check {check}{}", Listed(.wrong))]
+pub struct Failure {
+    /// Its name.
+    pub check: &'static str,
+    /// What was seen, by rank.
+    pub wrong: Vec<(u32, String)>,
+}
+
+struct Listed<'a>(&'a [(u32, String)]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(rank, wrong)| write!(f, "; rank {rank}: {wrong}"))
+    }
+}
+
+/// Runs every check. All ranks of the world call it, with nothing else under way.
+///
+/// # Errors
+/// The first check that failed on any rank; the same one on every rank, unless the collectives themselves failed.
+pub async fn run<F: Fabric>(world: &World<F>) -> Result<Summary, Failure> {
+    let mut passed = Vec::new();
+    for check in checks() {
+        let verdicts = check.judge(world).await;
+        let wrong = match verdicts {
+            Ok(verdicts) => (0..).zip(verdicts).filter(|(_, verdict)| !verdict.is_empty()).collect::<Vec<_>>(),
+            Err(fault) => vec![(world.rank(), format!("collectives: {fault}"))],
+        };
+        if !wrong.is_empty() {
+            return Err(Failure { check: check.name, wrong });
+        }
+        passed.push(check.name);
+    }
+    Ok(Summary { fabric: world.fabric().capabilities().name, passed })
+}
+
+/// A check: every rank gets a zeroed segment, runs the body, and comes to so many barriers.
+struct Check<F: Fabric> {
+    name: &'static str,
+    bytes: u64,
+    barriers: u32,
+    body: for<'a> fn(&'a Context<F>) -> Body<'a>,
+}
+
+type Body<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
+type Verdict = Result<(), Wrong>;
+
+macro_rules! check {
+    ($body:path, bytes: $bytes:expr, barriers: $barriers:expr) => {
+        Check { name: stringify!($body), bytes: $bytes, barriers: $barriers, body: |context| Box::pin($body(context)) }
+    };
+}
+
+fn checks<F: Fabric>() -> Vec<Check<F>> {
+    vec![
+        check!(ranks::know_themselves, bytes: 64, barriers: 0),
+        check!(ranks::gather_any_length, bytes: 64, barriers: 0),
+        check!(words::places, bytes: 64, barriers: 0),
+        check!(words::operations, bytes: 64, barriers: 1),
+        check!(words::own_word_operations, bytes: 64, barriers: 0),
+        check!(words::own_words_only, bytes: 64, barriers: 1),
+        check!(words::sums, bytes: 64, barriers: 1),
+        check!(words::compare_swap_counters, bytes: 64, barriers: 1),
+        check!(words::writes_in_order, bytes: 64, barriers: 0),
+        check!(words::chains, bytes: 64, barriers: 0),
+        check!(words::dropped_operations, bytes: 64, barriers: 1),
+        check!(waits::immediate, bytes: 64, barriers: 0),
+        check!(waits::woken, bytes: 64, barriers: 0),
+        check!(waits::deadline, bytes: 64, barriers: 0),
+        check!(waits::dropped, bytes: 64, barriers: 1),
+        check!(waits::pauses, bytes: 64, barriers: 0),
+        check!(waits::adopted, bytes: 64, barriers: 0),
+        check!(bulk::sizes_and_offsets, bytes: bulk::AREA, barriers: 0),
+        check!(bulk::long, bytes: bulk::LONG, barriers: 1),
+        check!(bulk::flushed, bytes: bulk::FLUSHED, barriers: 0),
+        check!(bulk::ranges, bytes: 100, barriers: 0),
+        check!(bulk::whole_words, bytes: 64, barriers: 0),
+        check!(bulk::data_before_flag, bytes: 1024, barriers: 0),
+        check!(bulk::transfers, bytes: bulk::TRANSFERS, barriers: 1),
+        check!(bulk::own_bytes, bytes: 100, barriers: 1),
+        check!(segments::keys, bytes: 64, barriers: 1),
+        check!(segments::allocation, bytes: 64, barriers: 0),
+        check!(segments::many, bytes: segments::KEYS, barriers: 2),
+        check!(segments::dropped_transfers, bytes: segments::SOURCE, barriers: 1),
+        check!(messages::all_to_all, bytes: 64, barriers: 0),
+        check!(messages::edges, bytes: 64, barriers: 0),
+        check!(messages::ports, bytes: 64, barriers: 0),
+        check!(messages::flood, bytes: 64, barriers: 0),
+        check!(messages::deadline, bytes: 64, barriers: 0),
+        check!(messages::woken, bytes: 64, barriers: 0),
+        check!(rendezvous::read, bytes: 64, barriers: 0),
+    ]
+}
+
+impl<F: Fabric> Check<F> {
+    /// What every rank has to complain of; nothing is an empty string.
+    async fn judge(&self, world: &World<F>) -> Result<Vec<String>, Fault> {
+        let own = world.fabric().allocate(self.bytes);
+        let key = own.as_ref().map(|own| own.key().to_bytes().to_vec()).unwrap_or_default();
+        let keys = world.all_gather(&key).await?;
+        // Kept until everybody has told: nobody's segment goes while somebody still uses it.
+        let context = own.map_err(Wrong::from).and_then(|own| Context::new(world, own, &keys));
+        let verdict = match &context {
+            Ok(context) => (self.body)(context).await,
+            Err(wrong) => Err(wrong.clone()),
+        };
+        let come_to = context.as_ref().map_or(0, |context| context.barriers.get());
+        for _ in come_to..self.barriers {
+            world.barrier().deadline(LONG).await.map_err(|error| error.fault())?;
+        }
+        Self::tell(world, verdict).await
+    }
+
+    async fn tell(world: &World<F>, verdict: Verdict) -> Result<Vec<String>, Fault> {
+        let mut text = verdict.err().map(|Wrong(text)| text).unwrap_or_default();
+        while text.len() > 512 {
+            text.pop();
+        }
+        let all = world.all_gather(text.as_bytes()).await?;
+        Ok(all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+    }
+}
+
+/// No barrier of a fabric that works takes as long.
+const LONG: Duration = Duration::from_secs(30);
+/// Nor does any wait.
+const SOON: u64 = 10_000_000_000;
+/// Long enough for a waiting rank to fall asleep; in nanoseconds.
+const NAP: u64 = 5_000_000;
+
+/// What a check works with.
+struct Context<F: Fabric> {
+    world: World<F>,
+    /// By rank; one's own among them.
+    segments: Vec<F::Segment>,
+    /// How many barriers this rank has come to.
+    barriers: Cell<u32>,
+}
+
+impl<F: Fabric> Context<F> {
+    fn new(world: &World<F>, own: F::Segment, keys: &[Vec<u8>]) -> Result<Self, Wrong> {
+        let mut segments = Vec::new();
+        for (rank, key) in (0..).map(Rank).zip(keys) {
+            let key = SegmentKey::from_bytes(key).ok_or_else(|| Wrong(format!("{rank} could not allocate")))?;
+            if rank == world.fabric().rank() {
+                segments.push(own.clone());
+            } else {
+                segments.push(world.fabric().open(&key)?);
+            }
+        }
+        Ok(Self { world: world.clone(), segments, barriers: Cell::new(0) })
+    }
+
+    const fn fabric(&self) -> &F {
+        self.world.fabric()
+    }
+
+    fn me(&self) -> Rank {
+        self.fabric().rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.fabric().size()
+    }
+
+    /// The rank that this one works on; itself, if it is alone.
+    fn next(&self) -> Rank {
+        Rank((self.me().0 + 1) % self.size())
+    }
+
+    /// The rank that works on this one.
+    fn previous(&self) -> Rank {
+        Rank((self.me().0 + self.size() - 1) % self.size())
+    }
+
+    fn segment(&self, rank: Rank) -> &F::Segment {
+        &self.segments[rank.index()]
+    }
+
+    fn own(&self) -> &F::Segment {
+        self.segment(self.me())
+    }
+
+    fn word(&self, rank: Rank, offset: u64) -> Result<F::Word<'_>, Fault> {
+        self.fabric().word_in(self.segment(rank), offset)
+    }
+
+    /// A deadline for what comes at once on a fabric that works.
+    fn soon(&self) -> Patience {
+        Patience::until(self.fabric().now() + SOON)
+    }
+
+    /// Sends a message; a receiver that does not take any is a complaint and not a hang.
+    async fn send(&self, to: Rank, port: Port, bytes: &[u8]) -> Verdict {
+        let mut send = self.fabric().send(to, port, bytes, Notify::Yes);
+        let mut limit = self.fabric().wait_until(self.word(self.me(), 0)?, |_| false, self.soon());
+        poll_fn(|cx| match Pin::new(&mut send).poll(cx) {
+            Poll::Ready(sent) => Poll::Ready(sent.map_err(Wrong::from)),
+            Poll::Pending => Pin::new(&mut limit).poll(cx).map(|_| Err(Wrong(format!("no room on the way to {to}")))),
+        })
+        .await
+    }
+
+    async fn barrier(&self) -> Verdict {
+        self.barriers.set(self.barriers.get() + 1);
+        Ok(self.world.barrier().deadline(LONG).await?)
+    }
+}
+
+/// What was wrong, for a person.
+#[derive(Clone, Debug)]
+struct Wrong(String);
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Self(format!("unexpected fault: {fault}"))
+    }
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Self(format!("unexpected error: {error}"))
+    }
+}
+
+/// Complains unless what was seen is what was expected.
+fn same<T: PartialEq + fmt::Debug>(what: &str, seen: T, expected: T) -> Verdict {
+    if seen == expected { Ok(()) } else { Err(Wrong(format!("{what}: saw {seen:?} instead of {expected:?}"))) }
+}
+
+/// Complains unless it holds.
+fn holds(what: &str, condition: bool) -> Verdict {
+    if condition { Ok(()) } else { Err(Wrong(what.into())) }
+}
+
+/// Complains unless the bytes are the same; tells the first that is not.
+fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
+    same(&format!("{what}: length"), seen.len(), expected.len())?;
+    match seen.iter().zip(expected).position(|(seen, expected)| seen != expected) {
+        Some(at) => same(&format!("{what}: byte {at} of {}", seen.len()), seen[at], expected[at]),
+        None => Ok(()),
+    }
+}
+
+/// Complains unless it fails in this way.
+fn fails<T: fmt::Debug>(what: &str, result: Result<T, Fault>, kind: FaultKind) -> Verdict {
+    same(what, result.map(drop).map_err(Fault::kind), Err(kind))
+}
+
+/// Bytes that tell where they come from.
+fn pattern(salt: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|at| (salt.wrapping_add(at).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+/// Runs two halves of a check side by side; complains if either does.
+async fn both(one: impl Future<Output = Verdict>, other: impl Future<Output = Verdict>) -> Verdict {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut first, mut second) = (None, None);
+    poll_fn(|cx| {
+        if first.is_none() {
+            if let Poll::Ready(verdict) = one.as_mut().poll(cx) {
+                first = Some(verdict);
+            }
+        }
+        if second.is_none() {
+            if let Poll::Ready(verdict) = other.as_mut().poll(cx) {
+                second = Some(verdict);
+            }
+        }
+        match (&first, &second) {
+            (Some(first), Some(second)) => Poll::Ready(first.clone().and(second.clone())),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,276 @@
+//! Transfers of bytes, and flush.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
+
+use crate::endpoint::Driven;
+use crate::verbs::queue::Order;
+use crate::verbs::raw::{MemoryRegion, Remote, Verb};
+use crate::verbs::slots::LONGEST;
+use crate::verbs::words::Posted;
+use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
+use crate::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+
+/// How many reads of a long get are under way at once.
+const AHEAD: usize = 4;
+
+/// A transfer between registered segments under way.
+#[derive(Debug)]
+#[must_use = "the transfer is posted, but only awaiting tells when it is done"]
+pub struct VerbsTransfer(Result<Option<Posted>, Fault>);
+
+impl Future for VerbsTransfer {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(Some(last)) => last.poll(cx),
+            Ok(None) => Poll::Ready(Ok(())),
+            Err(fault) => Poll::Ready(Err(*fault)),
+        }
+    }
+}
+
+/// A get under way: reads into slots, and copies into the caller's buffer in the order of the bytes.
+#[derive(Debug)]
+#[must_use = "the buffer is filled only when it is awaited"]
+pub struct VerbsGet<'b> {
+    fabric: Verbs,
+    rank: Rank,
+    from: Remote,
+    into: &'b mut [u8],
+    /// How many bytes have been asked for, and how many are in the buffer.
+    posted: usize,
+    done: usize,
+    reads: [Option<Posted>; AHEAD],
+    fault: Option<Fault>,
+}
+
+impl VerbsGet<'_> {
+    /// Posts reads as long as there is room for them.
+    fn post(&mut self) {
+        while self.posted < self.into.len() && self.fault.is_none() {
+            let read = &mut self.reads[self.posted / LONGEST % AHEAD];
+            if read.is_some() {
+                return;
+            }
+            let len = LONGEST.min(self.into.len() - self.posted);
+            match self.fabric.0.take_slot(len) {
+                Ok(slot) => {
+                    let verb = Verb::Read { from: self.from.after(self.posted as u64) };
+                    self.fabric.0.post(self.rank, [Order::new(verb, slot, len)]);
+                    *read = Some(Posted::new(&self.fabric, self.rank, slot));
+                    self.posted += len;
+                }
+                Err(fault) => self.fault = Some(fault),
+            }
+        }
+    }
+}
+
+impl Future for VerbsGet<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let get = &mut *self;
+        while get.done < get.into.len() {
+            get.post();
+            if let Some(fault) = get.fault {
+                return Poll::Ready(Err(fault));
+            }
+            let read = &mut get.reads[get.done / LONGEST % AHEAD];
+            let Some(posted) = read else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
+            match posted.poll(cx) {
+                Poll::Ready(Ok(())) => {
+                    let end = get.into.len().min(get.done + LONGEST);
+                    get.fabric.0.slots.piece(posted.slot).read(&mut get.into[get.done..end]);
+                    get.done = end;
+                    *read = None;
+                }
+                Poll::Ready(Err(fault)) => {
+                    get.fault = Some(fault);
+                    return Poll::Ready(Err(fault));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A flush under way.
+#[derive(Debug)]
+#[must_use = "nothing is known to be complete before it is awaited"]
+pub struct VerbsFlush<'f> {
+    fabric: &'f Verbs,
+    target: Rank,
+    /// How many of the requests to the target have to complete.
+    posted: u64,
+}
+
+impl Future for VerbsFlush<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let peer = match self.fabric.0.peer(self.target) {
+            Ok(peer) => peer,
+            Err(fault) => return Poll::Ready(Err(fault)),
+        };
+        if !peer.has_completed(self.posted) {
+            self.fabric.0.give_up_on_the_dead();
+            self.fabric.pend(cx, u64::MAX);
+            return Poll::Pending;
+        }
+        Poll::Ready(peer.take_stuck().map_or(Ok(()), Err))
+    }
+}
+
+impl Fabric for Verbs {
+    type Segment = VerbsSegment;
+    type Transfer = VerbsTransfer;
+    type Get<'b> = VerbsGet<'b>;
+    type Flush<'f> = VerbsFlush<'f>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities
+    }
+
+    fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
+        self.0.directory.publish(MemoryRegion::new(&self.0.domain, len)?)
+    }
+
+    /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.
+    fn open(&self, key: &SegmentKey) -> Result<VerbsSegment, Error> {
+        let rank = key.rank;
+        let found = || {
+            if rank == self.rank() {
+                return self.0.directory.find(key.region);
+            }
+            self.look_up(rank, key.region).map(VerbsSegment::of_peer)
+        };
+        let error = |fault| Error::Open { rank, what: "look its region up".into(), fault, source: None };
+        let segment = found().map_err(error)?;
+        if segment.key() != *key {
+            return Err(error(Fault::of(FaultKind::NoSuchRegion, rank)));
+        }
+        Ok(segment)
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<VerbsSegment, Error> {
+        if rank == self.rank() {
+            return Ok(self.0.directory.home().clone());
+        }
+        self.look_up(rank, RegionId(0)).map(VerbsSegment::of_peer).map_err(|fault| Error::Open {
+            rank,
+            what: "find its world segment".into(),
+            fault,
+            source: None,
+        })
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s VerbsSegment, offset: u64) -> Result<VerbsWord<'s>, Fault> {
+        segment.word(offset)
+    }
+
+    fn put(&self, to: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        to.check(offset, from.len() as u64)?;
+        let mut at = offset;
+        for bytes in from.chunks(LONGEST) {
+            let slot = self.0.take_slot(bytes.len())?;
+            self.0.slots.piece(slot).write(bytes);
+            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, slot, bytes.len()));
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn get<'b>(&self, from: &VerbsSegment, offset: u64, into: &'b mut [u8]) -> VerbsGet<'b> {
+        let checked = from.check(offset, into.len() as u64);
+        let mut get = self.get_from(from.rank(), from.remote(offset), into);
+        get.fault = checked.err();
+        get.post();
+        get
+    }
+
+    fn rdma_write(&self, from: (&VerbsSegment, u64), to: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
+        self.transfer(from, to, len, |remote| Verb::Write { to: remote })
+    }
+
+    fn rdma_read(&self, from: (&VerbsSegment, u64), into: (&VerbsSegment, u64), len: u64) -> VerbsTransfer {
+        self.transfer(into, from, len, |remote| Verb::Read { from: remote })
+    }
+
+    /// A completed write was taken over by the card at the target, which does not prove that it is placed in memory.
+    /// A read that follows it on the same connection does: it is answered from memory, behind the writes before it. So
+    /// when there were writes, a read goes behind them; and since requests complete in order, its completion is
+    /// theirs.
+    fn flush(&self, target: Rank) -> VerbsFlush<'_> {
+        if let Ok(peer) = self.0.peer(target) {
+            if peer.take_unproven() {
+                match self.0.take_slot(8) {
+                    Ok(slot) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, slot, 8)),
+                    Err(fault) => peer.stick(fault),
+                }
+            }
+        }
+        self.flush_local(target)
+    }
+
+    fn flush_local(&self, target: Rank) -> VerbsFlush<'_> {
+        VerbsFlush { fabric: self, target, posted: self.0.peer(target).map_or(0, |peer| peer.posted()) }
+    }
+
+    fn read_own(&self, own: &VerbsSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        own.read(offset, into)
+    }
+
+    fn write_own(&self, own: &VerbsSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        own.write(offset, from)
+    }
+
+    fn adopt(&self, task: Task) {
+        self.take_over(task);
+    }
+}
+
+impl Verbs {
+    /// A get of any place.
+    pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> VerbsGet<'b> {
+        let reads = [const { None }; AHEAD];
+        VerbsGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
+    }
+
+    /// Moves bytes between one's own segment and anybody's, in as few requests as the card's limit allows.
+    fn transfer(
+        &self,
+        (own, own_offset): (&VerbsSegment, u64),
+        (other, offset): (&VerbsSegment, u64),
+        len: u64,
+        verb: impl Fn(Remote) -> Verb,
+    ) -> VerbsTransfer {
+        let run = || {
+            own.check(own_offset, len)?;
+            other.check(offset, len)?;
+            let mut last = None;
+            let mut at = 0;
+            while at < len {
+                let piece = (len - at).min(self.0.capabilities.longest_transfer);
+                let order = Order {
+                    local: Some(own.local(own_offset + at)?),
+                    kept: Some((own.clone(), other.clone())),
+                    ..Order::new(verb(other.remote(offset + at)), self.0.take_slot(0)?, piece as usize)
+                };
+                let slot = order.slot;
+                self.0.post(other.rank(), [order]);
+                last = Some(Posted::new(self, other.rank(), slot));
+                at += piece;
+            }
+            own.local(own_offset)?;
+            Ok(last)
+        };
+        VerbsTransfer(run())
+    }
+}

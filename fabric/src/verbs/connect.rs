@@ -1,0 +1,108 @@
+//! How the queue pairs of a job find one another: each rank puts its card into the job's exchange.
+
+use std::time::Duration;
+
+use remote_memory::Rank;
+
+use crate::Error;
+use crate::bootstrap::Job;
+use crate::verbs::raw::{Gid, Mtu, Remote};
+
+/// How long a rank waits for another to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the others need in order to connect to a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) gid: Gid,
+    pub(super) lid: u16,
+    pub(super) mtu: Mtu,
+    /// The number that the first packet of each of its connections bears.
+    pub(super) first: u32,
+    /// Its home region.
+    pub(super) home: Remote,
+    /// Its queue pair for each rank.
+    pub(super) pairs: Vec<u32>,
+}
+
+impl Card {
+    /// The wire form, little endian: version 1 (1 byte), MTU (1), LID (2), first packet number (4), GID (16), home
+    /// address (8), home key (4), then the queue pair numbers (4 each).
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![1, self.mtu as u8];
+        bytes.extend(self.lid.to_le_bytes());
+        bytes.extend(self.first.to_le_bytes());
+        bytes.extend(self.gid.0);
+        bytes.extend(self.home.address.to_le_bytes());
+        bytes.extend(self.home.key.to_le_bytes());
+        self.pairs.iter().for_each(|pair| bytes.extend(pair.to_le_bytes()));
+        bytes
+    }
+
+    /// The inverse of `to_bytes` in a job of `size` ranks.
+    fn from_bytes(bytes: &[u8], size: usize) -> Option<Self> {
+        let (head, pairs) = bytes.split_at_checked(36)?;
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
+        let mut gid = Gid::default();
+        gid.0.copy_from_slice(&head[8..24]);
+        (head[0] == 1 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
+            gid,
+            lid: word(&head[2..4]) as u16,
+            mtu: Mtu::from(head[1]),
+            first: word(&head[4..8]) as u32,
+            home: Remote { address: word(&head[24..32]), key: word(&head[32..36]) as u32 },
+            pairs: pairs.chunks_exact(4).map(|pair| word(pair) as u32).collect(),
+        })
+    }
+
+    /// Gives the card to the others.
+    pub(super) fn put(&self, job: &Job) -> Result<(), Error> {
+        job.exchange.put(&name(job.rank), &self.to_bytes())
+    }
+
+    /// The card of another rank, waiting for it.
+    pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
+        let bytes = job.exchange.get(&name(rank), PATIENCE)?;
+        Self::from_bytes(&bytes, job.board.size() as usize)
+            .ok_or_else(|| Error::Join { what: format!("{rank} put something else than a card"), source: None })
+    }
+}
+
+fn name(rank: Rank) -> String {
+    format!("verbs/{}", rank.0)
+}
+
+/// Waits until every rank is connected to all: a packet to one that is not would be lost.
+pub(super) fn meet(job: &Job) -> Result<(), Error> {
+    let name = |rank: u32| format!("verbs/{rank}/connected");
+    job.exchange.put(&name(job.rank.0), &[])?;
+    (0..job.board.size()).try_for_each(|rank| job.exchange.get(&name(rank), PATIENCE).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_travel() {
+        let card = Card {
+            gid: Gid([7; 16]),
+            lid: 0x1234,
+            mtu: 5,
+            first: 0xab_cdef,
+            home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
+            pairs: vec![17, u32::MAX, 0],
+        };
+        let bytes = card.to_bytes();
+        assert_eq!(Card::from_bytes(&bytes, 3), Some(card));
+        assert_eq!(Card::from_bytes(&bytes, 2), None);
+        for len in 0..bytes.len() {
+            assert_eq!(Card::from_bytes(&bytes[..len], 3), None);
+        }
+        for (at, wrong) in [(0, 2), (1, 0), (1, 6)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = wrong;
+            assert_eq!(Card::from_bytes(&bytes, 3), None);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Progress and sleep: completions, arriving messages, doorbells.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
+use remote_memory::{Message, Port, RemoteMemory};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use crate::endpoint::{Driven, Endpoint};
+use crate::verbs::memory;
+use crate::verbs::raw::{BATCH, SharedReceiveQueue};
+use crate::verbs::{Inner, Verbs};
+use crate::{Drive, Error, Ticket};
+
+/// Marks the numbers of receives; the rest is the slot.
+const RECEIVE: u64 = 1 << 63;
+/// The longest sleep: deaths are declared on the board, which no card tells of.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Receives that are not posted again yet, because the port of their message is full or the queue refused.
+pub(super) type Held = Vec<(Option<Port>, u32)>;
+
+/// How threads of this rank sleep: one on the card's events, the others on the board's doorbell. Whoever takes in
+/// completions rings for all of them.
+#[derive(Debug)]
+pub(super) struct Bed {
+    /// Taken by the one that listens to the card.
+    listens: Mutex<()>,
+    /// Whether it is about to sleep, so that a ring has to reach it too.
+    asleep: AtomicBool,
+    bell: rustix::fd::OwnedFd,
+}
+
+impl Bed {
+    pub(super) fn new() -> Result<Self, Error> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
+        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), bell })
+    }
+}
+
+impl Drive for Verbs {
+    fn progress(&self) -> usize {
+        self.0.progress()
+    }
+
+    fn arm(&self) -> Ticket {
+        let ticket = self.0.board.doorbell(self.0.rank).arm();
+        // With nothing of one's own under way only what a peer solicits is worth waking up for.
+        self.0.completions.request_event(self.0.under_way.load(Ordering::Relaxed) == 0);
+        ticket
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        let limit = Duration::from_nanos(until.saturating_sub(self.now())).min(STEP);
+        let bed = &self.0.bed;
+        let doorbell = self.0.board.doorbell(self.0.rank);
+        let Ok(listener) = bed.listens.try_lock() else {
+            self.0.board.sleep(self.0.rank, ticket, limit);
+            return doorbell.disarm();
+        };
+        bed.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.0.completions.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
+            ];
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+            // Every outcome (an event, the bell, timed out, a signal) means: look.
+            let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        }
+        bed.asleep.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&bed.bell, &mut [0; 8]);
+        self.0.completions.take_events();
+        drop(listener);
+        doorbell.disarm();
+        // The event was for all, and somebody else has to listen now.
+        self.0.ring();
+    }
+
+    fn disarm(&self, _ticket: Ticket) {
+        self.0.board.doorbell(self.0.rank).disarm();
+    }
+
+    fn crowded(&self) -> bool {
+        self.0.crowded
+    }
+
+    fn unfinished(&self) -> usize {
+        self.0.endpoint.adopted()
+    }
+}
+
+impl Driven for Verbs {
+    fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static {
+        let weak = std::sync::Arc::downgrade(&self.0);
+        move || weak.upgrade().map(Self)
+    }
+
+    fn nudge(&self) {
+        self.0.ring();
+    }
+}
+
+impl Inner {
+    /// See [`Drive::progress`].
+    pub(super) fn progress(&self) -> usize {
+        // Whoever has the lock takes in everybody's completions, and rings for those that sleep.
+        let Ok(mut held) = self.reaping.try_lock() else { return 0 };
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        let mut total = 0;
+        loop {
+            let completions = self.completions.poll(&mut batch);
+            for completion in completions {
+                self.take_in(completion, &mut held);
+            }
+            total += completions.len();
+            if completions.len() < BATCH {
+                break;
+            }
+        }
+        if !held.is_empty() {
+            self.post_held(&mut held);
+        }
+        drop(held);
+        if total > 0 {
+            self.ring();
+        }
+        total
+    }
+
+    /// Posts every receive for the first time.
+    pub(super) fn post_receives(receives: &SharedReceiveQueue, count: u32) -> Result<(), Error> {
+        (0..count).try_for_each(|slot| receives.post(slot, RECEIVE | u64::from(slot)))
+    }
+
+    /// Wakes the threads of this rank that sleep.
+    fn ring(&self) {
+        let doorbell = self.board.doorbell(self.rank);
+        fence(Ordering::SeqCst);
+        if doorbell.sleepers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.board.wake(self.rank);
+        fence(Ordering::SeqCst);
+        if self.bed.asleep.load(Ordering::SeqCst) {
+            // Fails only when the bell is ringing already.
+            let _ = rustix::io::write(&self.bed.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn take_in(&self, completion: &ibv_wc, held: &mut Held) {
+        let status = completion.error().map_or(0, |(status, _)| status);
+        let id = completion.wr_id();
+        if id & RECEIVE == 0 {
+            return self.complete(id, status);
+        }
+        let slot = id as u32;
+        let port = if status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV {
+            self.take_message(completion, slot)
+        } else {
+            None // a doorbell
+        };
+        held.push((port, slot));
+    }
+
+    /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
+    fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
+        let from = *self.by_number.get(&completion.qp_num)?;
+        let port = Port(u8::try_from(u32::from_be(completion.imm_data()?)).ok()?);
+        let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
+        let bytes = bytes.get_mut(..completion.len())?;
+        memory::read(self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
+        self.ports.push(port, Message::new(from, bytes).ok()?).ok()?;
+        Some(port)
+    }
+
+    /// Posts the receives again whose message's port has room: where it has none, senders have to wait.
+    pub(super) fn post_held(&self, held: &mut Held) {
+        held.retain(|(port, slot)| {
+            let full = port.is_some_and(|port| !self.ports.has_room(port));
+            full || self.receives.post(*slot, RECEIVE | u64::from(*slot)).is_err()
+        });
+    }
+}

@@ -1,0 +1,56 @@
+//! The bytes of registered memory: written by the card at any time, reached here by atomics and racy copies.
+#![allow(unsafe_code)] // raw copies
+
+use std::sync::atomic::AtomicU64;
+
+use crate::copy;
+use crate::shm::Mapping;
+use crate::verbs::raw::{Local, MemoryRegion};
+
+/// Copies bytes in; `None` where they do not fit.
+pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
+    let to = memory.bytes(offset, from.len() as u64)?;
+    // SAFETY: that many bytes of the mapping, which outlives the call; nobody has references to them, the card and
+    // other threads write them as the copy allows.
+    unsafe { copy::into_shared(to.as_ptr(), from) };
+    Some(())
+}
+
+/// Copies bytes out; `None` where there are not so many.
+pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()> {
+    let from = memory.bytes(offset, into.len() as u64)?;
+    // SAFETY: as in `write`.
+    unsafe { copy::out_of_shared(into, from.as_ptr()) };
+    Some(())
+}
+
+/// A part of registered memory that an operation of this rank uses: a result cell, or a staging buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'m> {
+    region: &'m MemoryRegion,
+    offset: u64,
+}
+
+impl<'m> Piece<'m> {
+    pub(super) const fn new(region: &'m MemoryRegion, offset: u64) -> Self {
+        Self { region, offset }
+    }
+
+    /// Its first `len` bytes, as the card wants them.
+    pub(super) fn local(&self, len: usize) -> Local {
+        Local { address: self.region.address() + self.offset, len: len as u32, key: self.region.local_key() }
+    }
+
+    /// Its first word.
+    pub(super) fn word(&self) -> &'m AtomicU64 {
+        self.region.memory().word(self.offset).expect("pieces are aligned parts of their region")
+    }
+
+    pub(super) fn write(&self, from: &[u8]) {
+        write(self.region.memory(), self.offset, from).expect("whoever took the piece asked for the length");
+    }
+
+    pub(super) fn read(&self, into: &mut [u8]) {
+        read(self.region.memory(), self.offset, into).expect("whoever took the piece asked for the length");
+    }
+}

@@ -1,0 +1,255 @@
+//! The fabric of RDMA cards, over libibverbs: InfiniBand, RoCE, and the kernel's Soft-RoCE.
+//!
+//! # What it is made of
+//!
+//! Every pair of ranks is joined by one reliable connection, and every rank to itself by another: a region's lock words
+//! are changed through one card, by their owner as well, because a card's atomics are atomic with one another and not
+//! with the CPU's. All queue pairs of a rank share one receive queue (64-byte slots for messages and doorbells) and one
+//! completion queue with one completion channel.
+//!
+//! An operation takes a slot with a registered 64-byte cell, or a staging buffer for more bytes; results land there, and
+//! neither futures nor callers' buffers are ever written by the card. Requests on one connection complete in order, so
+//! the oldest entry of its send queue is the one that a completion tells of.
+//!
+//! # What it promises, and what it relies on
+//!
+//! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced. Registration is
+//!   without relaxed ordering.
+//! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
+//! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
+//!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
+//!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
+//! - A dead peer's silence ends an operation after about a second, the board's word at once.
+//! - A receiver that makes no progress has room for [`RECEIVES`] messages and doorbells; then its senders, and what they
+//!   post to it after, wait until it makes some or dies.
+//!
+//! Begin to read at [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep), `segment`
+//! (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
+
+mod bulk;
+mod connect;
+mod device;
+mod drive;
+mod mail;
+mod memory;
+mod queue;
+mod raw;
+mod segment;
+mod slots;
+mod words;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
+
+use crate::bootstrap::Job;
+use crate::endpoint::{Endpoint, Ports};
+use crate::shm::Board;
+use crate::verbs::connect::Card;
+use crate::verbs::device::Device;
+use crate::verbs::drive::{Bed, Held};
+use crate::verbs::queue::Peer;
+use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
+use crate::verbs::segment::Directory;
+use crate::verbs::slots::Slots;
+use crate::{Agent, Capabilities, Error, Fabric, SegmentKey, block_on};
+
+pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
+pub use crate::verbs::device::{DeviceInfo, devices};
+pub use crate::verbs::mail::{VerbsRecv, VerbsSend};
+pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
+pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
+
+/// How many messages and doorbells a rank has room for that makes no progress; fewer if the device allows fewer.
+pub const RECEIVES: u32 = 1024;
+/// How many requests may be under way on one connection, where the completion queue is long enough for all.
+const DEPTH: u32 = 128;
+/// With less a connection is of no use: a chain must fit.
+const SHALLOW: u32 = 16;
+/// The most that one request moves: less than the 2 GiB of the specification, so that errors show early.
+const LONGEST_REQUEST: u64 = 1 << 30;
+/// How long the last clone waits for what is under way when it is dropped.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A rank's end of a fabric of RDMA cards. Cheap to clone; all clones are one endpoint.
+#[derive(Clone)]
+pub struct Verbs(Arc<Inner>);
+
+/// Fields are dropped in this order: the connections before the memory that their requests may use.
+struct Inner {
+    peers: Box<[Peer]>,
+    by_number: HashMap<u32, Rank>,
+    depth: usize,
+    /// How many requests are under way, to all peers.
+    under_way: AtomicUsize,
+    completions: Arc<CompletionQueue>,
+    reaping: Mutex<Held>,
+    receives: Arc<SharedReceiveQueue>,
+    ports: Ports,
+    bed: Bed,
+    endpoint: Endpoint,
+    slots: Slots,
+    directory: Arc<Directory>,
+    /// Peers' regions that were met.
+    opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
+    domain: Arc<ProtectionDomain>,
+    capabilities: Capabilities,
+    rank: Rank,
+    board: Arc<Board>,
+    crowded: bool,
+}
+
+impl Inner {
+    fn opened(&self) -> MutexGuard<'_, HashMap<(Rank, RegionId), SegmentKey>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { rank, peers, under_way, endpoint, .. } = &*self.0;
+        write!(f, "Verbs({rank} of {}, {under_way:?} under way, {endpoint:?})", peers.len())
+    }
+}
+
+impl Verbs {
+    /// Joins a job: makes and connects all queue pairs. Every rank of the job has to do it.
+    ///
+    /// # Errors
+    /// [`Error::NoFabric`] without a device that can do what is needed; [`Error::Verbs`], [`Error::Allocate`] where the
+    /// device or the limit of locked memory does not suffice; [`Error::Join`] if others do not come.
+    pub fn new(job: Job) -> Result<Self, Error> {
+        let device = Device::choose()?;
+        let size = job.board.size();
+        let unfit =
+            |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
+        let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
+        let room = (device.attributes.max_cqe as u32).saturating_sub(receive_count) / size;
+        let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
+        if depth < SHALLOW {
+            return Err(unfit(format!("has too short a completion queue for {size} ranks")));
+        }
+
+        let domain = ProtectionDomain::new(&device.context)?;
+        let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
+        let receives = SharedReceiveQueue::new(&domain, receive_count)?;
+        Inner::post_receives(&receives, receive_count)?;
+        let directory = Directory::new(&domain, job.rank)?;
+        let pairs = (0..size)
+            .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
+            .collect::<Result<Vec<_>, _>>()?;
+        let by_number = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
+        let inline = pairs.first().map_or(0, QueuePair::inline);
+        let peers = connect(&job, &device, &directory, pairs)?;
+
+        let mut capabilities = Capabilities::new("verbs", Agent::Card);
+        capabilities.inline = inline;
+        capabilities.outstanding_reads = u32::from(device.reads());
+        capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
+        let fabric = Self(Arc::new(Inner {
+            peers,
+            by_number,
+            depth: depth as usize,
+            under_way: AtomicUsize::new(0),
+            completions,
+            reaping: Mutex::default(),
+            receives,
+            ports: Ports::default(),
+            bed: Bed::new()?,
+            endpoint: Endpoint::default(),
+            slots: Slots::new(&domain),
+            directory,
+            opened: Mutex::default(),
+            domain,
+            capabilities,
+            rank: job.rank,
+            board: Arc::clone(&job.board),
+            crowded: available_parallelism().is_ok_and(|cores| cores.get() < size as usize),
+        }));
+        connect::meet(&job)?;
+        if !fabric.try_words()? {
+            return Err(unfit("does not write and change 64-bit words as it should".into()));
+        }
+        Ok(fabric)
+    }
+
+    /// Whether words can be written and changed, by trying it on oneself: what the device says of itself is not asked.
+    fn try_words(&self) -> Result<bool, Error> {
+        let scratch = self.allocate(8)?;
+        let run = async {
+            let word = self.word_in(&scratch, 0)?;
+            self.write(word, 3, Notify::Yes).await?; // inline, where the device made us believe that it can
+            let written = self.read(word).await?;
+            let added = self.fetch_add(word, 5).await?;
+            let swapped = self.compare_swap(word, 8, 13).await?;
+            Ok((written, added, swapped, self.load(word)?) == (3, 3, 8, 13))
+        };
+        block_on(self, run).map_err(Error::operation("try words of one's own"))
+    }
+}
+
+/// Exchanges cards with all ranks, oneself included, and connects to them.
+fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePair>) -> Result<Box<[Peer]>, Error> {
+    let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
+    // Any number will do, but one that a queue pair of this number had before might take old packets for new ones.
+    let first =
+        (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
+    let mine = Card {
+        gid,
+        lid: device.state.lid,
+        mtu: device.state.active_mtu,
+        first,
+        home: directory.home().remote(0),
+        pairs: pairs.iter().map(QueuePair::number).collect(),
+    };
+    mine.put(job)?;
+    (0..)
+        .map(Rank)
+        .zip(pairs)
+        .map(|(rank, pair)| {
+            let card = Card::get(job, rank)?;
+            pair.connect(&Route {
+                port: device.port,
+                gid_index,
+                mtu: mine.mtu.min(card.mtu),
+                global: device.is_global(),
+                gid: card.gid,
+                lid: card.lid,
+                queue_pair: card.pairs[job.rank.index()],
+                their_first: card.first,
+                our_first: first,
+                reads: device.reads(),
+            })?;
+            Ok(Peer::new(pair, card.home))
+        })
+        .collect()
+}
+
+impl Drop for Inner {
+    /// Finishes what was posted, and leaves.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
+        }
+        let deadline = Instant::now() + DRAIN;
+        while self.owes_anybody() && Instant::now() < deadline {
+            if self.progress() == 0 {
+                std::thread::yield_now();
+            }
+        }
+        self.board.leave(self.rank);
+    }
+}
+
+impl Inner {
+    /// Whether anything is under way to a rank that can still take it.
+    fn owes_anybody(&self) -> bool {
+        let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
+        (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| !peer.has_completed(peer.posted()) && alive(rank))
+    }
+}

@@ -1,0 +1,312 @@
+//! Registered memory, and the directory in which peers find it.
+//!
+//! Every rank has a home region, whose address and key all ranks learn at the start: its world segment, then a
+//! directory of its regions. Whoever wants to reach a region reads its entry, one-sided.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use crate::verbs::memory;
+use crate::verbs::raw::{Local, MemoryRegion, ProtectionDomain, Remote};
+use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
+
+/// How many regions a rank has at most, and the bits of a region's number that tell its place in the directory; the
+/// others tell apart the regions that had it one after another.
+const PLACE_BITS: u32 = 12;
+const PLACES: usize = 1 << PLACE_BITS;
+const PLACE: u32 = PLACES as u32 - 1;
+
+/// Registered memory over verbs, one's own or a peer's.
+#[derive(Clone, Debug)]
+pub struct VerbsSegment(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    key: SegmentKey,
+    own: Option<Own>,
+}
+
+/// What only the owner has.
+#[derive(Debug)]
+struct Own {
+    memory: Arc<MemoryRegion>,
+    directory: Weak<Directory>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(directory) = self.own.as_ref().and_then(|own| own.directory.upgrade()) {
+            directory.retract(self.key.region);
+        }
+    }
+}
+
+impl VerbsSegment {
+    /// A peer's memory.
+    pub(super) fn of_peer(key: SegmentKey) -> Self {
+        Self(Arc::new(Inner { key, own: None }))
+    }
+
+    /// One's own memory, where it is.
+    fn own(&self) -> Result<&MemoryRegion, Fault> {
+        match &self.0.own {
+            Some(own) => Ok(&own.memory),
+            None => Err(Fault::of(FaultKind::NotOwn, self.rank())),
+        }
+    }
+
+    /// Refuses what does not lie inside.
+    pub(super) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        check(&self.0.key, offset, len)
+    }
+
+    /// A place in it, as the card at its owner counts.
+    pub(super) fn remote(&self, offset: u64) -> Remote {
+        Remote { address: self.0.key.address, key: self.0.key.rkey }.after(offset)
+    }
+
+    /// A place in one's own, as one's own card counts.
+    pub(super) fn local(&self, offset: u64) -> Result<Local, Fault> {
+        let memory = self.own()?;
+        Ok(Local { address: memory.address() + offset, len: 0, key: memory.local_key() })
+    }
+
+    pub(super) fn word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
+        VerbsWord::new(&self.0.key, offset, self.0.own.as_ref().map(|own| &*own.memory))
+    }
+
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.check(offset, into.len() as u64)?;
+        memory::read(self.own()?.memory(), offset, into).ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+    }
+
+    pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.check(offset, from.len() as u64)?;
+        memory::write(self.own()?.memory(), offset, from).ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+    }
+}
+
+impl Segment for VerbsSegment {
+    fn rank(&self) -> Rank {
+        self.0.key.rank
+    }
+
+    fn len(&self) -> u64 {
+        self.0.key.len
+    }
+
+    fn key(&self) -> SegmentKey {
+        self.0.key
+    }
+}
+
+fn check(key: &SegmentKey, offset: u64, len: u64) -> Result<(), Fault> {
+    match offset.checked_add(len) {
+        Some(end) if end <= key.len => Ok(()),
+        _ => Err(Fault::of(FaultKind::OutOfRange, key.rank)),
+    }
+}
+
+/// A word that was resolved: the way to it through the card, and to one's own by a look as well.
+#[derive(Clone, Copy, Debug)]
+pub struct VerbsWord<'f> {
+    pub(super) rank: Rank,
+    pub(super) place: Remote,
+    own: Option<&'f AtomicU64>,
+}
+
+impl<'f> VerbsWord<'f> {
+    pub(super) fn new(key: &SegmentKey, offset: u64, own: Option<&'f MemoryRegion>) -> Result<Self, Fault> {
+        check(key, offset, 8)?;
+        if offset % 8 != 0 {
+            return Err(Fault::of(FaultKind::Misaligned, key.rank));
+        }
+        let own = own.and_then(|own| own.memory().word(offset));
+        Ok(Self { rank: key.rank, place: Remote { address: key.address.wrapping_add(offset), key: key.rkey }, own })
+    }
+
+    /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
+    /// none but [`store`](remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
+    pub(super) fn own(&self) -> Result<&'f AtomicU64, Fault> {
+        self.own.ok_or(Fault::of(FaultKind::NotOwn, self.rank))
+    }
+}
+
+/// One's own regions, and the entries in which peers find them.
+#[derive(Debug)]
+pub(super) struct Directory {
+    home: VerbsSegment,
+    memory: Arc<MemoryRegion>,
+    places: Mutex<Places>,
+    /// Regions that a word was resolved in by number: the word borrows from here, so they stay.
+    pinned: Box<[OnceLock<Arc<MemoryRegion>>]>,
+}
+
+#[derive(Debug)]
+struct Places {
+    /// The next region of each free place, the place that was free longest first.
+    free: VecDeque<RegionId>,
+    taken: HashMap<RegionId, Weak<Inner>>,
+}
+
+/// An entry of the directory: four words, so that it never crosses a cache line.
+///
+/// | word | |
+/// |---|---|
+/// | 0 | region number, 32 bits; remote key, 32 bits |
+/// | 1 | address |
+/// | 2 | length |
+/// | 3 | the three before it combined, so that an entry that is being changed is not believed; 0: no region |
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry([u64; 4]);
+
+impl Entry {
+    pub(super) const BYTES: u64 = 32;
+
+    fn new(key: &SegmentKey) -> Self {
+        let first = u64::from(key.region.0) << 32 | u64::from(key.rkey);
+        Self([first, key.address, key.len, Self::seal([first, key.address, key.len])])
+    }
+
+    fn seal(words: [u64; 3]) -> u64 {
+        let mixed =
+            words.iter().fold(1_u64, |mixed, word| (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+        mixed | 1
+    }
+
+    /// Where a region's entry lies in its owner's home.
+    pub(super) const fn offset(region: RegionId) -> u64 {
+        WORLD_BYTES + (region.0 & PLACE) as u64 * Self::BYTES
+    }
+
+    /// What an owner's entry says of a region.
+    pub(super) fn decode(
+        bytes: &[u8; Self::BYTES as usize],
+        rank: Rank,
+        region: RegionId,
+    ) -> Result<SegmentKey, Fault> {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        let [first, address, len, seal] = words;
+        if seal != Self::seal([first, address, len]) || first >> 32 != u64::from(region.0) {
+            return Err(Fault::of(FaultKind::NoSuchRegion, rank));
+        }
+        Ok(SegmentKey { rank, region, len, address, rkey: first as u32 })
+    }
+}
+
+impl Directory {
+    /// The length of a home region.
+    const HOME: u64 = WORLD_BYTES + PLACES as u64 * Entry::BYTES;
+
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, rank: Rank) -> Result<Arc<Self>, Error> {
+        let memory = Arc::new(MemoryRegion::new(domain, Self::HOME)?);
+        let key = SegmentKey {
+            rank,
+            region: RegionId(0),
+            len: WORLD_BYTES,
+            address: memory.address(),
+            rkey: memory.remote_key(),
+        };
+        let own = Some(Own { memory: Arc::clone(&memory), directory: Weak::new() });
+        let home = VerbsSegment(Arc::new(Inner { key, own }));
+        let free = (1..PLACES as u32).map(RegionId).collect();
+        let places = Mutex::new(Places { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
+        let pinned = (0..PLACES).map(|_| OnceLock::new()).collect();
+        Ok(Arc::new(Self { home, memory, places, pinned }))
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The world segment, at the start of the home region.
+    pub(super) const fn home(&self) -> &VerbsSegment {
+        &self.home
+    }
+
+    /// Makes memory known to peers.
+    pub(super) fn publish(self: &Arc<Self>, memory: MemoryRegion) -> Result<VerbsSegment, Error> {
+        let len = memory.memory().len() as u64;
+        let Some(region) = self.places().free.pop_front() else {
+            let fault = Fault::of(FaultKind::Full, self.home.rank());
+            return Err(Error::Allocate {
+                len,
+                what: format!("{PLACES} regions are there already"),
+                fault,
+                source: None,
+            });
+        };
+        let key =
+            SegmentKey { rank: self.home.rank(), region, len, address: memory.address(), rkey: memory.remote_key() };
+        let own = Some(Own { memory: Arc::new(memory), directory: Arc::downgrade(self) });
+        let segment = Arc::new(Inner { key, own });
+        self.places().taken.insert(region, Arc::downgrade(&segment));
+        self.enter(region, Entry::new(&key));
+        Ok(VerbsSegment(segment))
+    }
+
+    /// Takes a region back: peers that look for it from now on find none.
+    fn retract(&self, region: RegionId) {
+        self.enter(region, Entry([0; 4]));
+        let mut places = self.places();
+        places.taken.remove(&region);
+        // The next region at this place has another number. A pinned one keeps its place.
+        if self.pinned[(region.0 & PLACE) as usize].get().is_none() {
+            places.free.push_back(RegionId(region.0.wrapping_add(1 << PLACE_BITS)));
+        }
+    }
+
+    /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
+    fn enter(&self, region: RegionId, entry: Entry) {
+        let word = |at: u64| self.memory.memory().word(Entry::offset(region) + at * 8);
+        for (at, value) in [(3, 0), (0, entry.0[0]), (1, entry.0[1]), (2, entry.0[2]), (3, entry.0[3])] {
+            word(at).expect("the directory has an entry for each place").store(value, Ordering::Release);
+        }
+    }
+
+    /// One's own region by its number.
+    pub(super) fn find(&self, region: RegionId) -> Result<VerbsSegment, Fault> {
+        let found = self.places().taken.get(&region).and_then(Weak::upgrade);
+        found.map(VerbsSegment).ok_or(Fault::of(FaultKind::NoSuchRegion, self.home.rank()))
+    }
+
+    /// One's own region by its number, kept for as long as the endpoint.
+    pub(super) fn pin(&self, region: RegionId) -> Result<(SegmentKey, &MemoryRegion), Fault> {
+        let segment = self.find(region)?;
+        let Some(own) = &segment.0.own else { return Err(Fault::of(FaultKind::NotOwn, segment.rank())) };
+        let pinned = self.pinned[(region.0 & PLACE) as usize].get_or_init(|| Arc::clone(&own.memory));
+        Ok((segment.key(), pinned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_believed_only_whole() {
+        let key =
+            SegmentKey { rank: Rank(3), region: RegionId(5 << 12 | 9), len: 1 << 33, address: 77 << 40, rkey: 11 };
+        let entry = Entry::new(&key);
+        let bytes = |words: [u64; 4]| {
+            let mut bytes = [0; 32];
+            bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+            bytes
+        };
+        assert_eq!(Entry::decode(&bytes(entry.0), key.rank, key.region), Ok(key));
+        let none = Err(Fault::of(FaultKind::NoSuchRegion, key.rank));
+        assert_eq!(Entry::decode(&bytes([0; 4]), key.rank, RegionId(0)), none);
+        assert_eq!(Entry::decode(&bytes(entry.0), key.rank, RegionId(9)), none);
+        for at in 0..4 {
+            let mut torn = entry.0;
+            torn[at] ^= 1 << (at * 9 + 1);
+            assert_eq!(Entry::decode(&bytes(torn), key.rank, key.region), none);
+        }
+    }
+}

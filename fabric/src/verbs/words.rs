@@ -1,0 +1,324 @@
+//! Operations on words, and waiting for them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory, Watch,
+};
+
+use crate::endpoint::Driven;
+use crate::verbs::queue::Order;
+use crate::verbs::raw::Verb;
+use crate::verbs::segment::Entry;
+use crate::verbs::slots::Slots;
+use crate::verbs::{Verbs, VerbsWord};
+use crate::{SegmentKey, block_on};
+
+/// An operation on a word under way.
+#[derive(Debug)]
+#[must_use = "the operation is posted, but only awaiting tells how it went"]
+pub struct VerbsOp(State);
+
+#[derive(Debug)]
+enum State {
+    Posted(Posted),
+    Refused(Fault),
+    Taken,
+}
+
+/// The caller's hold on a slot.
+#[derive(Debug)]
+pub(super) struct Posted {
+    pub(super) fabric: Verbs,
+    pub(super) rank: Rank,
+    pub(super) slot: u32,
+    /// The fault was given to the caller: it does not stick.
+    told: bool,
+}
+
+impl Posted {
+    pub(super) fn new(fabric: &Verbs, rank: Rank, slot: u32) -> Self {
+        Self { fabric: fabric.clone(), rank, slot, told: false }
+    }
+
+    /// Ready when the operation has completed.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
+        match self.fabric.0.slots.status(self.slot) {
+            Some(0) => Poll::Ready(Ok(())),
+            Some(status) => {
+                self.told = true;
+                Poll::Ready(Err(self.fabric.0.fault(self.rank, status)))
+            }
+            None => {
+                self.fabric.0.give_up_on_the_dead();
+                self.fabric.pend(cx, u64::MAX);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        if self.told {
+            // Known to be done, and its fault to be told: nothing of it is left to notice.
+            let _ = self.fabric.0.slots.detach(self.slot);
+        } else {
+            self.fabric.0.forget(self.rank, self.slot);
+        }
+    }
+}
+
+impl Future for VerbsOp {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = match &mut self.0 {
+            State::Posted(posted) => match posted.poll(cx) {
+                Poll::Ready(Ok(())) => Ok(posted.fabric.0.slots.piece(posted.slot).word().load(Ordering::Acquire)),
+                Poll::Ready(Err(fault)) => Err(fault),
+                Poll::Pending => return Poll::Pending,
+            },
+            State::Refused(fault) => Err(*fault),
+            State::Taken => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
+        };
+        self.0 = State::Taken;
+        Poll::Ready(result)
+    }
+}
+
+/// See [`RemoteMemory::wait_until`].
+#[derive(Debug)]
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct VerbsWait<'f, P> {
+    fabric: &'f Verbs,
+    word: VerbsWord<'f>,
+    predicate: P,
+    patience: Patience,
+}
+
+impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
+    type Output = Result<u64, Fault>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let own = match self.word.own() {
+            Ok(own) => own,
+            Err(fault) => return Poll::Ready(Err(fault)),
+        };
+        let look = || Some(own.load(Ordering::Acquire)).filter(|value| (self.predicate)(*value));
+        if let Some(value) = look() {
+            return Poll::Ready(Ok(value));
+        }
+        match self.fabric.lost(self.patience) {
+            // What came before the end counts.
+            Some(fault) => Poll::Ready(look().ok_or(fault)),
+            None => {
+                self.fabric.pend(cx, self.patience.deadline);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// See [`RemoteMemory::pause`].
+#[derive(Debug)]
+#[must_use = "nothing is waited for before it is awaited"]
+pub struct VerbsPause<'f> {
+    fabric: &'f Verbs,
+    until: u64,
+}
+
+impl Future for VerbsPause<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.fabric.now() >= self.until {
+            return Poll::Ready(());
+        }
+        self.fabric.pend(cx, self.until);
+        Poll::Pending
+    }
+}
+
+impl RemoteMemory for Verbs {
+    type Word<'f> = VerbsWord<'f>;
+    type Op = VerbsOp;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = VerbsWait<'f, P>;
+    type Pause<'f> = VerbsPause<'f>;
+
+    fn rank(&self) -> Rank {
+        self.0.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.0.peers.len() as u32
+    }
+
+    /// A peer's region that was not met before is looked up in the peer's directory, one-sided.
+    fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
+        if at.rank == self.0.rank {
+            let (key, memory) = self.0.directory.pin(at.region)?;
+            return VerbsWord::new(&key, at.offset, Some(memory));
+        }
+        let known = self.0.opened().get(&(at.rank, at.region)).copied();
+        let key = known.map_or_else(|| self.look_up(at.rank, at.region), Ok)?;
+        VerbsWord::new(&key, at.offset, None)
+    }
+
+    fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
+        self.operate(Link::Read { word, waited: true })
+    }
+
+    fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
+        self.operate(Link::Write { word, value, notify, waited: true })
+    }
+
+    fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
+        self.operate(Link::CompareSwap { word, expected, new, waited: true })
+    }
+
+    fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
+        self.operate(Link::FetchAdd { word, add, waited: true })
+    }
+
+    /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
+    fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
+        let steps = links.map(Step::of);
+        let rank = steps.first().map_or(self.0.rank, |step| step.rank);
+        let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp(State::Refused(fault)))));
+        if let Some(other) = steps.iter().find(|step| step.rank != rank) {
+            return refused(Fault::of(FaultKind::Unsupported, other.rank));
+        }
+        let mut slots = [0; N];
+        for at in 0..N {
+            match self.0.take_slot(WORD) {
+                Ok(slot) => slots[at] = slot,
+                Err(fault) => {
+                    slots[..at].iter().for_each(|slot| self.0.slots.free(*slot));
+                    return refused(fault);
+                }
+            }
+        }
+        let orders: [_; N] =
+            std::array::from_fn(|at| Order { quiet: !links[at].waited(), ..steps[at].order(&self.0.slots, slots[at]) });
+        self.0.post(rank, orders);
+        Chain::of(std::array::from_fn(|at| {
+            // Whoever does not wait drops the operation, and its slot lets go.
+            let posted = Posted::new(self, rank, slots[at]);
+            links[at].waited().then(|| VerbsOp(State::Posted(posted)))
+        }))
+    }
+
+    fn load(&self, own: VerbsWord<'_>) -> Result<u64, Fault> {
+        Ok(own.own()?.load(Ordering::Acquire))
+    }
+
+    fn store(&self, own: VerbsWord<'_>, value: u64) -> Result<(), Fault> {
+        own.own()?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, word: VerbsWord<'f>, predicate: P, patience: Patience) -> VerbsWait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        VerbsWait { fabric: self, word, predicate, patience }
+    }
+
+    fn pause<'f>(&'f self, _word: VerbsWord<'f>, nanos: u64) -> VerbsPause<'f> {
+        VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
+    }
+
+    fn now(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        if rank.0 < self.size() { self.0.board.liveness(rank) } else { Liveness::Left }
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.0.board.casualty()
+    }
+}
+
+/// The length of a word in bytes.
+const WORD: usize = 8;
+
+/// An operation on a word, as the card wants it.
+#[derive(Clone, Copy)]
+struct Step {
+    rank: Rank,
+    verb: Verb,
+    /// What a write writes.
+    value: u64,
+}
+
+impl Step {
+    fn of(link: Link<VerbsWord<'_>>) -> Self {
+        let (word, verb, value) = match link {
+            Link::Read { word, .. } => (word, Verb::Read { from: word.place }, 0),
+            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place }, value),
+            Link::Write { word, value, notify: Notify::Yes, .. } => {
+                (word, Verb::WriteAndRing { to: word.place }, value)
+            }
+            Link::CompareSwap { word, expected, new, .. } => {
+                (word, Verb::CompareSwap { at: word.place, expected, new }, 0)
+            }
+            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place, add }, 0),
+        };
+        Self { rank: word.rank, verb, value }
+    }
+
+    fn order(self, slots: &Slots, slot: u32) -> Order {
+        slots.piece(slot).word().store(self.value, Ordering::Relaxed);
+        Order::new(self.verb, slot, WORD)
+    }
+}
+
+impl Verbs {
+    fn operate(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
+        let step = Step::of(link);
+        match self.0.take_slot(WORD) {
+            Ok(slot) => {
+                self.0.post(step.rank, [step.order(&self.0.slots, slot)]);
+                VerbsOp(State::Posted(Posted::new(self, step.rank, slot)))
+            }
+            Err(fault) => VerbsOp(State::Refused(fault)),
+        }
+    }
+
+    /// Reads a region's entry in its owner's directory.
+    pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
+        let peer = self.0.peer(rank)?;
+        let mut bytes = [0; Entry::BYTES as usize];
+        let key = if region == RegionId(0) {
+            SegmentKey { rank, region, len: crate::WORLD_BYTES, address: peer.home.address, rkey: peer.home.key }
+        } else {
+            block_on(self, self.get_from(rank, peer.home.after(Entry::offset(region)), &mut bytes))?;
+            Entry::decode(&bytes, rank, region)?
+        };
+        self.0.opened().insert((rank, region), key);
+        Ok(key)
+    }
+
+    /// Why a wait has to end without what it waited for.
+    pub(super) fn lost(&self, patience: Patience) -> Option<Fault> {
+        let gone = |rank| match self.liveness(rank) {
+            Liveness::Alive => None,
+            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
+            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
+        };
+        let ended = match patience.watch {
+            Watch::Nobody => None,
+            Watch::Rank(rank) => gone(rank),
+            Watch::All(rank) => self.casualty().map(|dead| Fault::of(FaultKind::PeerDied, dead)).or_else(|| gone(rank)),
+        };
+        let late = || (patience.deadline != u64::MAX && self.now() >= patience.deadline).then_some(FaultKind::TimedOut);
+        ended.or_else(|| late().map(Fault::new))
+    }
+}

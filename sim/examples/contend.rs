@@ -1,0 +1,84 @@
+//! Many ranks contend for one test-and-set lock: how fast the simulator is, and how much memory a rank takes.
+//!
+//! ```sh
+//! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS]
+//! ```
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
+use sim::{Network, Simulation};
+
+/// A lock in the first words of rank 0's memory.
+struct AtRankZero<'m, M>(&'m M);
+
+impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.0.word(At { rank: Rank(0), region: RegionId(0), offset: index as u64 * 8 })
+    }
+
+    fn node(&self, _: usize) -> Result<M::Word<'m>, Fault> {
+        Err(Fault::new(FaultKind::Unsupported))
+    }
+
+    fn node_of(&self, owner: Owner) -> At {
+        At { rank: owner.rank, region: RegionId(0), offset: 0 }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { rank: self.0.rank(), slot: 0, generation: 0 }
+    }
+}
+
+/// Acquires and releases, over and over.
+async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<u64>) -> Result<(), Fault> {
+    let words = lock.words(&AtRankZero(&memory))?;
+    loop {
+        let started = lock.start(&memory, words, Mode::Exclusive);
+        lock.finish(&memory, words, Mode::Exclusive, started).await?;
+        acquired.set(acquired.get() + 1);
+        lock.start_release(&memory, words, Mode::Exclusive).await?;
+    }
+}
+
+fn main() {
+    let arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>()).collect::<Result<Vec<_>, _>>();
+    let Ok(arguments) = arguments else {
+        eprintln!("usage: contend [RANKS] [VIRTUAL MILLISECONDS]");
+        std::process::exit(2);
+    };
+    let ranks = arguments.first().copied().unwrap_or(100_000).clamp(1, u64::from(Rank::LIMIT));
+    let until = Duration::from_millis(arguments.get(1).copied().unwrap_or(400));
+
+    let before = memory("VmRSS:");
+    let (lock, acquired) = (TestAndSet::default(), Cell::new(0));
+    let simulation = Simulation::new(Network::default()).ranks(ranks as u32).until(until);
+    let (start, cpu) = (Instant::now(), cpu_time());
+    let report = simulation.run_direct(|fabric| contend(fabric, &lock, &acquired));
+    let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
+    let peak = memory("VmHWM:").saturating_sub(before);
+
+    let rate = |time: Duration| report.events as f64 / time.as_secs_f64() / 1e6;
+    println!("{ranks} ranks, {:?} of virtual time in {took:.2?}: {}", report.virtual_time, report.end);
+    println!("{} events, {} acquisitions", report.events, acquired.get());
+    println!("{:.2} million events a second, {:.2} million a second of processor time", rate(took), rate(cpu));
+    println!("at most {} bytes of memory a rank", peak * 1024 / ranks);
+    println!("trace {:016x}, {:?}", report.trace, report.counts);
+}
+
+/// What this process has run so far, which other processes on a busy machine do not lengthen.
+fn cpu_time() -> Duration {
+    let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    Duration::from_nanos(schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
+/// Resident memory in KiB: now (`VmRSS:`), or the most it ever was (`VmHWM:`).
+fn memory(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,129 @@
+//! What happens when: a binary heap of (time, sequence).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Something that happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The operation in this slot comes to its next stage.
+    Operation(u32),
+    /// The card of this rank has received the first message of its queue.
+    Card(u32),
+    /// A pause or a deadline of this rank is over.
+    Timer(u32),
+    /// This rank looks again at what it waits for.
+    Wake(u32),
+    /// This rank dies.
+    Kill(u32),
+    /// Everybody learns that this rank died.
+    Detect(u32),
+    /// Everybody learns that this rank left.
+    Leave(u32),
+}
+
+/// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One comparison orders them,
+/// and 16 bytes an entry matter where every rank has one.
+const INDEX_BITS: u32 = 29;
+const KIND_BITS: u32 = 3;
+const SEQUENCE_BITS: u32 = 40;
+const TIME_BITS: u32 = 56;
+const _: () = assert!(INDEX_BITS + KIND_BITS + SEQUENCE_BITS + TIME_BITS == 128);
+
+/// The end of time.
+pub(crate) const NEVER: u64 = (1 << TIME_BITS) - 1;
+
+/// The events to come. Those of one time come in the order in which they were entered.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    heap: BinaryHeap<Reverse<u128>>,
+    sequence: u64,
+}
+
+impl Agenda {
+    /// Enters an event. What lies past the end of time never happens.
+    pub(crate) fn enter(&mut self, time: u64, due: Due) {
+        if time >= NEVER {
+            return;
+        }
+        let (kind, index) = match due {
+            Due::Operation(slot) => (0, slot),
+            Due::Card(rank) => (1, rank),
+            Due::Timer(rank) => (2, rank),
+            Due::Wake(rank) => (3, rank),
+            Due::Kill(rank) => (4, rank),
+            Due::Detect(rank) => (5, rank),
+            Due::Leave(rank) => (6, rank),
+        };
+        let what = (kind << INDEX_BITS) | index;
+        let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
+        self.heap.push(Reverse(order << (KIND_BITS + INDEX_BITS) | u128::from(what)));
+        self.sequence += 1;
+    }
+
+    /// Takes the next event, unless it is later than `until`.
+    pub(crate) fn next(&mut self, until: u64) -> Option<(u64, Due)> {
+        let time = |entry: u128| (entry >> (128 - TIME_BITS)) as u64;
+        if time(self.heap.peek()?.0) > until {
+            return None;
+        }
+        let Reverse(entry) = self.heap.pop()?;
+        let index = entry as u32 & ((1 << INDEX_BITS) - 1);
+        let due = match (entry as u32) >> INDEX_BITS {
+            0 => Due::Operation(index),
+            1 => Due::Card(index),
+            2 => Due::Timer(index),
+            3 => Due::Wake(index),
+            4 => Due::Kill(index),
+            5 => Due::Detect(index),
+            _ => Due::Leave(index),
+        };
+        Some((time(entry), due))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_then_by_order_of_entry() {
+        let mut agenda = Agenda::default();
+        let last = (1 << INDEX_BITS) - 1;
+        for (time, due) in [
+            (9, Due::Leave(1)),
+            (5, Due::Kill(2)),
+            (5, Due::Operation(last)),
+            (NEVER - 1, Due::Detect(0)),
+            (5, Due::Timer(7)),
+            (NEVER, Due::Wake(3)),
+        ] {
+            agenda.enter(time, due);
+        }
+        let mut seen = Vec::new();
+        while let Some(next) = agenda.next(u64::MAX) {
+            seen.push(next);
+        }
+        let expected = [
+            (5, Due::Kill(2)),
+            (5, Due::Operation(last)),
+            (5, Due::Timer(7)),
+            (9, Due::Leave(1)),
+            (NEVER - 1, Due::Detect(0)),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn nothing_later_than_the_bound() {
+        let mut agenda = Agenda::default();
+        agenda.enter(10, Due::Wake(0));
+        assert_eq!(agenda.next(9), None);
+        assert_eq!(agenda.next(10), Some((10, Due::Wake(0))));
+        assert!(agenda.is_empty());
+    }
+}

@@ -1,0 +1,399 @@
+//! The simulated fabric: the boundary and the primitives, each a line or two around the state.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fabric::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use remote_memory::{
+    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+};
+
+use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
+use crate::memory::WORLD_REGION;
+use crate::operation::{Action, Landing, Operation};
+use crate::state::{State, Step, check_range, check_word};
+
+/// What all ranks of a simulation share. One thread runs it, so the lock is never contended: it is there because the
+/// boundary lets threads share an endpoint.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Time, as the state has it: most looks at the state are only about whether it is time yet.
+    now: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    pub(crate) const fn new(state: State) -> Self {
+        Self { now: AtomicU64::new(state.now), state: Mutex::new(state) }
+    }
+
+    /// Virtual time.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Lets time go on until something concerns a task.
+    pub(crate) fn step(&self, until: u64) -> Step {
+        let mut state = self.lock();
+        let step = state.step(until);
+        self.now.store(state.now, Ordering::Relaxed);
+        step
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A rank's panic goes through the whole simulation, whose state nobody then looks at.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A rank's end of the simulated fabric.
+///
+/// Time passes only while every rank waits for something; what a program computes between takes none. A task is polled
+/// when one of its rank's events comes, whatever waker it was given.
+pub struct SimFabric {
+    shared: Arc<Shared>,
+    rank: Rank,
+    size: u32,
+}
+
+impl Clone for SimFabric {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared), self.rank, self.size)
+    }
+}
+
+impl Drop for SimFabric {
+    fn drop(&mut self) {
+        self.state().close(self.rank);
+    }
+}
+
+impl fmt::Debug for SimFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimFabric({} of {})", self.rank, self.size)
+    }
+}
+
+/// A word of a simulated rank: its place, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Word(At);
+
+impl SimFabric {
+    pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
+        shared.lock().open(rank);
+        Self { shared, rank, size }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    fn post(&self, Word(at): Word, action: Action) -> Op {
+        let slot = self.state().post(Operation::new(self.rank(), at.rank, at.region.0, at.offset, action));
+        Op::new(Arc::clone(&self.shared), slot)
+    }
+
+    fn refuse(&self, target: Rank, fault: Fault) -> Op {
+        let operation = Operation::new(self.rank(), target, WORLD_REGION, 0, Action::Read);
+        let slot = self.state().refuse(operation, fault);
+        Op::new(Arc::clone(&self.shared), slot)
+    }
+
+    /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
+    fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
+        match checked {
+            Ok(()) => self.post(Word(At { rank: segment.rank, region: RegionId(segment.region), offset }), action),
+            Err(fault) => self.refuse(segment.rank, fault),
+        }
+    }
+
+    pub(crate) fn own(&self, rank: Rank) -> Result<(), Fault> {
+        if rank == self.rank() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, rank)) }
+    }
+
+    pub(crate) fn load_word(&self, Word(at): Word) -> Result<u64, Fault> {
+        self.own(at.rank)?;
+        Ok(self.state().ranks[at.rank.index()].memory().load(at.region.0, at.offset))
+    }
+}
+
+impl Word {
+    /// Where it lies.
+    #[must_use]
+    pub const fn at(self) -> At {
+        self.0
+    }
+}
+
+impl RemoteMemory for SimFabric {
+    type Word<'f> = Word;
+    type Op = Op;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f> = Wait<'f, P>;
+    type Pause<'f> = Pause<'f>;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn word(&self, at: At) -> Result<Word, Fault> {
+        self.state().check_word(at).map(|()| Word(at))
+    }
+
+    fn read(&self, word: Word) -> Op {
+        self.post(word, Action::Read)
+    }
+
+    fn write(&self, word: Word, value: u64, notify: Notify) -> Op {
+        self.post(word, Action::Write { value, notify })
+    }
+
+    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Op {
+        self.post(word, Action::CompareSwap { expected, new })
+    }
+
+    fn fetch_add(&self, word: Word, add: u64) -> Op {
+        self.post(word, Action::FetchAdd(add))
+    }
+
+    fn load(&self, own: Word) -> Result<u64, Fault> {
+        self.load_word(own)
+    }
+
+    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
+        let Word(At { rank, region, offset }) = own;
+        self.own(rank)?;
+        let mut state = self.state();
+        let memory = &mut state.ranks[rank.index()].more().memory;
+        memory.len(region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        memory.store(region.0, offset, value);
+        state.changed(rank, region.0, offset, 8, Notify::No);
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f,
+    {
+        Wait::new(self, own, predicate, patience)
+    }
+
+    fn pause<'f>(&'f self, _word: Word, nanos: u64) -> Pause<'f> {
+        Pause::new(self, nanos)
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        self.state().liveness(rank)
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.state().casualty()
+    }
+}
+
+impl Mailbox for SimFabric {
+    type Send<'f> = Send<'f>;
+    type Recv<'f> = Recv<'f>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Send<'f> {
+        let message = Message::new(self.rank(), bytes).and_then(|message| {
+            check_port(port)?;
+            if to.0 < self.size() { Ok(message) } else { Err(Fault::of(FaultKind::NoSuchRank, to)) }
+        });
+        Send::new(self, to, port, notify, message)
+    }
+
+    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Recv<'f> {
+        Recv::new(self, port, patience)
+    }
+}
+
+/// Checks that a rank has such a port.
+pub(crate) fn check_port(port: Port) -> Result<(), Fault> {
+    if usize::from(port.0) < Port::COUNT {
+        Ok(())
+    } else {
+        Err(Fault::new(FaultKind::Protocol).with_detail(port.0.into()))
+    }
+}
+
+impl Fabric for SimFabric {
+    type Segment = SimSegment;
+    type Transfer = Transfer;
+    type Get<'b> = Get<'b>;
+    type Flush<'f> = Flush<'f>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("sim", Agent::Simulated)
+    }
+
+    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
+        let region = match len {
+            0 => None,
+            _ => self.state().ranks[self.rank().index()].more().memory.allocate(len),
+        };
+        let region = region.ok_or_else(|| Error::Allocate {
+            len,
+            what: if len == 0 { "a segment has at least one byte" } else { "no memory for it" }.into(),
+            fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
+            source: None,
+        })?;
+        Ok(SimSegment { rank: self.rank(), region, len, _held: Some(self.hold(region)) })
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
+        let SegmentKey { rank, region: RegionId(region), len, .. } = *key;
+        let open = || {
+            let mut state = self.state();
+            let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
+            match owner.memory().len(region) {
+                None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
+                Some(there) if there != len => return Err(Fault::of(FaultKind::OutOfRange, rank)),
+                Some(_) => {}
+            }
+            if rank == self.rank() {
+                owner.more().memory.hold(region);
+                return Ok(true);
+            }
+            state.absent(rank).map_or(Ok(false), Err)
+        };
+        match open() {
+            Ok(own) => Ok(SimSegment { rank, region, len, _held: own.then(|| self.hold(region)) }),
+            Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
+        }
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
+        if rank.0 < self.size() {
+            return Ok(SimSegment { rank, region: WORLD_REGION, len: fabric::WORLD_BYTES, _held: None });
+        }
+        let fault = Fault::of(FaultKind::NoSuchRank, rank);
+        Err(Error::Open { rank, what: fault.to_string(), fault, source: None })
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        check_word(segment.rank, segment.len, offset)?;
+        Ok(Word(At { rank: segment.rank, region: RegionId(segment.region), offset }))
+    }
+
+    fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        to.check(offset, from.len() as u64)?;
+        drop(self.post_range(to, offset, Ok(()), Action::Put(from.into())));
+        Ok(())
+    }
+
+    fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Get<'b> {
+        let len = into.len() as u64;
+        Get::new(self.post_range(from, offset, from.check(offset, len), Action::Get { len, into: None }), into)
+    }
+
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> Transfer {
+        let checked =
+            self.own(from.0.rank).and_then(|()| from.0.check(from.1, len)).and_then(|()| to.0.check(to.1, len));
+        let mut bytes = vec![0; checked.map_or(0, |()| len as usize)];
+        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.1, &mut bytes);
+        Transfer::new(self.post_range(to.0, to.1, checked, Action::Put(bytes.into())))
+    }
+
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> Transfer {
+        let checked =
+            self.own(into.0.rank).and_then(|()| into.0.check(into.1, len)).and_then(|()| from.0.check(from.1, len));
+        if checked.is_ok() {
+            self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
+        }
+        let into = Some(Box::new(Landing { region: into.0.region, offset: into.1 }));
+        Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
+    }
+
+    fn flush(&self, target: Rank) -> Flush<'_> {
+        Flush::new(self, target)
+    }
+
+    fn flush_local(&self, target: Rank) -> Flush<'_> {
+        Flush::new(self, target)
+    }
+
+    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.own(own.rank)?;
+        own.check(offset, into.len() as u64)?;
+        self.state().ranks[own.rank.index()].memory().read(own.region, offset, into);
+        Ok(())
+    }
+
+    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.own(own.rank)?;
+        own.check(offset, from.len() as u64)?;
+        let mut state = self.state();
+        state.ranks[own.rank.index()].more().memory.write(own.region, offset, from);
+        state.changed(own.rank, own.region, offset, from.len() as u64, Notify::No);
+        Ok(())
+    }
+
+    fn adopt(&self, task: Task) {
+        let refused = self.state().adopt(self.rank(), task);
+        drop(refused); // not under the lock: a task owns endpoints
+    }
+}
+
+/// Registered memory of a simulated rank.
+#[derive(Clone, Debug)]
+pub struct SimSegment {
+    rank: Rank,
+    region: u32,
+    len: u64,
+    /// Of one's own segments: keeps the region.
+    _held: Option<Arc<Held>>,
+}
+
+struct Held {
+    shared: Arc<Shared>,
+    rank: Rank,
+    region: u32,
+}
+
+impl SimFabric {
+    /// One more holder of an own region, who is counted already.
+    fn hold(&self, region: u32) -> Arc<Held> {
+        Arc::new(Held { shared: Arc::clone(&self.shared), rank: self.rank(), region })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.lock().ranks[self.rank.index()].more().memory.release(self.region);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+impl SimSegment {
+    fn check(&self, offset: u64, count: u64) -> Result<(), Fault> {
+        check_range(self.rank, self.len, offset, count)
+    }
+}
+
+impl Segment for SimSegment {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn key(&self) -> SegmentKey {
+        SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: 0, rkey: 0 }
+    }
+}

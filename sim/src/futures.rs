@@ -1,0 +1,350 @@
+//! What programs wait for. None of these keeps a waker: their rank is polled when one of its events comes.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory, Watch};
+
+use crate::endpoint::{Shared, SimFabric, Word, check_port};
+use crate::operation::Action;
+use crate::report::WaitsFor;
+
+/// An operation on a word under way.
+#[must_use = "the operation is posted, but only awaiting tells how it went"]
+pub struct Op {
+    shared: Arc<Shared>,
+    /// None once the outcome is taken.
+    slot: Option<u32>,
+    /// No operation is complete before.
+    earliest: u64,
+}
+
+impl Op {
+    /// An operation that was posted just now.
+    pub(crate) fn new(shared: Arc<Shared>, slot: u32) -> Self {
+        let earliest = shared.now() + 1; // a card takes at least a nanosecond
+        Self { shared, slot: Some(slot), earliest }
+    }
+
+    fn take(&mut self) -> Poll<(Action, Result<u64, Fault>)> {
+        let Some(slot) = self.slot else {
+            return Poll::Ready((Action::Read, Err(Fault::new(FaultKind::Closed))));
+        };
+        if self.shared.now() < self.earliest {
+            return Poll::Pending;
+        }
+        match self.shared.lock().take(slot) {
+            Some(outcome) => {
+                self.slot = None;
+                Poll::Ready(outcome)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Future for Op {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.take().map(|(_, outcome)| outcome)
+    }
+}
+
+impl Drop for Op {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.shared.lock().detach(slot);
+        }
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+/// An RDMA transfer under way.
+#[derive(Debug)]
+#[must_use = "the transfer is posted, but only awaiting tells when the buffer may be used again"]
+pub struct Transfer(Op);
+
+impl Transfer {
+    pub(crate) const fn new(op: Op) -> Self {
+        Self(op)
+    }
+}
+
+impl Future for Transfer {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.take().map(|(_, outcome)| outcome.map(drop))
+    }
+}
+
+/// A get under way.
+#[derive(Debug)]
+#[must_use = "the bytes are there when the get was awaited"]
+pub struct Get<'b> {
+    op: Op,
+    into: &'b mut [u8],
+}
+
+impl<'b> Get<'b> {
+    pub(crate) const fn new(op: Op, into: &'b mut [u8]) -> Self {
+        Self { op, into }
+    }
+}
+
+impl Future for Get<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.op.take().map(|(action, outcome)| {
+            outcome?;
+            if let Action::Landed { bytes, .. } = action {
+                self.into.copy_from_slice(&bytes);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A note that a rank waits for something; taken back when the future is done or dropped.
+struct Waiting<'f> {
+    fabric: &'f SimFabric,
+    what: WaitsFor,
+    noted: Option<Watch>,
+}
+
+impl<'f> Waiting<'f> {
+    const fn new(fabric: &'f SimFabric, what: WaitsFor) -> Self {
+        Self { fabric, what, noted: None }
+    }
+
+    /// Goes on to wait, unless patience is over: it polls for a while, then sleeps.
+    fn pend<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
+        let rank = self.fabric.rank();
+        let mut state = self.fabric.state();
+        if let Some(fault) = state.out_of_patience(patience) {
+            return Poll::Ready(Err(fault));
+        }
+        let polls_until = state.now + state.wire.polling;
+        state.ranks[rank.index()].more().polls_until = polls_until;
+        if self.noted.is_none() {
+            self.noted = Some(patience.watch);
+            state.wait(rank, self.what, patience.watch);
+            state.alarm(rank, patience.deadline);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(watch) = self.noted {
+            self.fabric.state().wait_no_more(self.fabric.rank(), self.what, watch);
+        }
+    }
+}
+
+/// Waits for a word; see [`RemoteMemory::wait_until`].
+pub struct Wait<'f, P> {
+    waiting: Waiting<'f>,
+    word: Word,
+    predicate: P,
+    patience: Patience,
+}
+
+impl<'f, P> Wait<'f, P> {
+    pub(crate) fn new(fabric: &'f SimFabric, word: Word, predicate: P, patience: Patience) -> Self {
+        let what = WaitsFor::Word { region: word.at().region.0, offset: word.at().offset };
+        Self { waiting: Waiting::new(fabric, what), word, predicate, patience }
+    }
+}
+
+impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let value = match self.waiting.fabric.load_word(self.word) {
+            Ok(value) => value,
+            Err(fault) => return Poll::Ready(Err(fault)),
+        };
+        if (self.predicate)(value) {
+            return Poll::Ready(Ok(value));
+        }
+        let patience = self.patience;
+        self.waiting.pend(patience)
+    }
+}
+
+/// Waits for a time; see [`RemoteMemory::pause`].
+pub struct Pause<'f> {
+    fabric: &'f SimFabric,
+    nanos: u64,
+    until: Option<u64>,
+}
+
+impl<'f> Pause<'f> {
+    pub(crate) const fn new(fabric: &'f SimFabric, nanos: u64) -> Self {
+        Self { fabric, nanos, until: None }
+    }
+}
+
+impl Future for Pause<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let now = self.fabric.now();
+        match self.until {
+            Some(until) if now >= until => return Poll::Ready(()),
+            Some(_) => {}
+            None => {
+                // At least a nanosecond, or a loop that pauses for none would stop time.
+                let until = now.saturating_add(self.nanos.max(1));
+                self.fabric.state().alarm(self.fabric.rank(), until);
+                self.until = Some(until);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Sends a message; see [`Mailbox::send`](remote_memory::Mailbox::send).
+pub struct Send<'f> {
+    waiting: Waiting<'f>,
+    to: Rank,
+    port: Port,
+    notify: Notify,
+    message: Result<Option<Message>, Fault>,
+}
+
+impl<'f> Send<'f> {
+    pub(crate) fn new(
+        fabric: &'f SimFabric,
+        to: Rank,
+        port: Port,
+        notify: Notify,
+        message: Result<Message, Fault>,
+    ) -> Self {
+        let waiting = Waiting::new(fabric, WaitsFor::Room(to));
+        let mut send = Self { waiting, to, port, notify, message: message.map(Some) };
+        send.attempt();
+        send
+    }
+
+    /// Sends the message if there is room on the way.
+    fn attempt(&mut self) {
+        if let Ok(Some(message)) = self.message {
+            match self.waiting.fabric.state().send(self.to, self.port, self.notify, message) {
+                Ok(true) => self.message = Ok(None),
+                Ok(false) => {}
+                Err(fault) => self.message = Err(fault),
+            }
+        }
+    }
+}
+
+impl Future for Send<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.attempt();
+        match self.message {
+            Ok(None) => Poll::Ready(Ok(())),
+            Ok(Some(_)) => {
+                let patience = Patience::on(self.to);
+                self.waiting.pend(patience)
+            }
+            Err(fault) => Poll::Ready(Err(fault)),
+        }
+    }
+}
+
+/// Receives a message; see [`Mailbox::recv`](remote_memory::Mailbox::recv).
+pub struct Recv<'f> {
+    waiting: Waiting<'f>,
+    port: Port,
+    patience: Patience,
+}
+
+impl<'f> Recv<'f> {
+    pub(crate) const fn new(fabric: &'f SimFabric, port: Port, patience: Patience) -> Self {
+        Self { waiting: Waiting::new(fabric, WaitsFor::Message(port)), port, patience }
+    }
+}
+
+impl Future for Recv<'_> {
+    type Output = Result<Message, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(fault) = check_port(self.port) {
+            return Poll::Ready(Err(fault));
+        }
+        let fabric = self.waiting.fabric;
+        if let Some(message) = fabric.state().take_message(fabric.rank(), self.port) {
+            return Poll::Ready(Ok(message));
+        }
+        let patience = self.patience;
+        self.waiting.pend(patience)
+    }
+}
+
+/// Completes what was posted; see [`Fabric::flush`](fabric::Fabric::flush).
+pub struct Flush<'f> {
+    waiting: Waiting<'f>,
+    target: Rank,
+    posted: u32,
+}
+
+impl<'f> Flush<'f> {
+    pub(crate) fn new(fabric: &'f SimFabric, target: Rank) -> Self {
+        let posted = match target.0 < fabric.size() {
+            true => fabric.state().ranks[fabric.rank().index()].connection(target.0).posted,
+            false => 0,
+        };
+        Self { waiting: Waiting::new(fabric, WaitsFor::Flush(target)), target, posted }
+    }
+}
+
+impl Future for Flush<'_> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let fabric = self.waiting.fabric;
+        if self.target.0 >= fabric.size() {
+            return Poll::Ready(Err(Fault::of(FaultKind::NoSuchRank, self.target)));
+        }
+        let mut state = fabric.state();
+        let connection = state.ranks[fabric.rank().index()].connection(self.target.0);
+        if (connection.completed.wrapping_sub(self.posted) as i32) >= 0 {
+            return Poll::Ready(connection.fault.take().map_or(Ok(()), Err));
+        }
+        drop(state);
+        self.waiting.pend(Patience::until(u64::MAX))
+    }
+}
+
+macro_rules! debug_by_name {
+    ($($type:ty: $name:literal),*) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($name)
+            }
+        }
+    )*};
+}
+
+debug_by_name!(Pause<'_>: "Pause", Send<'_>: "Send", Recv<'_>: "Recv", Flush<'_>: "Flush");
+
+impl<P> fmt::Debug for Wait<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wait({:?})", self.word)
+    }
+}

@@ -1,0 +1,28 @@
+//! The simulated fabric.
+//!
+//! [`SimFabric`] is a [`Fabric`](fabric::Fabric): windows, locks and messages run on it as they are, in virtual time, from
+//! one rank to hundreds of thousands, with faults, in one thread. The same seed gives the same [trace](Report::trace).
+//!
+//! May use: the crate `fabric` and its traits. May not use: a clock, threads, I/O, `unsafe`.
+//!
+//! Begin to read at [`Simulation`] (runs programs) and [`Network`] (what the cards and wires cost); inside, at
+//! `state.rs`, where an operation goes through its stages.
+
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod endpoint;
+mod futures;
+mod memory;
+mod network;
+mod operation;
+mod rank;
+mod report;
+mod simulation;
+mod state;
+
+pub use crate::endpoint::{SimFabric, SimSegment, Word};
+pub use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
+pub use crate::network::Network;
+pub use crate::report::{Counts, End, Report, Stuck, WaitsFor};
+pub use crate::simulation::Simulation;

@@ -1,0 +1,143 @@
+//! The memory of a simulated rank.
+
+use fabric::WORLD_BYTES;
+
+/// The region that every rank has from the start.
+pub(crate) const WORLD_REGION: u32 = 0;
+
+/// A region. Its words are there up to the last one ever written; the rest reads as zero.
+#[derive(Debug)]
+struct Region {
+    id: u32,
+    /// Segments and transfers of the owner that keep it.
+    holders: u32,
+    len: u64,
+    words: Vec<u64>,
+}
+
+/// All regions of a rank, by rising number; a number is never used again.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    regions: Vec<Region>,
+    allocated: u32,
+}
+
+impl Memory {
+    pub(crate) const fn new() -> Self {
+        Self { regions: Vec::new(), allocated: 0 }
+    }
+
+    /// Registers a region with one holder. `None`: no memory.
+    pub(crate) fn allocate(&mut self, len: u64) -> Option<u32> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(usize::try_from(len.div_ceil(8)).ok()?).ok()?;
+        let id = self.allocated.checked_add(1)?;
+        self.allocated = id;
+        self.regions.push(Region { id, holders: 1, len, words });
+        Some(id)
+    }
+
+    /// The length of a region in bytes, if it is there.
+    pub(crate) fn len(&self, id: u32) -> Option<u64> {
+        match id {
+            WORLD_REGION => Some(WORLD_BYTES),
+            _ => self.region(id).map(|region| region.len),
+        }
+    }
+
+    pub(crate) fn hold(&mut self, id: u32) {
+        if let Ok(index) = self.find(id) {
+            self.regions[index].holders += 1;
+        }
+    }
+
+    pub(crate) fn release(&mut self, id: u32) {
+        if let (Ok(index), true) = (self.find(id), id != WORLD_REGION) {
+            self.regions[index].holders -= 1;
+            if self.regions[index].holders == 0 {
+                self.regions.remove(index);
+            }
+        }
+    }
+
+    /// The word at an offset that was checked.
+    pub(crate) fn load(&self, id: u32, offset: u64) -> u64 {
+        let word = self.region(id).and_then(|region| region.words.get((offset / 8) as usize));
+        word.copied().unwrap_or(0)
+    }
+
+    /// Sets the word at an offset that was checked.
+    pub(crate) fn store(&mut self, id: u32, offset: u64, value: u64) {
+        self.words(id, (offset / 8) as usize + 1)[(offset / 8) as usize] = value;
+    }
+
+    /// Copies out of a range that was checked.
+    pub(crate) fn read(&self, id: u32, offset: u64, into: &mut [u8]) {
+        let bytes: &[u8] = bytemuck::cast_slice(self.region(id).map_or(&[], |region| &region.words));
+        let there = bytes.get(offset as usize..).unwrap_or(&[]);
+        let copied = there.len().min(into.len());
+        into[..copied].copy_from_slice(&there[..copied]);
+        into[copied..].fill(0);
+    }
+
+    /// Copies into a range that was checked.
+    pub(crate) fn write(&mut self, id: u32, offset: u64, from: &[u8]) {
+        let (start, end) = (offset as usize, offset as usize + from.len());
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(self.words(id, end.div_ceil(8)));
+        bytes[start..end].copy_from_slice(from);
+    }
+
+    fn find(&self, id: u32) -> Result<usize, usize> {
+        self.regions.binary_search_by_key(&id, |region| region.id)
+    }
+
+    fn region(&self, id: u32) -> Option<&Region> {
+        self.find(id).ok().map(|index| &self.regions[index])
+    }
+
+    /// The words of a region that is there, at least `count` of them.
+    fn words(&mut self, id: u32, count: usize) -> &mut [u64] {
+        let index = self.find(id).unwrap_or_else(|index| {
+            let world = Region { id, holders: 1, len: WORLD_BYTES, words: Vec::new() };
+            self.regions.reserve_exact(1);
+            self.regions.insert(index, world);
+            index
+        });
+        let words = &mut self.regions[index].words;
+        if words.len() < count {
+            words.reserve_exact(count - words.len());
+            words.resize(count, 0);
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untouched_memory_is_zero_and_costs_nothing() {
+        let mut memory = Memory::default();
+        let mut bytes = [7; 20];
+        memory.read(WORLD_REGION, 4000, &mut bytes);
+        assert_eq!((bytes, memory.regions.len()), ([0; 20], 0));
+        memory.write(WORLD_REGION, 3, &[1, 2, 3]);
+        memory.read(WORLD_REGION, 0, &mut bytes[..8]);
+        assert_eq!(bytes[..8], [0, 0, 0, 1, 2, 3, 0, 0]);
+        assert_eq!(memory.load(WORLD_REGION, 0), u64::from_ne_bytes([0, 0, 0, 1, 2, 3, 0, 0]));
+    }
+
+    #[test]
+    fn regions_last_as_long_as_their_holders_and_numbers_do_not_come_back() {
+        let mut memory = Memory::default();
+        let first = memory.allocate(13).unwrap();
+        memory.hold(first);
+        memory.release(first);
+        assert_eq!(memory.len(first), Some(13));
+        memory.release(first);
+        assert_eq!(memory.len(first), None);
+        assert_ne!(memory.allocate(8), Some(first));
+        assert_eq!(memory.allocate(u64::MAX), None);
+    }
+}

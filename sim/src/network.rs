@@ -1,0 +1,148 @@
+//! What the simulated cards and wires cost, and how they fail.
+
+use std::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
+
+use crate::agenda::NEVER;
+
+/// The parameters of a simulated network: every rank has a card of its own, every pair of ranks a reliable connection.
+///
+/// An operation that moves no bulk data takes `send + latency + receive + latency` when nobody is in its way: it takes
+/// effect at the target after `send + latency`. `n` bytes of bulk data (puts, gets, transfers, messages) add
+/// `n / bandwidth` in the direction in which they go. A card sends one message after another, and receives one after
+/// another. A rank's operations on its own memory go through its card, without the latency.
+///
+/// ```
+/// use std::time::Duration;
+/// let slow = sim::Network { latency: Duration::from_micros(20), loss: 0.01, ..sim::Network::default() };
+/// assert!(slow.jitter.is_zero());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// From card to card, one way.
+    pub latency: Duration,
+    /// Bytes a second, each way.
+    pub bandwidth: u64,
+    /// How long a card is busy with sending one message, its bytes apart.
+    pub send: Duration,
+    /// How long a card is busy with receiving one message, its bytes apart; at least a nanosecond.
+    pub receive: Duration,
+    /// Each message takes up to this much longer, at random: messages of different connections overtake each other.
+    pub jitter: Duration,
+    /// The probability, from 0 to 1, that a message or its answer is lost; it is sent again after [`timeout`](Self::timeout).
+    pub loss: f64,
+    /// After how long an unanswered message is sent again.
+    pub timeout: Duration,
+    /// How often. An operation that is then still unanswered ends in [`Unknown`](remote_memory::FaultKind::Unknown).
+    pub retries: u32,
+    /// How long after a rank's death everybody knows of it.
+    pub detection: Duration,
+    /// For how long a waiting rank polls, seeing any write; then it sleeps until a write with
+    /// [`Notify::Yes`](remote_memory::Notify::Yes).
+    pub polling: Duration,
+    /// How long it takes to wake a sleeper.
+    pub wake: Duration,
+    /// How many messages may be under way or unread between two ranks; more wait until the receiver has taken some.
+    pub mailbox: u32,
+}
+
+impl Default for Network {
+    /// A present-day network without faults: 1 us, 12.5 GB/s, 10 million messages a second.
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_micros(1),
+            bandwidth: 12_500_000_000,
+            send: Duration::from_nanos(100),
+            receive: Duration::from_nanos(100),
+            jitter: Duration::ZERO,
+            loss: 0.0,
+            timeout: Duration::from_micros(100),
+            retries: 7,
+            detection: Duration::from_millis(1),
+            polling: Duration::from_micros(50),
+            wake: Duration::from_micros(5),
+            mailbox: 64,
+        }
+    }
+}
+
+/// A network in nanoseconds, with its dice.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) latency: u64,
+    pub(crate) send: u64,
+    pub(crate) receive: u64,
+    pub(crate) detection: u64,
+    pub(crate) polling: u64,
+    pub(crate) wake: u64,
+    pub(crate) mailbox: u32,
+    bandwidth: u64,
+    jitter: u64,
+    /// A message is lost when the dice fall below.
+    loss: u64,
+    timeout: u64,
+    retries: u32,
+    dice: Pcg64Mcg,
+}
+
+impl Wire {
+    pub(crate) fn new(network: &Network, seed: u64) -> Self {
+        Self {
+            latency: nanos(network.latency),
+            send: nanos(network.send),
+            // Two messages never take effect at a card at one time, so their order is that of their arrival.
+            receive: nanos(network.receive).max(1),
+            detection: nanos(network.detection),
+            polling: nanos(network.polling),
+            wake: nanos(network.wake),
+            mailbox: network.mailbox.max(1),
+            bandwidth: network.bandwidth.max(1),
+            jitter: nanos(network.jitter),
+            loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
+            timeout: nanos(network.timeout),
+            retries: network.retries,
+            dice: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+
+    /// How long a link is busy with so many bytes.
+    pub(crate) fn occupied(&self, bytes: u64) -> u64 {
+        if bytes == 0 {
+            return 0;
+        }
+        let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(self.bandwidth));
+        u64::try_from(nanos).unwrap_or(NEVER).min(NEVER)
+    }
+
+    /// How long a message travels from card to card, with the times it is lost on the way; `Err` is the time after
+    /// which the sender gives up.
+    pub(crate) fn travel(&mut self) -> Result<u64, u64> {
+        let mut travel = self.latency;
+        if self.loss > 0 {
+            let mut lost = 0;
+            while self.dice.next_u64() < self.loss {
+                lost += 1;
+                if lost > self.retries {
+                    return Err(self.patience());
+                }
+            }
+            travel = travel.saturating_add(self.timeout.saturating_mul(lost.into()));
+        }
+        if self.jitter > 0 {
+            travel = travel.saturating_add(self.dice.next_u64() % (self.jitter + 1));
+        }
+        Ok(travel.min(NEVER))
+    }
+
+    /// After how long a sender that is never answered gives up.
+    pub(crate) fn patience(&self) -> u64 {
+        self.timeout.saturating_mul(u64::from(self.retries) + 1).min(NEVER)
+    }
+}
+
+/// A span of simulated time; beyond its end nothing happens, so nothing is lost by cutting it there.
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(NEVER).min(NEVER)
+}

@@ -1,0 +1,136 @@
+//! Operations under way.
+
+use remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
+
+/// What an operation does at its target.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Read,
+    Write {
+        value: u64,
+        notify: Notify,
+    },
+    CompareSwap {
+        expected: u64,
+        new: u64,
+    },
+    FetchAdd(u64),
+    Put(Box<[u8]>),
+    Get {
+        len: u64,
+        into: Option<Box<Landing>>,
+    },
+    Send(Box<(Port, Notify, Message)>),
+    /// What a get brings back.
+    Landed {
+        bytes: Box<[u8]>,
+        into: Option<Box<Landing>>,
+    },
+}
+
+/// Where in the origin's own memory an RDMA read puts its bytes. The region is held meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    pub(crate) region: u32,
+    pub(crate) offset: u64,
+}
+
+impl Action {
+    /// Bulk bytes that travel with it: to the target, or back what a get found there.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Put(bytes) | Self::Landed { bytes, .. } => bytes.len() as u64,
+            Self::Send(message) => message.2.bytes().len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// How far an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Its slot is free.
+    Free,
+    /// On its way to the target's card, or waiting there.
+    Outward,
+    /// Its answer, with bulk data, is on its way to the origin's card, or waiting there.
+    Homeward,
+    /// It completes at its next event.
+    Completing,
+    /// Complete; the outcome waits to be taken.
+    Complete,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) origin: u32,
+    pub(crate) target: u32,
+    pub(crate) region: u32,
+    pub(crate) stage: Stage,
+    /// Whether a future will take the outcome.
+    pub(crate) awaited: bool,
+    pub(crate) offset: u64,
+    pub(crate) action: Action,
+    pub(crate) outcome: Result<u64, Fault>,
+}
+
+impl Operation {
+    pub(crate) fn new(origin: Rank, target: Rank, region: u32, offset: u64, action: Action) -> Self {
+        Self {
+            origin: origin.0,
+            target: target.0,
+            region,
+            stage: Stage::Outward,
+            awaited: true,
+            offset,
+            action,
+            outcome: Ok(0),
+        }
+    }
+}
+
+/// All operations under way; a slot is used again as soon as it is free, while it is in the cache.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    slots: Vec<Operation>,
+    free: Vec<u32>,
+}
+
+impl Operations {
+    pub(crate) fn insert(&mut self, operation: Operation) -> u32 {
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = operation;
+                slot
+            }
+            None => {
+                self.slots.push(operation);
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> (Action, Result<u64, Fault>) {
+        let operation = &mut self.slots[slot as usize];
+        debug_assert_ne!(operation.stage, Stage::Free);
+        operation.stage = Stage::Free;
+        self.free.push(slot);
+        let action = std::mem::replace(&mut operation.action, Action::Read);
+        (action, std::mem::replace(&mut operation.outcome, Err(Fault::new(FaultKind::Closed))))
+    }
+}
+
+impl std::ops::Index<u32> for Operations {
+    type Output = Operation;
+
+    fn index(&self, slot: u32) -> &Operation {
+        &self.slots[slot as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Operations {
+    fn index_mut(&mut self, slot: u32) -> &mut Operation {
+        &mut self.slots[slot as usize]
+    }
+}

@@ -1,0 +1,150 @@
+//! What the simulator keeps of a rank: little, there may be very many.
+
+use std::collections::VecDeque;
+
+use remote_memory::{Fault, Message, Port, Watch};
+
+use crate::memory::Memory;
+use crate::report::WaitsFor;
+
+/// A rank: one cache line, which is all that the events of a rank touch that drives the memory of one other.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct RankState {
+    /// To the first target.
+    connection: Connection,
+    /// From when on its card can send.
+    pub(crate) sends_at: u64,
+    more: Option<Box<More>>,
+}
+
+const _: () = assert!(size_of::<RankState>() == 64);
+
+/// What many ranks of a large world never need.
+#[derive(Debug, Default)]
+pub(crate) struct More {
+    pub(crate) memory: Memory,
+    /// To other targets than the first one, by target.
+    connections: Vec<Connection>,
+    /// What its futures wait for that is no operation of its own, and whose end ends that.
+    pub(crate) waiting: Vec<(WaitsFor, Watch)>,
+    /// Until when it polls; then it sleeps.
+    pub(crate) polls_until: u64,
+    /// Messages that arrived, by port; there from the first one on.
+    ports: Option<Box<[VecDeque<Message>; Port::COUNT]>>,
+    /// Operations that its card has still to receive, in the order of arrival.
+    pub(crate) inbound: VecDeque<u32>,
+    /// From when on its card can receive.
+    pub(crate) receives_at: u64,
+}
+
+impl More {
+    /// The queue of a port.
+    pub(crate) fn port(&mut self, port: Port) -> &mut VecDeque<Message> {
+        &mut self.ports.get_or_insert_default()[usize::from(port.0)]
+    }
+}
+
+/// The way from a rank to a target.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    target: u32,
+    /// Messages under way or unread.
+    pub(crate) unread: u32,
+    /// Operations ever posted and completed, wrapping.
+    pub(crate) posted: u32,
+    pub(crate) completed: u32,
+    /// Answers that come with bulk data, or behind such.
+    pub(crate) bulky: u32,
+    /// Nothing arrives, or completes, before what was posted before it.
+    pub(crate) arrives_at: u64,
+    pub(crate) completes_at: u64,
+    /// The first fault that nobody awaited.
+    pub(crate) fault: Option<Fault>,
+}
+
+/// No rank has this number.
+const NOBODY: u32 = u32::MAX;
+
+impl Connection {
+    const fn new(target: u32) -> Self {
+        Self { target, unread: 0, posted: 0, completed: 0, bulky: 0, arrives_at: 0, completes_at: 0, fault: None }
+    }
+
+    const fn is_idle(&self) -> bool {
+        self.posted == self.completed
+    }
+}
+
+impl Default for RankState {
+    fn default() -> Self {
+        Self { connection: Connection::new(NOBODY), sends_at: 0, more: None }
+    }
+}
+
+impl RankState {
+    /// The connection to a target.
+    pub(crate) fn connection(&mut self, target: u32) -> &mut Connection {
+        if self.connection.target == NOBODY {
+            self.connection.target = target;
+        }
+        if self.connection.target == target {
+            return &mut self.connection;
+        }
+        let connections = &mut self.more.get_or_insert_default().connections;
+        let found = connections.binary_search_by_key(&target, |connection| connection.target);
+        let index = found.unwrap_or_else(|index| {
+            connections.insert(index, Connection::new(target));
+            index
+        });
+        &mut connections[index]
+    }
+
+    /// Whether everything that it posted is complete.
+    pub(crate) fn is_idle(&self) -> bool {
+        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);
+        self.connection.is_idle() && others.iter().all(Connection::is_idle)
+    }
+
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// What it waits for.
+    pub(crate) fn waiting(&self) -> &[(WaitsFor, Watch)] {
+        self.more.as_ref().map_or(&[], |more| &more.waiting)
+    }
+
+    /// Whether it waits for this.
+    pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
+        self.waiting().iter().any(|(what, _)| concerns(*what))
+    }
+
+    /// Its memory, for those who only look.
+    pub(crate) fn memory(&self) -> &Memory {
+        const UNTOUCHED: &Memory = &Memory::new();
+        self.more.as_ref().map_or(UNTOUCHED, |more| &more.memory)
+    }
+}
+
+/// A rank's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Life {
+    #[default]
+    Alive,
+    /// It has closed its end, and leaves when its operations are complete.
+    Closing,
+    /// Everybody knows that it left.
+    Left,
+    /// It died, and nobody knows.
+    Killed,
+    /// Everybody knows that it died.
+    Dead,
+}
+
+impl Life {
+    /// Whether its memory is gone.
+    pub(crate) const fn is_over(self) -> bool {
+        matches!(self, Self::Killed | Self::Dead)
+    }
+}

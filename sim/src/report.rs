@@ -1,0 +1,130 @@
+//! What a simulation tells.
+
+use std::fmt;
+use std::time::Duration;
+
+use remote_memory::{Port, Rank};
+
+/// How a simulation went.
+#[derive(Clone, Debug)]
+pub struct Report<T> {
+    /// Why it ended.
+    pub end: End,
+    /// Virtual time at its end.
+    pub virtual_time: Duration,
+    /// Operations that arrived at their target, and timers.
+    pub events: u64,
+    /// What was done.
+    pub counts: Counts,
+    /// A hash of every completion, timer and death with its time and its value: the same seed gives the same.
+    pub trace: u64,
+    /// What each rank's program returned; `None` if it did not come to its end.
+    pub results: Vec<Option<T>>,
+}
+
+/// Why a simulation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// Every program came to its end, or its rank was killed.
+    Finished,
+    /// The time given by [`Simulation::until`](crate::Simulation::until) was over.
+    TimeOver,
+    /// Nothing would ever have happened again, and yet these ranks waited.
+    Deadlock(Vec<Stuck>),
+}
+
+/// A rank that would have waited for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Which one.
+    pub rank: Rank,
+    /// For what; nothing, where it waited for something outside of the simulation.
+    pub waits_for: Vec<WaitsFor>,
+}
+
+/// What a rank waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// A word of its own memory to change.
+    Word {
+        /// The region.
+        region: u32,
+        /// Bytes from the region's start.
+        offset: u64,
+    },
+    /// A message.
+    Message(Port),
+    /// Room on the way to a receiver.
+    Room(Rank),
+    /// What it posted to a target to complete.
+    Flush(Rank),
+}
+
+/// Operations and messages by kind, as posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads of a word.
+    pub reads: u64,
+    /// Writes of a word.
+    pub writes: u64,
+    /// Compare-swaps.
+    pub compare_swaps: u64,
+    /// Fetch-adds.
+    pub fetch_adds: u64,
+    /// Puts and RDMA writes.
+    pub puts: u64,
+    /// Gets and RDMA reads.
+    pub gets: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Bulk bytes of puts, gets, transfers and messages.
+    pub bytes: u64,
+    /// Pauses and deadlines that were over.
+    pub timers: u64,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("finished"),
+            Self::TimeOver => f.write_str("the time was over"),
+            Self::Deadlock(stuck) => {
+                const SHOWN: usize = 8;
+                write!(f, "deadlock: {} ranks wait for ever", stuck.len())?;
+                for rank in stuck.iter().take(SHOWN) {
+                    write!(f, "; {rank}")?;
+                }
+                if stuck.len() > SHOWN { f.write_str("; ...") } else { Ok(()) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for ", self.rank)?;
+        if self.waits_for.is_empty() {
+            return f.write_str("something outside of the simulation");
+        }
+        for (index, what) in self.waits_for.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" and ")?;
+            }
+            write!(f, "{what}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word { region, offset } => write!(f, "the word at {offset} of region {region}"),
+            Self::Message(port) => write!(f, "a message on port {}", port.0),
+            Self::Room(rank) => write!(f, "room on the way to {rank}"),
+            Self::Flush(rank) => write!(f, "a flush of {rank}"),
+        }
+    }
+}

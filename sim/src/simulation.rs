@@ -1,0 +1,210 @@
+//! Runs programs in virtual time.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fabric::{Task, World};
+use remote_memory::Rank;
+
+use crate::agenda::NEVER;
+use crate::endpoint::{Shared, SimFabric};
+use crate::network::{Network, Wire, nanos};
+use crate::report::{End, Report, Stuck};
+use crate::state::{State, Step};
+
+/// A simulation to be run: so many ranks on a network, in virtual time, in one thread.
+///
+/// What happens depends on the program, the parameters and the seed alone.
+///
+/// ```
+/// use sim::{End, Network, Simulation};
+///
+/// let report = Simulation::new(Network::default()).ranks(16).seed(7).run(|world| async move {
+///     world.barrier().await?;
+///     Ok::<u32, fabric::Error>(world.rank())
+/// });
+/// assert_eq!(report.end, End::Finished);
+/// assert!(report.results.into_iter().flatten().all(|rank| rank.is_ok()));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    network: Network,
+    ranks: u32,
+    seed: u64,
+    until: u64,
+    deaths: Vec<(Rank, u64)>,
+}
+
+impl Simulation {
+    /// Two ranks on a network, until they are done.
+    #[must_use]
+    pub const fn new(network: Network) -> Self {
+        Self { network, ranks: 2, seed: 0, until: NEVER, deaths: Vec::new() }
+    }
+
+    /// How many ranks, from 1 to [`Rank::LIMIT`]; the bounds stand in for what lies outside.
+    #[must_use]
+    pub fn ranks(mut self, ranks: u32) -> Self {
+        self.ranks = ranks.clamp(1, Rank::LIMIT);
+        self
+    }
+
+    /// What the dice start from: they decide on loss and jitter.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Ends the simulation at this virtual time.
+    #[must_use]
+    pub fn until(mut self, time: Duration) -> Self {
+        self.until = nanos(time);
+        self
+    }
+
+    /// Kills a rank at a virtual time: its program stops where it waits, what it posted still takes effect, its memory
+    /// answers no more. A rank that does not exist cannot be killed.
+    #[must_use]
+    pub fn kill(mut self, rank: u32, time: Duration) -> Self {
+        self.deaths.push((Rank(rank), nanos(time)));
+        self
+    }
+
+    /// Runs a program on every rank.
+    ///
+    /// # Panics
+    /// When a program does.
+    pub fn run<T, R>(self, mut program: impl FnMut(World<SimFabric>) -> R) -> Report<T>
+    where
+        R: Future<Output = T>,
+    {
+        self.run_direct(|fabric| program(World::new(fabric)))
+    }
+
+    /// Runs a program on every rank that drives the boundary itself: no collectives, and a few hundred bytes less for
+    /// each rank.
+    ///
+    /// # Panics
+    /// When a program does.
+    pub fn run_direct<T, R>(self, mut program: impl FnMut(SimFabric) -> R) -> Report<T>
+    where
+        R: Future<Output = T>,
+    {
+        let mut state = State::new(self.ranks, Wire::new(&self.network, self.seed));
+        for (rank, time) in self.deaths {
+            if rank.0 < self.ranks {
+                state.kill_at(rank, time);
+            }
+        }
+        let shared = Arc::new(Shared::new(state));
+        let ranks = (0..self.ranks).map(Rank);
+        let programs = ranks
+            .map(|rank| Some(Box::pin(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))))
+            .collect::<Vec<_>>();
+        Executor {
+            unfinished: programs.len(),
+            results: programs.iter().map(|_| None).collect(),
+            programs,
+            adopted: HashMap::new(),
+            shared,
+        }
+        .run(self.until)
+    }
+}
+
+struct Executor<R: Future> {
+    shared: Arc<Shared>,
+    programs: Vec<Option<Pin<Box<R>>>>,
+    results: Vec<Option<R::Output>>,
+    adopted: HashMap<u32, Vec<Task>>,
+    /// Programs and adopted tasks.
+    unfinished: usize,
+}
+
+impl<R: Future> Executor<R> {
+    fn run(mut self, until: u64) -> Report<R::Output> {
+        for rank in 0..self.programs.len() {
+            self.poll(rank as u32);
+        }
+        let end = loop {
+            if self.unfinished == 0 {
+                self.adopt();
+                if self.unfinished == 0 {
+                    break End::Finished;
+                }
+            }
+            let step = self.shared.step(until);
+            match step {
+                Step::Poll(rank) => self.poll(rank),
+                Step::Adopt => self.adopt(),
+                Step::Kill(rank) => self.kill(rank),
+                Step::TimeOver => break End::TimeOver,
+                Step::Idle => break End::Deadlock(self.stuck()),
+            }
+        };
+        let mut state = self.shared.lock();
+        state.over = true;
+        let now = if end == End::TimeOver { until } else { state.now };
+        Report {
+            end,
+            virtual_time: Duration::from_nanos(now),
+            events: state.arrivals + state.counts.timers,
+            counts: state.counts,
+            trace: state.trace.0,
+            results: std::mem::take(&mut self.results),
+        }
+    }
+
+    fn poll(&mut self, rank: u32) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let program = &mut self.programs[rank as usize];
+        if let Some(running) = program {
+            if let Poll::Ready(result) = running.as_mut().poll(&mut cx) {
+                *program = None;
+                self.results[rank as usize] = Some(result);
+                self.unfinished -= 1;
+            }
+        }
+        if let Some(tasks) = self.adopted.get_mut(&rank) {
+            let before = tasks.len();
+            tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+            self.unfinished -= before - tasks.len();
+            if tasks.is_empty() {
+                self.adopted.remove(&rank);
+            }
+        }
+    }
+
+    fn adopt(&mut self) {
+        let adopted = self.shared.lock().adopted();
+        self.unfinished += adopted.len();
+        for (rank, task) in adopted {
+            self.adopted.entry(rank).or_default().push(task);
+        }
+    }
+
+    fn kill(&mut self, rank: u32) {
+        let tasks = self.adopted.remove(&rank).unwrap_or_default();
+        self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
+    }
+
+    fn stuck(&self) -> Vec<Stuck> {
+        let state = self.shared.lock();
+        let unfinished = self
+            .programs
+            .iter()
+            .enumerate()
+            .filter(|(rank, program)| program.is_some() || self.adopted.contains_key(&(*rank as u32)));
+        unfinished
+            .map(|(rank, _)| Stuck {
+                rank: Rank(rank as u32),
+                waits_for: state.ranks[rank].waiting().iter().map(|(what, _)| *what).collect(),
+            })
+            .collect()
+    }
+}

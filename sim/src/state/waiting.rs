@@ -1,0 +1,168 @@
+//! Who waits for what, and who has gone.
+
+use remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
+
+use super::{State, Step};
+use crate::agenda::Due;
+use crate::operation::{Action, Operation};
+use crate::rank::Life;
+use crate::report::WaitsFor;
+
+impl State {
+    /// Bytes of a rank's memory changed: who waits for one of them looks again.
+    pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
+        self.look(rank, notify, |what| match what {
+            WaitsFor::Word { region: awaited, offset: word } => {
+                region == awaited && word < offset + len && offset < word + 8
+            }
+            _ => false,
+        });
+    }
+
+    /// A poller sees what it waits for at once; a sleeper only hears the doorbell, and then looks at everything.
+    pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
+        let state = &mut self.ranks[rank.index()];
+        if state.waiting().is_empty() {
+            return;
+        }
+        if self.now <= state.more().polls_until {
+            if state.waits_for(concerns) {
+                self.agenda.enter(self.now, Due::Wake(rank.0));
+            }
+        } else if notify == Notify::Yes {
+            self.agenda.enter(self.now + self.wire.wake, Due::Wake(rank.0));
+        }
+    }
+
+    /// A rank has gone: whoever watches it looks again.
+    pub(super) fn wake_watchers(&mut self, ends: impl Fn(Watch) -> bool) {
+        for (rank, state) in (0..).zip(&self.ranks) {
+            if state.waiting().iter().any(|(_, watch)| ends(*watch)) {
+                self.agenda.enter(self.now, Due::Wake(rank));
+            }
+        }
+    }
+
+    /// Polls this rank at a time.
+    pub(crate) fn alarm(&mut self, rank: Rank, time: u64) {
+        self.agenda.enter(time, Due::Timer(rank.0));
+    }
+
+    /// Notes what a future of this rank waits for.
+    pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+        let waiting = &mut self.ranks[rank.index()].more().waiting;
+        if waiting.is_empty() {
+            waiting.reserve_exact(1); // most ranks wait for one thing at a time
+        }
+        waiting.push((what, watch));
+    }
+
+    /// Takes such a note back.
+    pub(crate) fn wait_no_more(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+        let waiting = &mut self.ranks[rank.index()].more().waiting;
+        if let Some(index) = waiting.iter().position(|note| *note == (what, watch)) {
+            waiting.swap_remove(index);
+        }
+    }
+
+    /// Why a wait ends without what it waits for, if it does.
+    pub(crate) fn out_of_patience(&self, patience: Patience) -> Option<Fault> {
+        let watched = match patience.watch {
+            Watch::Nobody => None,
+            Watch::Rank(rank) => self.absent(rank),
+            Watch::All(rank) => {
+                let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
+                casualty.or_else(|| self.absent(rank))
+            }
+        };
+        watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
+    }
+
+    // ---- Life and death ----
+
+    /// The fault of needing a rank that is known to be gone.
+    pub(crate) fn absent(&self, rank: Rank) -> Option<Fault> {
+        match self.liveness(rank) {
+            Liveness::Alive => None,
+            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
+            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
+        }
+    }
+
+    /// What is known of a rank.
+    pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
+        match self.lives.get(rank.index()) {
+            Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
+            Some(Life::Dead) => Liveness::Dead,
+            Some(Life::Left) | None => Liveness::Left,
+        }
+    }
+
+    pub(crate) const fn casualty(&self) -> Option<Rank> {
+        self.casualty
+    }
+
+    /// Enters a rank's death.
+    pub(crate) fn kill_at(&mut self, rank: Rank, time: u64) {
+        self.agenda.enter(time, Due::Kill(rank.0));
+    }
+
+    pub(super) fn kill(&mut self, rank: u32) -> Option<Step> {
+        let life = &mut self.lives[rank as usize];
+        if *life != Life::Alive && *life != Life::Closing {
+            return None; // one that left cannot die
+        }
+        *life = Life::Killed;
+        self.trace.note([self.now, 2, rank.into(), 0]);
+        self.agenda.enter(self.now + self.wire.detection, Due::Detect(rank));
+        Some(Step::Kill(rank))
+    }
+
+    /// One more handle of a rank's endpoint.
+    pub(crate) fn open(&mut self, rank: Rank) {
+        self.handles[rank.index()] += 1;
+    }
+
+    /// One handle less. With the last one the rank closes its end: it leaves when what it posted is complete.
+    pub(crate) fn close(&mut self, rank: Rank) {
+        self.handles[rank.index()] -= 1;
+        let life = &mut self.lives[rank.index()];
+        if self.over || self.handles[rank.index()] > 0 || *life != Life::Alive {
+            return;
+        }
+        *life = Life::Closing;
+        if self.ranks[rank.index()].is_idle() {
+            self.agenda.enter(self.now + self.wire.latency, Due::Leave(rank.0));
+        }
+    }
+
+    // ---- Messages ----
+
+    /// Sends a message if there is room on the way.
+    pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
+        if let Some(fault) = self.absent(to) {
+            return Err(fault);
+        }
+        let room = self.wire.mailbox;
+        let connection = self.ranks[message.from.index()].connection(to.0);
+        if connection.unread >= room {
+            return Ok(false);
+        }
+        connection.unread += 1;
+        let action = Action::Send(Box::new((port, notify, message)));
+        let slot = self.post(Operation::new(message.from, to, 0, 0, action));
+        self.detach(slot);
+        Ok(true)
+    }
+
+    /// Takes the next message of a port; its sender learns that there is room.
+    pub(crate) fn take_message(&mut self, rank: Rank, port: Port) -> Option<Message> {
+        let message = self.ranks[rank.index()].more().port(port).pop_front()?;
+        let sender = &mut self.ranks[message.from.index()];
+        sender.connection(rank.0).unread -= 1;
+        if sender.waits_for(|what| what == WaitsFor::Room(rank)) {
+            self.agenda.enter(self.now + self.wire.latency, Due::Wake(message.from.0));
+        }
+        Some(message)
+    }
+}

@@ -1,0 +1,278 @@
+//! The conformance suite on the simulated fabric, and on fabrics that are wrong on purpose.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use fabric::conformance::{Failure, Summary, run};
+use fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, World};
+use sim::{End, Network, Report, SimFabric, SimSegment, Simulation, Word};
+
+type Verdict = Result<Summary, Failure>;
+
+fn conform(network: Network, ranks: u32, seed: u64) -> Report<Verdict> {
+    Simulation::new(network).ranks(ranks).seed(seed).run(|world| async move { run(&world).await })
+}
+
+fn assert_conforms(network: &Network, ranks: u32, seed: u64) {
+    let report = conform(network.clone(), ranks, seed);
+    assert_eq!(report.end, End::Finished, "{ranks} ranks, seed {seed}: {}", report.end);
+    for verdict in report.results.into_iter().flatten() {
+        let summary = verdict.unwrap_or_else(|failure| panic!("{ranks} ranks, seed {seed}: {failure}"));
+        assert!(summary.passed.len() > 30);
+    }
+}
+
+#[test]
+fn conforms_with_any_number_of_ranks() {
+    for ranks in 1..=8 {
+        assert_conforms(&Network::default(), ranks, 0);
+    }
+}
+
+#[test]
+fn conforms_with_loss_and_jitter() {
+    let network = Network { loss: 0.02, jitter: Duration::from_micros(20), ..Network::default() };
+    for seed in 0..3 {
+        for ranks in [2, 5] {
+            assert_conforms(&network, ranks, seed);
+        }
+    }
+}
+
+#[test]
+fn conforms_on_strange_networks() {
+    let zero = Duration::ZERO;
+    let immediate = Network { latency: zero, send: zero, receive: zero, wake: zero, mailbox: 8, ..Network::default() };
+    let slow =
+        Network { latency: Duration::from_micros(300), bandwidth: 1_000_000_000, polling: zero, ..Network::default() };
+    for network in [immediate, slow] {
+        assert_conforms(&network, 3, 0);
+    }
+}
+
+/// What a wrong fabric does wrong.
+#[derive(Clone, Copy, Debug)]
+enum Bug {
+    /// Fetch-add is a read and a write.
+    TornFetchAdd,
+    /// Compare-swap looks at the lower half of the word.
+    HalfCompare,
+    /// Signals are lost.
+    Mute,
+    /// Puts of odd lengths come one byte short.
+    ShortOddPut,
+    /// A flush does nothing.
+    IdleFlush,
+    /// Offset and length overflow in the range check of a get.
+    OverflowingGet,
+    /// Every hundredth message is lost.
+    LostMessages,
+}
+
+#[derive(Clone, Debug)]
+struct Planted {
+    inner: SimFabric,
+    bug: Bug,
+}
+
+#[test]
+fn catches_wrong_fabrics() {
+    let expected = [
+        (Bug::TornFetchAdd, "words::sums"),
+        (Bug::HalfCompare, "words::operations"),
+        (Bug::Mute, "waits::woken"),
+        (Bug::ShortOddPut, "bulk::sizes_and_offsets"),
+        (Bug::IdleFlush, "bulk::flushed"),
+        (Bug::OverflowingGet, "bulk::ranges"),
+        (Bug::LostMessages, "messages::flood"),
+    ];
+    // One card sends in order, so that a missing flush only shows where ways differ in length.
+    let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
+    for (bug, check) in expected {
+        let report = Simulation::new(network.clone())
+            .ranks(4)
+            .run_direct(|inner| async move { run(&World::new(Planted { inner, bug })).await });
+        assert_eq!(report.end, End::Finished, "{bug:?}: {}", report.end);
+        let verdicts = report.results.into_iter().flatten().collect::<Vec<_>>();
+        let Err(failure) = verdicts[0].clone() else { panic!("{bug:?} was not caught") };
+        assert_eq!(failure.check, check, "{bug:?}: {failure}");
+        for verdict in verdicts {
+            assert_eq!(verdict, Err(failure.clone()), "{bug:?}: every rank learns it");
+        }
+    }
+}
+
+type Boxed<'f, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'f>>;
+
+impl RemoteMemory for Planted {
+    type Word<'f> = Word;
+    type Op = Boxed<'static, u64>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = sim::Wait<'f, P>;
+    type Pause<'f> = sim::Pause<'f>;
+
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    fn word(&self, at: At) -> Result<Word, Fault> {
+        self.inner.word(at)
+    }
+
+    fn read(&self, word: Word) -> Self::Op {
+        Box::pin(self.inner.read(word))
+    }
+
+    fn write(&self, word: Word, value: u64, notify: Notify) -> Self::Op {
+        // The barrier's own signals come, or nobody would see more than a barrier that fails.
+        let mute = matches!(self.bug, Bug::Mute) && word.at().region.0 != 0;
+        Box::pin(self.inner.write(word, value, if mute { Notify::No } else { notify }))
+    }
+
+    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Self::Op {
+        if !matches!(self.bug, Bug::HalfCompare) {
+            return Box::pin(self.inner.compare_swap(word, expected, new));
+        }
+        let (inner, read) = (self.inner.clone(), self.inner.read(word));
+        Box::pin(async move {
+            let found = read.await?;
+            if found as u32 == expected as u32 {
+                inner.write(word, new, Notify::No).await?;
+            }
+            Ok(found)
+        })
+    }
+
+    fn fetch_add(&self, word: Word, add: u64) -> Self::Op {
+        if !matches!(self.bug, Bug::TornFetchAdd) {
+            return Box::pin(self.inner.fetch_add(word, add));
+        }
+        let (inner, read) = (self.inner.clone(), self.inner.read(word));
+        Box::pin(async move {
+            let found = read.await?;
+            inner.write(word, found.wrapping_add(add), Notify::No).await?;
+            Ok(found)
+        })
+    }
+
+    fn load(&self, own: Word) -> Result<u64, Fault> {
+        self.inner.load(own)
+    }
+
+    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
+        self.inner.store(own, value)
+    }
+
+    fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        self.inner.wait_until(own, predicate, patience)
+    }
+
+    fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f> {
+        self.inner.pause(word, nanos)
+    }
+
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        self.inner.liveness(rank)
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.inner.casualty()
+    }
+}
+
+impl Mailbox for Planted {
+    type Send<'f> = Boxed<'f, ()>;
+    type Recv<'f> = sim::Recv<'f>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
+        let lost = matches!(self.bug, Bug::LostMessages) && bytes.first() == Some(&99);
+        if lost { Box::pin(async { Ok(()) }) } else { Box::pin(self.inner.send(to, port, bytes, notify)) }
+    }
+
+    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
+        self.inner.recv(port, patience)
+    }
+}
+
+impl Fabric for Planted {
+    type Segment = SimSegment;
+    type Transfer = sim::Transfer;
+    type Get<'b> = Boxed<'b, ()>;
+    type Flush<'f> = Boxed<'f, ()>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
+        self.inner.allocate(len)
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
+        self.inner.open(key)
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
+        self.inner.world_segment(rank)
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        self.inner.word_in(segment, offset)
+    }
+
+    fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let short = usize::from(matches!(self.bug, Bug::ShortOddPut) && from.len() % 2 == 1);
+        self.inner.put(to, offset, &from[..from.len() - short])
+    }
+
+    fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Boxed<'b, ()> {
+        let fits = offset.wrapping_add(into.len() as u64) <= from.len();
+        if matches!(self.bug, Bug::OverflowingGet) && fits && offset > from.len() {
+            return Box::pin(async { Ok(()) });
+        }
+        Box::pin(self.inner.get(from, offset, into))
+    }
+
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> sim::Transfer {
+        self.inner.rdma_write(from, to, len)
+    }
+
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> sim::Transfer {
+        self.inner.rdma_read(from, into, len)
+    }
+
+    fn flush(&self, target: Rank) -> Boxed<'_, ()> {
+        if matches!(self.bug, Bug::IdleFlush) && target.0 < self.size() {
+            return Box::pin(async { Ok(()) });
+        }
+        Box::pin(self.inner.flush(target))
+    }
+
+    fn flush_local(&self, target: Rank) -> Boxed<'_, ()> {
+        Box::pin(self.inner.flush_local(target))
+    }
+
+    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.inner.read_own(own, offset, into)
+    }
+
+    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.inner.write_own(own, offset, from)
+    }
+
+    fn adopt(&self, task: Task) {
+        self.inner.adopt(task);
+    }
+}

@@ -1,0 +1,299 @@
+//! The simulator's own promises: time, determinism, order, loss, deadlock, death.
+
+use std::time::Duration;
+
+use fabric::remote_memory::{
+    At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+};
+use fabric::{Fabric, World};
+use sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// A word of a rank's world region.
+fn word(fabric: &SimFabric, rank: u32, offset: u64) -> sim::Word {
+    fabric.word(At { rank: Rank(rank), region: RegionId(0), offset }).expect("a word of the world region")
+}
+
+fn finished<T>(report: Report<T>) -> Vec<T> {
+    assert_eq!(report.end, End::Finished, "{}", report.end);
+    report.results.into_iter().flatten().collect()
+}
+
+#[test]
+fn operations_take_the_time_that_one_computes_by_hand() {
+    // Card 100, wire 1000, card 100, wire 1000; 4000 bytes are another 320.
+    let report = Simulation::new(Network::default()).run_direct(|fabric| async move {
+        let mut times = Vec::new();
+        if fabric.rank() == Rank(0) {
+            let (own, peers) = (word(&fabric, 0, 0), word(&fabric, 1, 0));
+            let mut started = 0;
+            let mut lap = || {
+                let took = fabric.now() - started;
+                started = fabric.now();
+                times.push(took);
+            };
+            fabric.read(peers).await?;
+            lap();
+            fabric.fetch_add(own, 1).await?;
+            lap();
+            // The second waits for both cards.
+            let (first, second) = (fabric.fetch_add(peers, 1), fabric.fetch_add(peers, 1));
+            first.await?;
+            second.await?;
+            lap();
+            let local = fabric.allocate(4000).map_err(|error| error.fault())?;
+            let peer = fabric.world_segment(Rank(1)).map_err(|error| error.fault())?;
+            fabric.put(&peer, 0, &[1; 4000])?;
+            fabric.flush(Rank(1)).await?;
+            lap();
+            fabric.rdma_read((&peer, 0), (&local, 0), 4000).await?;
+            lap();
+            fabric.pause(own, 77).await;
+            lap();
+        }
+        Ok::<_, Fault>(times)
+    });
+    let times = finished(report).swap_remove(0).expect("no faults");
+    assert_eq!(times, [2200, 200, 2300, 2200 + 320, 2200 + 320, 77]);
+}
+
+#[test]
+fn a_card_receives_one_after_another() {
+    let report = Simulation::new(Network::default()).ranks(4).run(|world| async move {
+        let segment = world.fabric().world_segment(Rank(0)).map_err(|error| error.fault())?;
+        if world.rank() > 0 {
+            world.fabric().put(&segment, 1024, &[0; 2500])?; // 200 ns each
+            world.fabric().flush(Rank(0)).await?;
+        }
+        Ok::<_, Fault>(world.fabric().now())
+    });
+    let times = finished(report).into_iter().map(|time| time.expect("no faults")).collect::<Vec<_>>();
+    assert_eq!(times, [0, 2400, 2700, 3000]);
+}
+
+/// Everybody adds to everybody, with barriers and messages.
+async fn mixed(world: World<SimFabric>) -> Result<u64, fabric::Error> {
+    let fabric = world.fabric();
+    for turn in 0..5 {
+        for rank in 0..world.size() {
+            fabric.fetch_add(word(fabric, rank, 4088), turn).await.map_err(fabric::Error::operation("add"))?;
+        }
+        world.barrier().await?;
+    }
+    fabric.read(word(fabric, 0, 4088)).await.map_err(fabric::Error::operation("read"))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let noisy = Network { loss: 0.05, jitter: MICROSECOND, ..Network::default() };
+    let run = |network: &Network, seed| Simulation::new(network.clone()).ranks(6).seed(seed).run(mixed);
+    let (first, second, other) = (run(&noisy, 1), run(&noisy, 1), run(&noisy, 2));
+    assert_eq!((first.trace, first.virtual_time, first.events), (second.trace, second.virtual_time, second.events));
+    assert_ne!(first.trace, other.trace);
+    let quiet = Network::default();
+    assert_eq!(run(&quiet, 1).trace, run(&quiet, 2).trace, "without dice the seed does not matter");
+    assert_ne!(run(&quiet, 1).trace, first.trace);
+    for report in [first, other] {
+        assert!(finished(report).into_iter().all(|sum| sum.is_ok_and(|sum| sum == 6 * 10)));
+    }
+}
+
+#[test]
+fn one_connection_keeps_its_order() {
+    let network = Network { loss: 0.2, retries: 100, jitter: 50 * MICROSECOND, ..Network::default() };
+    for seed in 0..10 {
+        let report = Simulation::new(network.clone()).seed(seed).run_direct(|fabric| async move {
+            if fabric.rank() == Rank(1) {
+                return Ok(None);
+            }
+            let there = word(&fabric, 1, 0);
+            for turn in 0..100 {
+                drop(fabric.compare_swap(there, turn, turn + 1)); // each needs the one before it
+            }
+            fabric.flush(Rank(1)).await?;
+            fabric.read(there).await.map(Some)
+        });
+        assert_eq!(finished(report), [Ok(Some(100)), Ok(None)], "seed {seed}");
+    }
+}
+
+#[test]
+fn connections_overtake_each_other() {
+    // Two ranks write at the same times; without jitter rank 1 always comes first.
+    let last = |jitter, seed| {
+        let network = Network { jitter, ..Network::default() };
+        let report = Simulation::new(network).ranks(3).seed(seed).run_direct(|fabric| async move {
+            let there = word(&fabric, 0, 0);
+            if fabric.rank() != Rank(0) {
+                fabric.write(there, fabric.rank().0.into(), Notify::No).await?;
+            }
+            fabric.pause(there, 1_000_000).await;
+            fabric.load(word(&fabric, fabric.rank().0, 0))
+        });
+        finished(report)[0]
+    };
+    assert!((0..20).all(|seed| last(Duration::ZERO, seed) == Ok(2)));
+    assert!((0..20).any(|seed| last(MICROSECOND, seed) == Ok(1)));
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_takes_effect_once() {
+    let network = Network { loss: 0.3, retries: 100, ..Network::default() };
+    let report = Simulation::new(network).ranks(4).seed(3).run_direct(|fabric| async move {
+        let counter = word(&fabric, 0, 0);
+        let mut slow = 0;
+        for _ in 0..200 {
+            let before = fabric.now();
+            fabric.fetch_add(counter, 1).await?;
+            slow += u32::from(fabric.now() - before > 100_000); // the timeout
+        }
+        fabric.pause(counter, 1_000_000_000).await;
+        Ok::<_, Fault>((slow, fabric.read(counter).await?))
+    });
+    for (rank, result) in finished(report).into_iter().enumerate() {
+        let (slow, count) = result.expect("enough retries");
+        assert_eq!(count, 800);
+        assert_eq!(slow == 0, rank == 0, "only rank 0's own card loses nothing: {slow}");
+    }
+}
+
+#[test]
+fn what_is_lost_for_good_is_unknown() {
+    let network = Network { loss: 1.0, ..Network::default() };
+    let patience = 8 * 100_000;
+    let report = Simulation::new(network).run_direct(|fabric| async move {
+        if fabric.rank() == Rank(1) {
+            return Ok(());
+        }
+        let fault = fabric.read(word(&fabric, 1, 0)).await.expect_err("lost");
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Unknown, Some(Rank(1))));
+        assert!((patience..patience + 1000).contains(&fabric.now()), "{}", fabric.now());
+        // Nobody awaits this one: the flush tells, once.
+        drop(fabric.fetch_add(word(&fabric, 1, 0), 1));
+        let flushed = fabric.flush(Rank(1)).await;
+        assert_eq!(flushed.map_err(Fault::kind), Err(FaultKind::Unknown));
+        fabric.flush(Rank(1)).await
+    });
+    assert_eq!(finished(report), [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_deadlock_names_who_waits_for_what() {
+    let report = Simulation::new(Network::default()).ranks(4).run_direct(|fabric| async move {
+        let rank = fabric.rank();
+        let forever = Patience::until(u64::MAX);
+        match rank.0 {
+            0 => drop(fabric.wait_until(word(&fabric, 0, 16), |value| value == 1, forever).await),
+            1 => drop(fabric.recv(Port::USER, forever).await),
+            2 => std::future::pending().await,
+            _ => {}
+        }
+    });
+    let stuck = |rank, waits_for| Stuck { rank: Rank(rank), waits_for };
+    let expected = vec![
+        stuck(0, vec![WaitsFor::Word { region: 0, offset: 16 }]),
+        stuck(1, vec![WaitsFor::Message(Port::USER)]),
+        stuck(2, vec![]),
+    ];
+    assert_eq!(report.end, End::Deadlock(expected));
+    assert_eq!(report.results, [None, None, None, Some(())]);
+    assert_eq!(
+        report.end.to_string(),
+        "deadlock: 3 ranks wait for ever; rank 0 for the word at 16 of region 0; rank 1 for a message on port 4; \
+         rank 2 for something outside of the simulation"
+    );
+}
+
+#[test]
+fn only_a_signal_wakes_a_sleeper() {
+    let woken_after = |notify, delay| {
+        let report = Simulation::new(Network::default()).run_direct(|fabric| async move {
+            let there = word(&fabric, 0, 0);
+            if fabric.rank() == Rank(1) {
+                fabric.pause(there, delay).await;
+                fabric.write(there, 1, notify).await?;
+                return Ok(0);
+            }
+            fabric.wait_until(there, |value| value == 1, Patience::until(1_000_000)).await?;
+            Ok::<_, Fault>(fabric.now() - delay)
+        });
+        finished(report)[0]
+    };
+    // A poller sees any write as it arrives; a sleeper (after 50 us) hears a signal 5 us later, or nothing.
+    assert_eq!(woken_after(Notify::No, 10_000), Ok(1100));
+    assert_eq!(woken_after(Notify::Yes, 10_000), Ok(1100));
+    assert_eq!(woken_after(Notify::Yes, 100_000), Ok(6100));
+    assert_eq!(woken_after(Notify::No, 100_000), Ok(900_000));
+}
+
+#[test]
+fn a_killed_rank_answers_no_more() {
+    struct Posts(SimFabric);
+    impl Drop for Posts {
+        fn drop(&mut self) {
+            drop(self.0.write(word(&self.0, 0, 8), 1, Notify::No));
+        }
+    }
+    let simulation = Simulation::new(Network::default()).ranks(3).kill(1, 10 * MICROSECOND);
+    let report = simulation.run(|world| async move {
+        let fabric = world.fabric();
+        if world.rank() == 1 {
+            let _guard = Posts(fabric.clone());
+            std::future::pending::<()>().await;
+        }
+        let there = word(fabric, 1, 0);
+        fabric.pause(there, 20_000).await;
+        assert_eq!(fabric.liveness(Rank(1)), Liveness::Alive, "nobody knows yet");
+        let unknown = fabric.read(there).await;
+        let waited = fabric.wait_until(word(fabric, world.rank(), 8), |v| v > 0, Patience::on(Rank(1))).await;
+        assert_eq!(fabric.now(), 1_010_000, "a millisecond after the death");
+        assert_eq!((fabric.liveness(Rank(1)), fabric.casualty()), (Liveness::Dead, Some(Rank(1))));
+        let posted = fabric.read(there).await;
+        let sent = fabric.send(Rank(1), Port::USER, &[], Notify::Yes).await;
+        let barrier = world.barrier().await.map_err(|error| error.fault().kind());
+        assert_eq!(barrier, Err(FaultKind::PeerDied));
+        [unknown.map(drop), waited.map(drop), posted.map(drop), sent].map(|result| result.map_err(Fault::kind))
+    });
+    assert_eq!(report.end, End::Finished);
+    let died = Err(FaultKind::PeerDied);
+    let expected = Some([Err(FaultKind::Unknown), died, died, died]);
+    assert_eq!(report.results, [expected, None, expected]);
+}
+
+#[test]
+fn a_rank_leaves_after_what_it_posted() {
+    let network = Network { jitter: 100 * MICROSECOND, ..Network::default() };
+    for seed in 0..10 {
+        let report = Simulation::new(network.clone()).seed(seed).run_direct(|fabric| async move {
+            if fabric.rank() == Rank(1) {
+                drop(fabric.write(word(&fabric, 0, 0), 1, Notify::Yes));
+                return Ok(0);
+            }
+            let own = word(&fabric, 0, 0);
+            fabric.wait_until(own, |value| value == 1, Patience::on(Rank(1))).await?;
+            let left = fabric.wait_until(own, |value| value == 2, Patience::on(Rank(1))).await;
+            assert_eq!(left.map_err(Fault::kind), Err(FaultKind::PeerLeft));
+            fabric.read(word(&fabric, 1, 0)).await
+        });
+        assert_eq!(finished(report), [Ok(0), Ok(0)]);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_ranks() {
+    let simulation = Simulation::new(Network::default()).ranks(100_000).until(500 * MICROSECOND);
+    let report = simulation.run_direct(|fabric| async move {
+        let lock = word(&fabric, 0, 0);
+        while fabric.compare_swap(lock, 0, 1).await? != 0 {
+            fabric.pause(lock, 100_000).await;
+        }
+        Ok::<_, Fault>(())
+    });
+    // The card takes one request each 100 ns, from 1 us on; answers take another 1.1 us.
+    assert_eq!(report.end, End::TimeOver);
+    assert_eq!(report.virtual_time, 500 * MICROSECOND);
+    assert_eq!(report.counts.compare_swaps, 100_000 + report.counts.timers);
+    assert_eq!(report.results.iter().flatten().count(), 1, "one holds the lock");
+    assert!(report.counts.timers > 3000, "{:?}", report.counts);
+}

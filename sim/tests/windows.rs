@@ -1,0 +1,113 @@
+//! Windows run on the simulated fabric as they are.
+
+use std::time::Duration;
+
+use fabric::World;
+use fabric::remote_memory::Rank;
+use sim::{End, Network, SimFabric, Simulation};
+use windows::{Error, Window};
+
+const ROUNDS: u64 = 5;
+
+async fn make(world: &World<SimFabric>, len: usize) -> Result<Window<u64, SimFabric>, Error> {
+    Window::builder().name("scores").allocate_async(world, len).await
+}
+
+/// Every rank adds to a record of two words on rank 0, under its lock, by get and put.
+async fn add_up(world: World<SimFabric>) -> Result<Vec<u64>, Error> {
+    let scores = make(&world, 4).await?;
+    for _ in 0..ROUNDS {
+        let epoch = scores.lock_exclusive(0).await?;
+        let mut record = [0; 2];
+        epoch.get(1, &mut record).await?;
+        assert_eq!(record[0], record[1], "a torn record");
+        epoch.put(1, &[record[0] + 1])?;
+        epoch.put(2, &[record[1] + 1])?;
+        epoch.unlock_async().await?;
+    }
+    let all = scores.lock_all().locked().await?;
+    all.at(0).fetch_add(0, u64::from(world.rank())).await?;
+    all.unlock_all_async().await?;
+    let local = scores.local();
+    scores.clone().close_async().await?;
+    Ok(local.read(0..3))
+}
+
+#[test]
+fn locks_exclude_over_a_lossy_network_and_the_run_repeats() {
+    let run = |seed| {
+        let network = Network { loss: 0.02, jitter: Duration::from_micros(3), ..Network::default() };
+        Simulation::new(network).ranks(12).seed(seed).run(add_up)
+    };
+    for seed in 0..8 {
+        let report = run(seed);
+        assert_eq!(report.end, End::Finished, "seed {seed}");
+        let home = report.results[0].as_ref().unwrap().as_ref().unwrap();
+        assert_eq!(*home, [66, 12 * ROUNDS, 12 * ROUNDS], "seed {seed}");
+        assert_eq!(report.trace, run(seed).trace, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
+    let report = Simulation::new(Network::default()).ranks(3).seed(1).run(|world| async move {
+        let scores = make(&world, 1).await?;
+        let word = || scores.world().fabric();
+        match world.rank() {
+            0 => {
+                let epoch = scores.lock_exclusive(0).await?;
+                world.barrier().await.unwrap();
+                pause(word(), 3_000_000).await;
+                epoch.unlock_async().await?;
+            }
+            1 => {
+                world.barrier().await.unwrap();
+                drop(scores.lock_exclusive(0)); // at once: the first compare-swap is under way
+                let late = scores.lock_exclusive(0).deadline(Duration::from_micros(100)).await;
+                assert!(late.unwrap_err().is_timed_out());
+                pause(word(), 500_000_000).await; // computes
+            }
+            _ => {
+                world.barrier().await.unwrap();
+                pause(word(), 1_000_000).await;
+                let epoch = scores.lock_exclusive(0).deadline(Duration::from_millis(200)).await?;
+                epoch.unlock_async().await?;
+            }
+        }
+        scores.close_async().await
+    });
+    assert_eq!(report.end, End::Finished);
+    for outcome in report.results {
+        outcome.unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_dead_owner_is_named() {
+    let network = Network::default();
+    let report = Simulation::new(network).ranks(3).seed(3).kill(1, Duration::from_millis(50)).run(|world| async move {
+        let scores = make(&world, 1).await?;
+        if world.rank() == 1 {
+            std::mem::forget(scores.lock_exclusive(0).await?);
+            pause(world.fabric(), 1_000_000_000).await; // dies meanwhile
+        }
+        pause(world.fabric(), 10_000_000).await;
+        let outcome = scores.lock_exclusive(0).await.map(drop);
+        pause(world.fabric(), 100_000_000).await; // rank 0's memory stays until both have asked
+        outcome
+    });
+    for rank in [0, 2] {
+        let error = report.results[rank].as_ref().unwrap().as_ref().unwrap_err();
+        assert!(error.is_owner_died(), "{error}");
+        assert_eq!(error.fault().unwrap().rank(), Some(Rank(1)));
+        let told = "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock";
+        assert_eq!(error.to_string(), told);
+    }
+}
+
+async fn pause(fabric: &SimFabric, nanos: u64) {
+    use fabric::Fabric;
+    use fabric::remote_memory::RemoteMemory;
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
+}
