@@ -262,7 +262,7 @@ pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
 }
 
 /// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
-#[inline]
+#[inline(always)] // an operation that passes through memory costs more than itself
 pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Output {
     crate::drive::wait_for(fabric, operation)
 }

@@ -95,6 +95,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     #[cold]
+    #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
         let open = |key| self.fabric().open(key).map_err(|error| error.fault());
@@ -106,6 +107,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
     #[cold]
+    #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         let window = self.name.clone();
         match fault.kind() {
@@ -179,11 +181,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
     /// returns; the request is then waited for or awaited.
+    #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Exclusive)
     }
 
     /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Shared)
     }

@@ -343,8 +343,8 @@ impl Fabric for Shm {
 
     /// Nothing to do: a release is a store or an atomic of release order.
     #[inline]
-    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
-        ready(check_rank(self, target))
+    fn flush_before_release(&self, _target: Rank) -> Self::Flush<'_> {
+        ready(Ok(()))
     }
 
     #[inline]
