@@ -48,7 +48,7 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
 
 /// [`block_on`] for what may move: a future that is ready at its first poll never has its address taken, so that all of it
 /// compiles away.
-#[inline]
+#[inline(always)] // an operation that passes through memory costs more than itself
 pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
     match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,

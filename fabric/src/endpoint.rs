@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use remote_memory::{Fault, FaultKind, Message, Port};
 
@@ -16,6 +17,9 @@ use crate::{Drive, Task};
 
 /// The most messages that wait at one port; a sender then waits as for a full ring.
 const PORT_LIMIT: usize = 1 << 16;
+
+/// How long an application that leaves waits for what it walked away from.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// The part of an endpoint that knows no fabric.
 #[derive(Debug, Default)]
@@ -103,6 +107,14 @@ pub(crate) trait Driven: Drive {
 }
 
 impl Endpoint {
+    /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
+    pub(crate) fn settle(&self) {
+        let deadline = Instant::now() + SETTLE;
+        while self.adopted() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+        }
+    }
+
     /// How many adopted tasks are not finished.
     pub(crate) fn adopted(&self) -> usize {
         let state = self.shared.lock();

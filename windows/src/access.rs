@@ -26,6 +26,11 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Self { inner, target, element: PhantomData }
     }
 
+    /// Not `Clone`: a user's copy would outlive the lock.
+    pub(crate) const fn copy(&self) -> Self {
+        Self { ..*self }
+    }
+
     /// Which rank's part it is.
     pub const fn target(&self) -> u32 {
         self.target.rank
@@ -62,7 +67,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         let count = into.len();
         let get = self.range(offset, count);
         let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
-        Get::new(Access { ..*self }, (offset, count), get)
+        Get::new(self.copy(), (offset, count), get)
     }
 
     /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
@@ -89,7 +94,8 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
 
     /// The rich error of an operation on elements.
     #[cold]
-    pub(crate) fn failed(&self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
+    #[inline(never)]
+    pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             _ => self.inner.failed(operation, self.target.rank, fault),
@@ -97,6 +103,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     }
 
     #[cold]
+    #[inline(never)]
     fn out_of_range(&self, operation: &'static str, offset: usize, count: usize) -> Error {
         let (target, len, window) = (self.target.rank, self.target.len, self.inner.name.clone());
         Error::Range { operation, offset, count, target, len, window }
@@ -149,7 +156,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
-    #[inline]
+    #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'w, T, F> {
         let place = self.range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
@@ -157,7 +164,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
             let byte = at as u32 % 8;
             Ok((word, 8 * if cfg!(target_endian = "little") { byte } else { 8 - T::SIZE - byte }))
         });
-        Fetch::start(Access { ..*self }, operation, offset, change, place)
+        Fetch::start(self.copy(), operation, offset, change, place)
     }
 }
 

@@ -126,13 +126,19 @@ impl Shm {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn leave(&self) {
         if std::thread::panicking() {
             self.job.board.declare_dead(self.job.rank); // whoever unwinds has not done what the others wait for
         } else {
             self.job.board.leave(self.job.rank);
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -337,8 +343,8 @@ impl Fabric for Shm {
 
     /// Nothing to do: a release is a store or an atomic of release order.
     #[inline]
-    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
-        ready(check_rank(self, target))
+    fn flush_before_release(&self, _target: Rank) -> Self::Flush<'_> {
+        ready(Ok(()))
     }
 
     #[inline]
@@ -358,6 +364,11 @@ impl Fabric for Shm {
 
     fn adopt(&self, task: Task) {
         self.take_over(task);
+    }
+
+    fn leave(&self) {
+        self.endpoint().settle();
+        self.0.leave();
     }
 }
 

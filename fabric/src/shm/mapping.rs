@@ -22,7 +22,7 @@ const SMALL: usize = 1 << 20;
 /// A memory file and its mapping. Nothing of it is in any file system, so nothing is left behind by a kill.
 ///
 /// Its bytes are written by other processes at any time: they are reached by atomics and by the
-/// [copies](crate::copy) of this crate only, never by a reference to plain data.
+/// copies of this crate (`copy.rs`) only, never by a reference to plain data.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -98,7 +98,8 @@ impl Mapping {
     }
 
     /// The address of `len` bytes at `offset`; `None` where they do not fit.
-    pub(crate) fn bytes(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
+    #[must_use]
+    pub fn bytes(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         if end > self.len as u64 {
             return None;
@@ -108,7 +109,8 @@ impl Mapping {
     }
 
     /// The word at `offset`; `None` where there is none.
-    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
+    #[must_use]
+    pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let word = self.bytes(offset, 8).filter(|_| offset % 8 == 0)?;
         // SAFETY: 8 bytes inside the mapping, which is page aligned and lives as long as `self`; whoever else reaches
         // them does so by atomics or by copies that allow for races.

@@ -231,8 +231,14 @@ fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePa
 }
 
 impl Drop for Inner {
-    /// Finishes what was posted, and leaves.
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Inner {
+    /// Finishes what was posted, and leaves.
+    fn leave(&self) {
         if std::thread::panicking() {
             return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
         }
@@ -244,9 +250,7 @@ impl Drop for Inner {
         }
         self.board.leave(self.rank);
     }
-}
 
-impl Inner {
     /// Whether anything is under way to a rank that can still take it.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
