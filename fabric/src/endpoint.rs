@@ -10,9 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Message, Port};
+use remote_memory::{Fault, FaultKind, Liveness, Message, Patience, Port, Watch};
 
 use crate::drive::{self, Blocking};
+use crate::fabric::check_rank;
 use crate::{Drive, Task};
 
 /// The most messages that wait at one port; a sender then waits as for a full ring.
@@ -79,6 +80,31 @@ pub(crate) trait Driven: Drive {
         }
         drop(state);
         self.call_helper();
+    }
+
+    /// The fault of a wait that somebody's end ended, if it did.
+    fn ended(&self, patience: Patience) -> Result<(), Fault> {
+        let (rank, any) = match patience.watch {
+            Watch::Nobody => return Ok(()),
+            Watch::Rank(rank) => (rank, None),
+            Watch::All(rank) => (rank, self.casualty()),
+        };
+        check_rank(self, rank)?;
+        match (self.liveness(rank), any) {
+            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
+            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
+            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            (Liveness::Alive, None) => Ok(()),
+        }
+    }
+
+    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
+    fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
+        self.ended(patience)?;
+        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
+            return Err(Fault::new(FaultKind::TimedOut));
+        }
+        Ok(())
     }
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).

@@ -98,32 +98,6 @@ impl Shm {
         }
         Ok(())
     }
-
-    /// The fault of a wait that somebody's end ended, if it did.
-    pub(super) fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        use remote_memory::Watch;
-        let (rank, any) = match patience.watch {
-            Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
-        };
-        check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
-        }
-    }
-
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
-    pub(super) fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
-        self.ended(patience)?;
-        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
-            return Err(Fault::new(FaultKind::TimedOut));
-        }
-        Ok(())
-    }
 }
 
 impl Inner {
