@@ -15,6 +15,8 @@
 //!
 //! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced. Registration is
 //!   without relaxed ordering.
+//! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
+//!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
