@@ -22,7 +22,7 @@ pub(crate) fn cas_cas(word: &AtomicU64, n: u64) {
         while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spin_loop();
         }
-        let _ = black_box(word.compare_exchange(1, 0, Ordering::Release, Ordering::Relaxed));
+        let _ = word.compare_exchange(1, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -33,21 +33,24 @@ pub(crate) fn cas_add(word: &AtomicU64, n: u64) {
         while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spin_loop();
         }
-        black_box(word.fetch_sub(1, Ordering::Release));
+        word.fetch_sub(1, Ordering::Release);
     }
 }
 
 #[inline(never)]
 pub(crate) fn fetch_add(word: &AtomicU64, n: u64) {
+    // A sum, for a value that nobody uses makes it another instruction.
+    let mut sum = 0_u64;
     for _ in 0..n {
-        black_box(word.fetch_add(1, Ordering::AcqRel));
+        sum = sum.wrapping_add(word.fetch_add(1, Ordering::AcqRel));
     }
+    black_box(sum);
 }
 
 #[inline(never)]
 pub(crate) fn compare_swap(word: &AtomicU64, n: u64) {
     for i in 0..n {
-        let _ = black_box(word.compare_exchange(i, i + 1, Ordering::AcqRel, Ordering::Acquire));
+        let _ = word.compare_exchange(i, i + 1, Ordering::AcqRel, Ordering::Acquire);
     }
     word.store(0, Ordering::Relaxed);
 }
@@ -55,7 +58,7 @@ pub(crate) fn compare_swap(word: &AtomicU64, n: u64) {
 #[inline(never)]
 pub(crate) fn store(word: &AtomicU64, n: u64) {
     for i in 0..n {
-        word.store(black_box(i), Ordering::Release);
+        word.store(i, Ordering::Release);
     }
 }
 
@@ -63,7 +66,7 @@ pub(crate) fn store(word: &AtomicU64, n: u64) {
 #[inline(never)]
 pub(crate) fn store_fence(word: &AtomicU64, n: u64) {
     for i in 0..n {
-        black_box(word.swap(i, Ordering::SeqCst));
+        word.swap(i, Ordering::SeqCst);
     }
 }
 
@@ -77,7 +80,7 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
         let mut looks = 0;
         while from.load(Ordering::Acquire) < i {
             looks += 1;
-            if looks % 10_000 == 0 {
+            if looks % 1000 == 0 {
                 std::thread::yield_now(); // both may have to share one core
             } else {
                 spin_loop();

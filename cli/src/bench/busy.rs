@@ -1,6 +1,6 @@
 //! A lock whose target computes: one-sided means that it makes no difference.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
 
 use windows::Window;
@@ -16,6 +16,9 @@ use crate::failure::Failure;
 const BATCH: u64 = 1000;
 /// Until the target is surely at it, and before it is through.
 const MARGIN: Duration = Duration::from_millis(10);
+/// Operations that are the first after a pause, and how long that is.
+const FIRSTS: usize = 15;
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let (world, peer) = (&rank.world, rank.peer());
@@ -27,6 +30,9 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let mut medians = [Vec::new(), Vec::new()];
     for _ in 0..effort.runs() {
         for computes in [false, true] {
+            if world.rank() == 0 {
+                lock_put_unlock(&window, peer, BATCH)?; // the first of all maps the peer's part
+            }
             world.barrier().wait()?;
             if world.rank() == 0 {
                 let (first, median) = measure(&window, peer, effort.computing())?;
@@ -49,23 +55,33 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     Ok(window.close()?)
 }
 
-/// The first operation, and the median of all that follow while the target is at it, in nanoseconds each.
+/// The first operation after a pause, and one of many in a row, while the target is at it: medians in nanoseconds.
 fn measure(window: &Window<u64>, peer: u32, long: Duration) -> Result<(f64, f64), Failure> {
     let begin = Instant::now();
-    while begin.elapsed() < MARGIN {
-        std::hint::spin_loop();
-    }
+    pause(MARGIN);
     let batch = |n| -> Result<f64, Failure> {
         let start = Instant::now();
         lock_put_unlock(window, peer, n)?;
         Ok(start.elapsed().as_nanos() as f64 / n as f64)
     };
-    let first = batch(1)?;
+    let mut firsts = Vec::new();
+    for _ in 0..FIRSTS {
+        pause(PAUSE);
+        firsts.push(batch(1)?);
+    }
     let mut batches = Vec::new();
     while batches.is_empty() || begin.elapsed() + MARGIN < long {
         batches.push(batch(BATCH)?);
     }
-    Ok((first, Spread::of(&batches).median))
+    Ok((Spread::of(&firsts).median, Spread::of(&batches).median))
+}
+
+/// Waits without giving up the core, which would then have to wake up first.
+fn pause(long: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < long {
+        spin_loop();
+    }
 }
 
 /// What a program does that calls no library for a while.

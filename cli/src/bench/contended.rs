@@ -24,7 +24,7 @@ const PONG: u64 = 6;
 
 const SPIN: &str = "lock: CAS, spin and yield";
 /// Round trips of one run of the ping-pong.
-const ROUND_TRIPS: u64 = 20_000;
+const ROUND_TRIPS: u64 = 5000;
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;

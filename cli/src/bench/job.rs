@@ -9,7 +9,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::bench::report::{Line, Measured};
 use crate::bench::worker::{Effort, Suite};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 
 /// How a job of workers ended.
 pub(crate) enum Outcome {
@@ -38,7 +38,7 @@ pub(crate) fn run(
     };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| collect(File::from(read), step));
-        let code = launch.run(interrupts, &mut |event| eprintln!("onesided: {event}"));
+        let code = launch.run(interrupts, &mut |event| say(&event.to_string()));
         drop(write); // the reader's end of file
         let measured = reader.join().map_err(|_| "the thread that reads the reports panicked")??;
         match code? {

@@ -59,9 +59,9 @@ impl RankOfBench {
         self.world.fabric().capabilities().immediate
     }
 
-    /// A bare word alone in its cache line.
-    pub(crate) fn word(&self, line: u64) -> &AtomicU64 {
-        self.bare.word(line * 64 % WORDS).expect("a line of the words' page")
+    /// A bare word two cache lines away from the next: processors fetch them in pairs.
+    pub(crate) fn word(&self, number: u64) -> &AtomicU64 {
+        self.bare.word(number * 128 % WORDS).expect("a word of the first page")
     }
 
     /// The bare memory for transfers, [`LARGEST`] bytes.
