@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
-use crate::endpoint::Driven;
+use crate::ports::Taken;
 use crate::shm::board::BoardRing;
 use crate::shm::{Shm, ShmWord};
 
@@ -40,7 +40,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
             // The end was seen after the word: what was written before the end counts.
             return Poll::Ready(look().ok_or(fault));
         }
-        shm.pend(cx, patience.deadline);
+        shm.0.endpoint.pend(cx, patience.deadline);
         Poll::Pending
     }
 }
@@ -57,13 +57,14 @@ impl Future for ShmPause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let now = self.shm.now();
-        let nanos = self.nanos;
-        let until = *self.until.get_or_insert_with(|| now.saturating_add(nanos));
-        if now >= until {
-            return Poll::Ready(());
-        }
-        self.shm.pend(cx, until);
+        let (now, nanos) = (self.shm.now(), self.nanos);
+        let until = match self.until {
+            Some(until) if now >= until => return Poll::Ready(()),
+            Some(until) => until,
+            // Pending at least once, so that an attempt without backoff gives everybody else a turn.
+            None => *self.until.insert(now.saturating_add(nanos)),
+        };
+        self.shm.0.endpoint.pend(cx, until);
         Poll::Pending
     }
 }
@@ -109,7 +110,11 @@ impl Future for ShmSend<'_> {
         if self.sent {
             return Poll::Ready(Ok(()));
         }
-        self.shm.pend(cx, self.shm.now() + FULL);
+        // Two ranks that send to each other before they receive both make room.
+        if let Err(fault) = self.shm.take_in() {
+            return Poll::Ready(Err(fault));
+        }
+        self.shm.0.endpoint.pend(cx, self.shm.now() + FULL);
         Poll::Pending
     }
 }
@@ -129,7 +134,11 @@ impl Future for ShmRecv<'_> {
         let Self { shm, port, patience } = *self;
         let take = || {
             shm.take_in()?;
-            shm.0.ports.pop(port)
+            let Some(Taken { message, made_room }) = shm.0.ports.pop(port)? else { return Ok(None) };
+            if made_room {
+                shm.board().wake(shm.rank()); // for who waits for a message behind one that found no room
+            }
+            Ok(Some(message))
         };
         match take() {
             Ok(Some(message)) => return Poll::Ready(Ok(message)),
@@ -140,7 +149,7 @@ impl Future for ShmRecv<'_> {
             // The end was seen after the mail: what was sent before the end counts.
             return Poll::Ready(take().transpose().unwrap_or(Err(fault)));
         }
-        shm.pend(cx, patience.deadline);
+        shm.0.endpoint.pend(cx, patience.deadline);
         Poll::Pending
     }
 }
