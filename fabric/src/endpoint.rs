@@ -14,7 +14,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Message, Patience, Port, Watch};
 
 use crate::drive::{self, Blocking};
 use crate::fabric::check_rank;
-use crate::{Drive, Task};
+use crate::{Drive, Task, Ticket};
 
 /// The most messages that wait at one port; a sender then waits as for a full ring.
 const PORT_LIMIT: usize = 1 << 16;
@@ -41,8 +41,25 @@ struct State {
     adopted: Vec<Task>,
     /// Tasks that the helper has taken out to poll them.
     running: usize,
+    /// Whether a task was adopted that the helper has not polled.
+    fresh: bool,
+    helper: Helper,
     started: bool,
     closed: bool,
+}
+
+/// What the helper is at, as far as those who have work for it must know.
+#[derive(Clone, Copy, Default)]
+enum Helper {
+    /// It will look at the state before it sleeps. No doorbell rings for it.
+    #[default]
+    Idle,
+    /// So it is, but somebody has armed the doorbell on its behalf.
+    Armed(Ticket),
+    /// It is armed, and looks at what is there before it sleeps.
+    Looking,
+    /// It sleeps until then at the latest.
+    Asleep(u64),
 }
 
 impl fmt::Debug for Shared {
@@ -74,12 +91,21 @@ pub(crate) trait Driven: Drive {
             return;
         }
         let mut state = self.endpoint().shared.lock();
-        match state.waiting.iter_mut().find(|(waker, _)| waker.will_wake(cx.waker())) {
+        let known = state.waiting.iter_mut().find(|(waker, _)| waker.will_wake(cx.waker()));
+        let is_new = known.is_none();
+        match known {
             Some((_, earliest)) => *earliest = until.min(*earliest),
             None => state.waiting.push((cx.waker().clone(), until)),
         }
-        drop(state);
-        self.call_helper();
+        if matches!(state.helper, Helper::Idle) {
+            state.helper = Helper::Armed(self.arm());
+        }
+        let too_late = matches!(state.helper, Helper::Asleep(due) if until < due);
+        call_helper(self, state, too_late);
+        if is_new {
+            // What happened after its look and before the doorbell was armed rang for nobody: it has to look once more.
+            cx.waker().wake_by_ref();
+        }
     }
 
     /// The fault of a wait that somebody's end ended, if it did.
@@ -109,23 +135,11 @@ pub(crate) trait Driven: Drive {
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).
     fn take_over(&self, task: Task) {
-        self.endpoint().shared.lock().adopted.push(task);
-        self.call_helper();
-    }
-
-    /// Wakes the helper, or starts it.
-    fn call_helper(&self) {
-        let shared = &self.endpoint().shared;
-        if std::mem::replace(&mut shared.lock().started, true) {
-            shared.work.notify_one();
-        } else {
-            let (theirs, upgrade) = (Arc::clone(shared), self.downgrade());
-            let started = std::thread::Builder::new().name("onesided".into()).spawn(move || help(&theirs, upgrade));
-            // No thread to be had: the next caller tries again.
-            shared.lock().started = started.is_ok();
-        }
-        // It may sleep on the fabric rather than on the condition.
-        self.nudge();
+        let mut state = self.endpoint().shared.lock();
+        state.adopted.push(task);
+        state.fresh = true;
+        let too_late = matches!(state.helper, Helper::Asleep(_));
+        call_helper(self, state, too_late);
     }
 
     /// Ends the sleep of every thread of this rank.
@@ -155,27 +169,54 @@ impl Drop for Endpoint {
     }
 }
 
+/// Lets the helper know of work; starts it if there is none yet. `too_late`: it sleeps past what is due.
+fn call_helper<D: Driven>(driven: &D, mut state: MutexGuard<'_, State>, too_late: bool) {
+    let shared = &driven.endpoint().shared;
+    if !state.started {
+        let (theirs, upgrade) = (Arc::clone(shared), driven.downgrade());
+        let started = std::thread::Builder::new().name("onesided".into()).spawn(move || help(&theirs, upgrade));
+        state.started = started.is_ok(); // no thread to be had: the next caller tries again
+    }
+    drop(state);
+    shared.work.notify_one();
+    if too_late {
+        driven.nudge();
+    }
+}
+
 /// The helper thread.
 fn help<D: Driven>(shared: &Shared, upgrade: impl Fn() -> Option<D>) {
     loop {
-        {
-            let mut state = shared.lock();
-            while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
-                state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        let mut state = shared.lock();
+        while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let Some(fabric) = upgrade() else { return };
+        let Some(fabric) = upgrade().filter(|_| !state.closed) else { return };
+        // Armed before anything is looked at.
+        let ticket = match state.helper {
+            Helper::Armed(ticket) => ticket,
+            _ => fabric.arm(),
+        };
+        state.helper = Helper::Looking;
+        drop(state);
         let blocking = Blocking::begin();
-        let ticket = fabric.arm();
         fabric.progress();
         run_adopted(shared);
-        let earliest = {
-            let state = shared.lock();
-            state.waiting.iter().fold(blocking.earliest(), |earliest, (_, until)| earliest.min(*until))
-        };
-        fabric.sleep(ticket, earliest);
+        let mut state = shared.lock();
+        if state.fresh || state.closed {
+            drop(state);
+            fabric.disarm(ticket);
+        } else {
+            let earliest = state.waiting.iter().fold(blocking.earliest(), |earliest, (_, until)| earliest.min(*until));
+            state.helper = Helper::Asleep(earliest);
+            drop(state);
+            fabric.sleep(ticket, earliest);
+        }
         drop(blocking);
-        let waiting = std::mem::take(&mut shared.lock().waiting);
+        let mut state = shared.lock();
+        state.helper = Helper::Idle;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         waiting.into_iter().for_each(|(waker, _)| waker.wake());
     }
 }
@@ -184,6 +225,7 @@ fn run_adopted(shared: &Shared) {
     let mut tasks = {
         let mut state = shared.lock();
         state.running = state.adopted.len();
+        state.fresh = false;
         std::mem::take(&mut state.adopted)
     };
     let mut cx = Context::from_waker(drive::NOBODY);

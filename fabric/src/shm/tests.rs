@@ -66,22 +66,12 @@ fn a_panicking_rank_ends_the_waits_of_the_others() {
 
 #[test]
 fn a_task_of_no_runtime_of_ours_is_woken() {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
     threads(2, |shm| {
         let own = shm.world_segment(Rank(0)).unwrap();
         let word = shm.word_in(&own, 4000).unwrap();
         if shm.rank() == Rank(0) {
-            let waker = Arc::new(Unpark(std::thread::current())).into();
-            let mut cx = std::task::Context::from_waker(&waker);
-            let mut wait = std::pin::pin!(shm.wait_until(word, |value| value == 3, Patience::on(Rank(1))));
-            while Future::poll(wait.as_mut(), &mut cx).is_pending() {
-                std::thread::park();
-            }
+            let value = block_on_by_parking(shm.wait_until(word, |value| value == 3, Patience::on(Rank(1))));
+            assert_eq!(value, Ok(3));
         } else {
             std::thread::sleep(Duration::from_millis(50));
             drop(shm.write(word, 3, Notify::Yes));
@@ -137,6 +127,83 @@ fn mail_keeps_order_and_fills_up_without_loss() {
         world.barrier().wait().unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn the_last_handle_leaves_whatever_its_helper_waits_for() {
+    for _ in 0..200 {
+        let jobs = crate::bootstrap::local::jobs(2).unwrap();
+        let board = Arc::clone(&jobs[0].board);
+        let mut worlds = jobs.into_iter().map(|job| World::new(Shm::new(job).unwrap()));
+        let (zero, one) = (worlds.next().unwrap(), worlds.next().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| zero.barrier().wait().unwrap());
+            one.barrier().wait().unwrap();
+        });
+        // A task that was dropped while it waited: its waker is still known.
+        drop(poll_once(zero.barrier().into_future()));
+        drop((zero, one));
+        for rank in [0, 1].map(Rank) {
+            assert_eq!(board.liveness(rank), Liveness::Left, "{rank}");
+        }
+    }
+}
+
+#[test]
+fn a_waiting_task_is_polled_when_something_happens_and_not_all_the_time() {
+    let polls = threads(2, |shm| {
+        let world = World::new(shm);
+        let mut polls = 0;
+        let mut barrier = world.barrier().into_future();
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        block_on_by_parking(std::future::poll_fn(|cx| {
+            polls += 1;
+            std::pin::Pin::new(&mut barrier).poll(cx)
+        }))
+        .unwrap();
+        polls
+    });
+    assert!(polls.unwrap()[0] < 10);
+}
+
+#[test]
+fn tasks_of_no_runtime_of_ours_miss_no_event() {
+    threads(3, |shm| {
+        let world = World::new(shm);
+        for _ in 0..2_000 {
+            block_on_by_parking(world.barrier().into_future()).unwrap();
+        }
+    })
+    .unwrap();
+}
+
+/// Leaves the thread's waker behind.
+fn poll_once<F: Future + Unpin>(mut future: F) -> F {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    assert!(std::pin::Pin::new(&mut future).poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    future
+}
+
+/// What an async runtime does, in short.
+fn block_on_by_parking<T>(future: impl Future<Output = T>) -> T {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 #[test]
