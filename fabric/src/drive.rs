@@ -16,6 +16,9 @@ const YIELDS: u32 = 50;
 /// A nap that ends within this many nanoseconds is not worth sleeping for.
 const SHORT: u64 = 60_000;
 
+/// The waker of a thread that looks again by itself. A static, because only its own copy of a waker is known to be equal.
+pub(crate) static NOBODY: &Waker = Waker::noop();
+
 std::thread_local! {
     /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
     static BLOCKING: Cell<Option<u64>> = const { Cell::new(None) };
@@ -37,7 +40,7 @@ pub(crate) fn look_again(until: u64) -> bool {
 pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     // What is done when it is posted pays for nothing more than this poll.
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future.as_mut().poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => block_slowly(drive, future),
     }
@@ -47,7 +50,7 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
 /// compiles away.
 #[inline(always)] // an operation that passes through memory costs more than itself
 pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
-    match Pin::new(&mut operation).poll(&mut Context::from_waker(Waker::noop())) {
+    match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => wait_slowly(drive, operation),
     }
@@ -87,7 +90,7 @@ impl Drop for Blocking {
 #[inline(never)]
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
-    let mut cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(NOBODY);
     let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
     let mut turn = 0;
     loop {

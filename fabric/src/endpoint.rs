@@ -8,14 +8,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Message, Port};
+use remote_memory::{Fault, FaultKind, Liveness, Message, Patience, Port, Watch};
 
 use crate::drive::{self, Blocking};
+use crate::fabric::check_rank;
 use crate::{Drive, Task};
 
 /// The most messages that wait at one port; a sender then waits as for a full ring.
 const PORT_LIMIT: usize = 1 << 16;
+
+/// How long an application that leaves waits for what it walked away from.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// The part of an endpoint that knows no fabric.
 #[derive(Debug, Default)]
@@ -64,7 +69,8 @@ pub(crate) trait Driven: Drive {
     /// What a future that cannot go on calls before it returns `Pending`: the thread that blocks on it will look again
     /// at `until` at the latest; a task of an async runtime is woken by then, or when something happens.
     fn pend(&self, cx: &Context<'_>, until: u64) {
-        if drive::look_again(until) {
+        // A thread that blocks polls once before it says so, with the waker of nobody.
+        if drive::look_again(until) || cx.waker().will_wake(drive::NOBODY) {
             return;
         }
         let mut state = self.endpoint().shared.lock();
@@ -74,6 +80,31 @@ pub(crate) trait Driven: Drive {
         }
         drop(state);
         self.call_helper();
+    }
+
+    /// The fault of a wait that somebody's end ended, if it did.
+    fn ended(&self, patience: Patience) -> Result<(), Fault> {
+        let (rank, any) = match patience.watch {
+            Watch::Nobody => return Ok(()),
+            Watch::Rank(rank) => (rank, None),
+            Watch::All(rank) => (rank, self.casualty()),
+        };
+        check_rank(self, rank)?;
+        match (self.liveness(rank), any) {
+            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
+            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
+            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            (Liveness::Alive, None) => Ok(()),
+        }
+    }
+
+    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
+    fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
+        self.ended(patience)?;
+        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
+            return Err(Fault::new(FaultKind::TimedOut));
+        }
+        Ok(())
     }
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).
@@ -102,6 +133,14 @@ pub(crate) trait Driven: Drive {
 }
 
 impl Endpoint {
+    /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
+    pub(crate) fn settle(&self) {
+        let deadline = Instant::now() + SETTLE;
+        while self.adopted() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+        }
+    }
+
     /// How many adopted tasks are not finished.
     pub(crate) fn adopted(&self) -> usize {
         let state = self.shared.lock();
@@ -147,7 +186,7 @@ fn run_adopted(shared: &Shared) {
         state.running = state.adopted.len();
         std::mem::take(&mut state.adopted)
     };
-    let mut cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(drive::NOBODY);
     tasks.retain_mut(|task| task.as_mut().poll(&mut cx) == Poll::Pending);
     let mut state = shared.lock();
     state.running = 0;

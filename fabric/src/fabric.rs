@@ -10,7 +10,8 @@ use crate::Error;
 
 /// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
 ///
-/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world.
+/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world, unless
+/// [`leave`](Self::leave) did before.
 ///
 /// What the layers above need of it, and how they get it:
 ///
@@ -116,6 +117,10 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
     fn adopt(&self, task: Task);
+
+    /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.
+    /// What the endpoint itself still holds on to may be dropped later, or never, when the process ends.
+    fn leave(&self);
 }
 
 /// Work that the endpoint finishes for a caller that is gone.

@@ -163,7 +163,7 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
         }
-        Ok(Window::from_inner(Inner::new(world.clone(), self.name, algorithm, segments, keys)))
+        Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, segments, keys)))
     }
 
     /// This rank's part and its lock's words.

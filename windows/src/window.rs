@@ -42,6 +42,8 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// it keep it.
 pub struct Window<T, F: Fabric = fabric::Any> {
     inner: Arc<Inner<F>>,
+    /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
+    world: World<F>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -148,8 +150,8 @@ impl<T: Element> Window<T> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    pub(crate) fn from_inner(inner: Inner<F>) -> Self {
-        Self { inner: Arc::new(inner), element: PhantomData }
+    pub(crate) fn from_inner(world: &World<F>, inner: Inner<F>) -> Self {
+        Self { inner: Arc::new(inner), world: world.clone(), element: PhantomData }
     }
 
     pub(crate) const fn inner(&self) -> &Arc<Inner<F>> {
@@ -167,8 +169,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// The world that it belongs to.
-    pub fn world(&self) -> &World<F> {
-        &self.inner.world
+    pub const fn world(&self) -> &World<F> {
+        &self.world
     }
 
     /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
@@ -269,7 +271,7 @@ impl<T: Element, F: Drive> Window<T, F> {
 
 impl<T, F: Fabric> Clone for Window<T, F> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), element: PhantomData }
+        Self { inner: Arc::clone(&self.inner), world: self.world.clone(), element: PhantomData }
     }
 }
 

@@ -98,41 +98,21 @@ impl Shm {
         }
         Ok(())
     }
-
-    /// The fault of a wait that somebody's end ended, if it did.
-    pub(super) fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        use remote_memory::Watch;
-        let (rank, any) = match patience.watch {
-            Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
-        };
-        check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
-        }
-    }
-
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
-    pub(super) fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
-        self.ended(patience)?;
-        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
-            return Err(Fault::new(FaultKind::TimedOut));
-        }
-        Ok(())
-    }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn leave(&self) {
         if std::thread::panicking() {
             self.job.board.declare_dead(self.job.rank); // whoever unwinds has not done what the others wait for
         } else {
             self.job.board.leave(self.job.rank);
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -358,6 +338,11 @@ impl Fabric for Shm {
 
     fn adopt(&self, task: Task) {
         self.take_over(task);
+    }
+
+    fn leave(&self) {
+        self.endpoint().settle();
+        self.0.leave();
     }
 }
 

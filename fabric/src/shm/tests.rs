@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use remote_memory::{Fault, FaultKind, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
@@ -137,4 +137,25 @@ fn mail_keeps_order_and_fills_up_without_loss() {
         world.barrier().wait().unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
+    let mut jobs = crate::bootstrap::local::jobs(1).unwrap();
+    let job = jobs.pop().unwrap();
+    let board = Arc::clone(&job.board);
+    let world = World::new(Shm::new(job).unwrap());
+    let shm = world.fabric().clone();
+    let background = world.background();
+    shm.adopt(Box::pin(async move {
+        let fabric = background.fabric();
+        let own = fabric.world_segment(Rank(0)).unwrap();
+        let word = fabric.word_in(&own, 4000).unwrap();
+        fabric.pause(word, 200_000_000).await;
+        drop(fabric.write(word, 5, Notify::No));
+    }));
+    drop(world); // although the task still holds an endpoint
+    assert_eq!(board.liveness(Rank(0)), Liveness::Left);
+    let own = shm.world_segment(Rank(0)).unwrap();
+    assert_eq!(shm.load(shm.word_in(&own, 4000).unwrap()), Ok(5));
 }

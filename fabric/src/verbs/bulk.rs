@@ -234,6 +234,11 @@ impl Fabric for Verbs {
     fn adopt(&self, task: Task) {
         self.take_over(task);
     }
+
+    fn leave(&self) {
+        self.endpoint().settle();
+        self.0.leave();
+    }
 }
 
 impl Verbs {

@@ -15,6 +15,8 @@
 //!
 //! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced. Registration is
 //!   without relaxed ordering.
+//! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
+//!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
@@ -231,8 +233,14 @@ fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePa
 }
 
 impl Drop for Inner {
-    /// Finishes what was posted, and leaves.
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Inner {
+    /// Finishes what was posted, and leaves.
+    fn leave(&self) {
         if std::thread::panicking() {
             return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
         }
@@ -244,9 +252,7 @@ impl Drop for Inner {
         }
         self.board.leave(self.rank);
     }
-}
 
-impl Inner {
     /// Whether anything is under way to a rank that can still take it.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.board.liveness(rank) == Liveness::Alive;

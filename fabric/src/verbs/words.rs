@@ -5,9 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use remote_memory::{
-    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory, Watch,
-};
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::Driven;
 use crate::verbs::queue::Order;
@@ -112,14 +110,11 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
         if let Some(value) = look() {
             return Poll::Ready(Ok(value));
         }
-        match self.fabric.lost(self.patience) {
-            // What came before the end counts.
-            Some(fault) => Poll::Ready(look().ok_or(fault)),
-            None => {
-                self.fabric.pend(cx, self.patience.deadline);
-                Poll::Pending
-            }
+        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
+            return Poll::Ready(look().ok_or(fault)); // what came before the end counts
         }
+        self.fabric.pend(cx, self.patience.deadline);
+        Poll::Pending
     }
 }
 
@@ -304,21 +299,5 @@ impl Verbs {
         };
         self.0.opened().insert((rank, region), key);
         Ok(key)
-    }
-
-    /// Why a wait has to end without what it waited for.
-    pub(super) fn lost(&self, patience: Patience) -> Option<Fault> {
-        let gone = |rank| match self.liveness(rank) {
-            Liveness::Alive => None,
-            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
-            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
-        };
-        let ended = match patience.watch {
-            Watch::Nobody => None,
-            Watch::Rank(rank) => gone(rank),
-            Watch::All(rank) => self.casualty().map(|dead| Fault::of(FaultKind::PeerDied, dead)).or_else(|| gone(rank)),
-        };
-        let late = || (patience.deadline != u64::MAX && self.now() >= patience.deadline).then_some(FaultKind::TimedOut);
-        ended.or_else(|| late().map(Fault::new))
     }
 }
