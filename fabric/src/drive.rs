@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use crate::Drive;
+use crate::sync::thread_local;
 
 /// Turns of looking before the core is given away, where every rank has one: about as long as a wake-up would take.
 const SPINS: u32 = 2_000;
@@ -19,9 +20,15 @@ const SHORT: u64 = 60_000;
 /// The waker of a thread that looks again by itself. A static, because only its own copy of a waker is known to be equal.
 pub(crate) static NOBODY: &Waker = Waker::noop();
 
-std::thread_local! {
+thread_local! {
     /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
     static BLOCKING: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The time of the real fabrics, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Tells the thread that blocks here to look again at `until` at the latest. `false` if none does: then the caller has
@@ -67,22 +74,22 @@ pub(crate) struct Blocking(Option<u64>);
 
 impl Blocking {
     pub(crate) fn begin() -> Self {
-        Self(BLOCKING.replace(Some(u64::MAX)))
+        Self(BLOCKING.with(|blocking| blocking.replace(Some(u64::MAX))))
     }
 
     /// When to look again at the latest, as far as those who were polled since said.
     pub(crate) fn earliest(&self) -> u64 {
-        BLOCKING.get().unwrap_or(u64::MAX)
+        BLOCKING.with(Cell::get).unwrap_or(u64::MAX)
     }
 
     fn forget(&self) {
-        BLOCKING.set(Some(u64::MAX));
+        BLOCKING.with(|blocking| blocking.set(Some(u64::MAX)));
     }
 }
 
 impl Drop for Blocking {
     fn drop(&mut self) {
-        BLOCKING.set(self.0);
+        BLOCKING.with(|blocking| blocking.set(self.0));
     }
 }
 
@@ -92,7 +99,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
-    let mut turn = 0;
+    let mut turn = 0_u32;
     loop {
         blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
@@ -102,7 +109,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             turn = 0;
             continue;
         }
-        turn += 1;
+        turn = turn.saturating_add(1);
         if turn <= spins {
             std::hint::spin_loop();
             continue;

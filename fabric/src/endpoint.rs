@@ -1,143 +1,135 @@
-//! What the endpoints of all real fabrics have: who waits, what was adopted, mail by port.
+//! What the endpoints of all real fabrics have: who waits, and what was adopted.
 //!
 //! A thread that blocks drives the fabric itself. Everybody else (a task of an async runtime, work whose caller walked
 //! away) is served by the endpoint's helper thread: started when first needed, asleep while there is nothing to do.
+//!
+//! No task misses what it waits for, because each looks again after the helper has armed the doorbell on which it
+//! sleeps: those that wait already are woken by the helper between its arming and its sleep, and a task that comes while
+//! the helper sleeps is polled once more at once. A task that waits is polled for nothing else than an event of its rank
+//! or a time that is due.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Liveness, Message, Patience, Port, Watch};
-
 use crate::drive::{self, Blocking};
-use crate::fabric::check_rank;
-use crate::{Drive, Task};
-
-/// The most messages that wait at one port; a sender then waits as for a full ring.
-const PORT_LIMIT: usize = 1 << 16;
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::{Task, Ticket};
 
 /// How long an application that leaves waits for what it walked away from.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// The part of an endpoint that knows no fabric.
-#[derive(Debug, Default)]
-pub(crate) struct Endpoint {
-    shared: Arc<Shared>,
+/// What the helper thread holds of a fabric: enough to sleep and to be woken, and nothing that keeps the rank in its
+/// job. The last handle of a rank may be dropped at any time, and the process may end right after it.
+pub(crate) trait Driver: Send + Sync + 'static {
+    /// See [`RemoteMemory::now`](remote_memory::RemoteMemory::now).
+    fn now(&self) -> u64;
+    /// See [`Drive::progress`](crate::Drive::progress).
+    fn progress(&self);
+    /// See [`Drive::arm`](crate::Drive::arm).
+    fn arm(&self) -> Ticket;
+    /// See [`Drive::sleep`](crate::Drive::sleep).
+    fn sleep(&self, ticket: Ticket, until: u64);
+    /// Ends the sleep of every thread of this rank that has armed.
+    fn wake(&self);
 }
 
-#[derive(Default)]
-struct Shared {
+/// The part of an endpoint that knows no fabric.
+#[derive(Debug)]
+pub(crate) struct Endpoint<D: Driver> {
+    shared: Arc<Shared<D>>,
+}
+
+struct Shared<D> {
+    driver: D,
     state: Mutex<State>,
     work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Wakers of tasks that some async runtime polls, and when to wake each at the latest.
-    waiting: Vec<(Waker, u64)>,
+    waiting: Vec<Waiting>,
     adopted: Vec<Task>,
     /// Tasks that the helper has taken out to poll them.
     running: usize,
     started: bool,
+    /// Until when the helper sleeps, or is about to.
+    asleep: Option<u64>,
     closed: bool,
 }
 
-impl fmt::Debug for Shared {
+/// A task that some async runtime polls.
+struct Waiting {
+    waker: Waker,
+    /// When to wake it at the latest.
+    until: u64,
+    /// Whether it waits again since it was last woken. One that does not has perhaps finished: it is forgotten.
+    again: bool,
+}
+
+impl<D> fmt::Debug for Shared<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         write!(f, "{} waiting, {} adopted", state.waiting.len(), state.adopted.len() + state.running)
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<D: Driver> Endpoint<D> {
+    pub(crate) fn new(driver: D) -> Self {
+        let (state, work) = (Mutex::new(State::default()), Condvar::new());
+        Self { shared: Arc::new(Shared { driver, state, work }) }
     }
-}
 
-/// A fabric whose endpoint is an [`Endpoint`].
-pub(crate) trait Driven: Drive {
-    /// Its endpoint.
-    fn endpoint(&self) -> &Endpoint;
+    pub(crate) fn driver(&self) -> &D {
+        &self.shared.driver
+    }
 
-    /// A way to the fabric that does not keep it alive.
-    fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static;
-
-    /// What a future that cannot go on calls before it returns `Pending`: the thread that blocks on it will look again
-    /// at `until` at the latest; a task of an async runtime is woken by then, or when something happens.
-    fn pend(&self, cx: &Context<'_>, until: u64) {
-        // A thread that blocks polls once before it says so, with the waker of nobody.
-        if drive::look_again(until) || cx.waker().will_wake(drive::NOBODY) {
-            return;
+    /// What a future that cannot go on calls before it returns `Pending`: it is polled again at `until` at the latest,
+    /// or when something happens.
+    pub(crate) fn pend(&self, cx: &Context<'_>, until: u64) {
+        let Shared { driver, .. } = &*self.shared;
+        let again = drive::look_again(until) // The thread polls again, and a collection of futures those woken.
+            || cx.waker().will_wake(drive::NOBODY) // Whoever polls with it polls again by itself.
+            || until <= driver.now();
+        if again {
+            return cx.waker().wake_by_ref();
         }
-        let mut state = self.endpoint().shared.lock();
-        match state.waiting.iter_mut().find(|(waker, _)| waker.will_wake(cx.waker())) {
-            Some((_, earliest)) => *earliest = until.min(*earliest),
-            None => state.waiting.push((cx.waker().clone(), until)),
+        let mut state = self.shared.lock();
+        let known = state.waiting.iter_mut().find(|waiting| waiting.waker.will_wake(cx.waker()));
+        let new = known.is_none();
+        match known {
+            Some(known) => {
+                known.until = if known.again { until.min(known.until) } else { until };
+                known.again = true;
+            }
+            None => state.waiting.push(Waiting { waker: cx.waker().clone(), until, again: true }),
         }
+        let asleep = state.asleep;
         drop(state);
-        self.call_helper();
-    }
-
-    /// The fault of a wait that somebody's end ended, if it did.
-    fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        let (rank, any) = match patience.watch {
-            Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
-        };
-        check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
+        // It looked before it was known here, perhaps before the helper armed: it looks once more.
+        let unseen = new && asleep.is_some();
+        if !self.call_helper() || unseen {
+            cx.waker().wake_by_ref();
         }
-    }
-
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
-    fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
-        self.ended(patience)?;
-        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
-            return Err(Fault::new(FaultKind::TimedOut));
+        if asleep.is_some_and(|end| until < end) {
+            driver.wake();
         }
-        Ok(())
     }
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).
-    fn take_over(&self, task: Task) {
-        self.endpoint().shared.lock().adopted.push(task);
+    pub(crate) fn adopt(&self, task: Task) {
+        self.shared.lock().adopted.push(task);
         self.call_helper();
+        self.shared.driver.wake();
     }
 
-    /// Wakes the helper, or starts it.
-    fn call_helper(&self) {
-        let shared = &self.endpoint().shared;
-        if std::mem::replace(&mut shared.lock().started, true) {
-            shared.work.notify_one();
-        } else {
-            let (theirs, upgrade) = (Arc::clone(shared), self.downgrade());
-            let started = std::thread::Builder::new().name("onesided".into()).spawn(move || help(&theirs, upgrade));
-            // No thread to be had: the next caller tries again.
-            shared.lock().started = started.is_ok();
-        }
-        // It may sleep on the fabric rather than on the condition.
-        self.nudge();
-    }
-
-    /// Ends the sleep of every thread of this rank.
-    fn nudge(&self);
-}
-
-impl Endpoint {
     /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
     pub(crate) fn settle(&self) {
         let deadline = Instant::now() + SETTLE;
         while self.adopted() > 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+            thread::sleep(Duration::from_micros(100)); // the helper thread is at it
         }
     }
 
@@ -146,91 +138,93 @@ impl Endpoint {
         let state = self.shared.lock();
         state.adopted.len() + state.running
     }
+
+    /// Tells the helper that there is work, or starts it. `false` if no thread is to be had: the next caller tries again.
+    fn call_helper(&self) -> bool {
+        if std::mem::replace(&mut self.shared.lock().started, true) {
+            self.shared.work.notify_one();
+            return true;
+        }
+        let shared = Arc::clone(&self.shared);
+        let started = thread::Builder::new().name("onesided".into()).spawn(move || shared.help()).is_ok();
+        if !started {
+            self.shared.lock().started = false;
+        }
+        started
+    }
 }
 
-impl Drop for Endpoint {
+impl<D: Driver> Drop for Endpoint<D> {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
-        self.shared.work.notify_all();
+        self.shared.work.notify_one();
+        self.shared.driver.wake();
     }
 }
 
-/// The helper thread.
-fn help<D: Driven>(shared: &Shared, upgrade: impl Fn() -> Option<D>) {
-    loop {
-        {
-            let mut state = shared.lock();
-            while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
-                state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+impl<D> Shared<D> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> Shared<D> {
+    /// The helper thread.
+    fn help(&self) {
+        while self.has_work() {
+            let blocking = Blocking::begin();
+            let ticket = self.driver.arm();
+            self.driver.progress();
+            self.run_adopted();
+            // From here on who comes and may not wait that long wakes us.
+            let (woken, until) = self.fall_asleep(blocking.earliest());
+            woken.into_iter().for_each(Waker::wake);
+            self.driver.sleep(ticket, until);
+            drop(blocking);
         }
-        let Some(fabric) = upgrade() else { return };
-        let blocking = Blocking::begin();
-        let ticket = fabric.arm();
-        fabric.progress();
-        run_adopted(shared);
-        let earliest = {
-            let state = shared.lock();
-            state.waiting.iter().fold(blocking.earliest(), |earliest, (_, until)| earliest.min(*until))
+    }
+
+    /// Waits until there is something to do; `false` once the endpoint is closed.
+    fn has_work(&self) -> bool {
+        let mut state = self.lock();
+        state.asleep = None;
+        state.waiting.retain(|waiting| waiting.again);
+        while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closed
+    }
+
+    fn run_adopted(&self) {
+        let mut tasks = {
+            let mut state = self.lock();
+            state.running = state.adopted.len();
+            std::mem::take(&mut state.adopted)
         };
-        fabric.sleep(ticket, earliest);
-        drop(blocking);
-        let waiting = std::mem::take(&mut shared.lock().waiting);
-        waiting.into_iter().for_each(|(waker, _)| waker.wake());
-    }
-}
-
-fn run_adopted(shared: &Shared) {
-    let mut tasks = {
-        let mut state = shared.lock();
-        state.running = state.adopted.len();
-        std::mem::take(&mut state.adopted)
-    };
-    let mut cx = Context::from_waker(drive::NOBODY);
-    tasks.retain_mut(|task| task.as_mut().poll(&mut cx) == Poll::Pending);
-    let mut state = shared.lock();
-    state.running = 0;
-    state.adopted.append(&mut tasks);
-}
-
-/// The messages that have arrived, by port.
-#[derive(Debug, Default)]
-pub(crate) struct Ports([PortQueue; Port::COUNT]);
-
-#[derive(Debug, Default)]
-struct PortQueue {
-    len: AtomicUsize,
-    queue: Mutex<VecDeque<Message>>,
-}
-
-impl Ports {
-    fn port(&self, port: Port) -> Result<&PortQueue, Fault> {
-        self.0.get(usize::from(port.0)).ok_or(Fault::new(FaultKind::Protocol).with_detail(u32::from(port.0)))
+        let mut cx = Context::from_waker(Waker::noop());
+        tasks.retain_mut(|task| {
+            // One that panics is over; the others are not.
+            let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx)));
+            matches!(polled, Ok(Poll::Pending))
+        });
+        let mut state = self.lock();
+        state.running = 0;
+        state.adopted.append(&mut tasks);
     }
 
-    /// Whether a message for this port could be taken in.
-    pub(crate) fn has_room(&self, port: Port) -> bool {
-        self.port(port).is_ok_and(|queue| queue.len.load(Ordering::Relaxed) < PORT_LIMIT)
-    }
-
-    /// Takes a message in.
-    pub(crate) fn push(&self, port: Port, message: Message) -> Result<(), Fault> {
-        let port = self.port(port)?;
-        let mut queue = port.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(message);
-        port.len.store(queue.len(), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The oldest message of a port.
-    pub(crate) fn pop(&self, port: Port) -> Result<Option<Message>, Fault> {
-        let port = self.port(port)?;
-        if port.len.load(Ordering::Relaxed) == 0 {
-            return Ok(None);
-        }
-        let mut queue = port.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = queue.pop_front();
-        port.len.store(queue.len(), Ordering::Relaxed);
-        Ok(message)
+    /// Whom to wake now, because all have to look after the arming, and until when to sleep: until `earliest`, or until
+    /// the first time that somebody named; not at all if the endpoint was closed before the arming.
+    fn fall_asleep(&self, earliest: u64) -> (Vec<Waker>, u64) {
+        let now = self.driver.now();
+        let mut state = self.lock();
+        // Who is due has been woken by now, and names another time when it waits again.
+        let times = state.waiting.iter().map(|waiting| waiting.until).filter(|until| *until > now);
+        let until = if state.closed { 0 } else { times.fold(earliest, u64::min) };
+        state.asleep = Some(until);
+        let wake = |waiting: &mut Waiting| {
+            waiting.again = false;
+            waiting.waker.clone()
+        };
+        (state.waiting.iter_mut().map(wake).collect(), until)
     }
 }

@@ -270,7 +270,7 @@ pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Out
 const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");
 
 /// The world's number of ranks as an index bound.
-pub(crate) fn check_rank<M: RemoteMemory>(memory: &M, rank: Rank) -> Result<(), Fault> {
+pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
     if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(remote_memory::FaultKind::NoSuchRank, rank)) }
 }
 

@@ -6,8 +6,11 @@
 //! Begin to read at [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on), then
 //! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), and
 //! [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
+#![cfg_attr(onesided_loom, allow(dead_code))] // what is left out would use it
 
+#[cfg(not(onesided_loom))]
 mod any;
+#[cfg(not(onesided_loom))]
 pub mod bootstrap;
 mod collective;
 #[cfg(feature = "conformance")]
@@ -16,15 +19,30 @@ mod copy;
 mod drive;
 mod either;
 mod endpoint;
+#[cfg(not(onesided_loom))]
+mod ends;
 mod error;
 mod fabric;
+mod ports;
+#[cfg(not(onesided_loom))]
 pub mod shm;
-#[cfg(feature = "verbs")]
+mod sync;
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
 mod world;
 
+/// Of shared memory only what loom explores: its atomics cannot lie in memory that processes share.
+#[cfg(onesided_loom)]
+mod shm {
+    mod doorbell;
+    #[cfg(test)]
+    mod explored;
+    mod ring;
+}
+
 pub use remote_memory;
 
+#[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;

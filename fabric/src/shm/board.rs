@@ -174,7 +174,7 @@ impl Board {
 
     fn ring_all(&self) {
         for rank in (0..self.size).map(Rank) {
-            self.doorbell(rank).ring_loudly(wake_all);
+            self.wake(rank);
         }
     }
 

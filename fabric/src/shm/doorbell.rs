@@ -2,15 +2,15 @@
 //!
 //! The hand-shake is Dekker's: the sleeper announces itself, then looks again; the ringer writes, then looks for
 //! sleepers. A full fence on both sides between the write and the look makes it impossible that both miss the other.
-
-#[cfg(onesided_loom)]
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(onesided_loom))]
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+//! Explored in `explored.rs`.
 
 use crate::Ticket;
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A rank's doorbell: a futex word that counts rings, and how many threads have announced that they sleep.
+///
+/// All its orderings are relaxed: between a ringer and a sleeper that sees the new count in its ticket stand the same
+/// two fences, so that it sees what the ringer wrote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell<'a> {
     pub(crate) rings: &'a AtomicU32,
@@ -18,25 +18,19 @@ pub(crate) struct Doorbell<'a> {
 }
 
 impl Doorbell<'_> {
-    /// Wakes whoever sleeps. Everything written before is seen by the woken.
+    /// Wakes whoever sleeps. What was written before is seen by whoever looks after it has [armed](Self::arm).
     pub(crate) fn ring(self, wake: impl FnOnce(&AtomicU32)) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            self.ring_loudly(wake);
+            self.rings.fetch_add(1, Ordering::Relaxed);
+            wake(self.rings);
         }
-    }
-
-    /// Rings without looking for sleepers: for what must be heard even by who is just about to announce itself.
-    #[cold]
-    pub(crate) fn ring_loudly(self, wake: impl FnOnce(&AtomicU32)) {
-        self.rings.fetch_add(1, Ordering::Release);
-        wake(self.rings);
     }
 
     /// Announces a sleeper. After it, look again, then sleep on the ticket or [`disarm`](Self::disarm).
     pub(crate) fn arm(self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        let ticket = Ticket(self.rings.load(Ordering::Acquire));
+        let ticket = Ticket(self.rings.load(Ordering::Relaxed));
         fence(Ordering::SeqCst);
         ticket
     }

@@ -4,9 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-#[cfg(not(onesided_loom))]
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -118,7 +116,6 @@ impl Mapping {
     }
 
     /// The half word at `offset`; `None` where there is none.
-    #[cfg(not(onesided_loom))]
     pub(crate) fn half(&self, offset: u64) -> Option<&AtomicU32> {
         let half = self.bytes(offset, 4).filter(|_| offset % 4 == 0)?;
         // SAFETY: as in `word`, 4 bytes.

@@ -4,12 +4,9 @@
 //! A slot is one cache line: a header word, then the message. Storing the header publishes the slot; it carries the
 //! number of the message, so nothing is ever cleared.
 
-#[cfg(onesided_loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(onesided_loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use remote_memory::{Fault, FaultKind, MAX_MESSAGE, Message, Port, Rank};
+
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of a slot: the header, then the bytes.
 pub(crate) const SLOT_WORDS: usize = 1 + MAX_MESSAGE / 8;
@@ -37,6 +34,7 @@ impl Writer {
     pub(crate) fn push(&mut self, ring: &impl RingMemory, port: Port, message: &Message) -> bool {
         let slots = u64::from(ring.slots());
         if self.put.wrapping_sub(self.taken) >= slots {
+            // Acquire: nothing is written before the reader has read what was there.
             self.taken = ring.taken().load(Ordering::Acquire);
             // A reader that claims more than was put is broken; then the ring counts as full.
             if self.put.wrapping_sub(self.taken) >= slots {
@@ -71,15 +69,17 @@ impl Reader {
         (header >> 16 == (self.taken + 1) & (u64::MAX >> 16)).then_some(Port((header >> 8) as u8))
     }
 
-    /// Takes out the message that [`peek`](Self::peek) saw.
+    /// Takes out the message that [`peek`](Self::peek) has just seen.
     pub(crate) fn take(&mut self, ring: &impl RingMemory, from: Rank) -> Result<Message, Fault> {
         let slot = (self.taken % u64::from(ring.slots())) as u32;
-        let len = usize::from(ring.word(slot, 0).load(Ordering::Acquire) as u8);
+        // Relaxed: `peek` acquired this very header, and nobody writes it again before it is counted as taken.
+        let len = usize::from(ring.word(slot, 0).load(Ordering::Relaxed) as u8);
         let mut bytes = [0; MAX_MESSAGE];
         for (index, chunk) in bytes.chunks_mut(8).enumerate().take(len.div_ceil(8)) {
             chunk.copy_from_slice(&ring.word(slot, 1 + index).load(Ordering::Relaxed).to_le_bytes());
         }
         self.taken += 1;
+        // Release: the words were read before the writer may see that it can write them again.
         ring.taken().store(self.taken, Ordering::Release);
         let bytes = bytes.get(..len).ok_or(Fault::of(FaultKind::Protocol, from).with_detail(len as u32))?;
         Message::new(from, bytes)

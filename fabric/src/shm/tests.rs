@@ -1,10 +1,13 @@
 //! What the shared-memory endpoint does; the conformance suite tries the rest.
 
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
@@ -67,7 +70,7 @@ fn a_panicking_rank_ends_the_waits_of_the_others() {
 #[test]
 fn a_task_of_no_runtime_of_ours_is_woken() {
     struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
+    impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
@@ -77,8 +80,8 @@ fn a_task_of_no_runtime_of_ours_is_woken() {
         let word = shm.word_in(&own, 4000).unwrap();
         if shm.rank() == Rank(0) {
             let waker = Arc::new(Unpark(std::thread::current())).into();
-            let mut cx = std::task::Context::from_waker(&waker);
-            let mut wait = std::pin::pin!(shm.wait_until(word, |value| value == 3, Patience::on(Rank(1))));
+            let mut cx = Context::from_waker(&waker);
+            let mut wait = pin!(shm.wait_until(word, |value| value == 3, Patience::on(Rank(1))));
             while Future::poll(wait.as_mut(), &mut cx).is_pending() {
                 std::thread::park();
             }
@@ -140,22 +143,162 @@ fn mail_keeps_order_and_fills_up_without_loss() {
 }
 
 #[test]
-fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
-    let mut jobs = crate::bootstrap::local::jobs(1).unwrap();
-    let job = jobs.pop().unwrap();
-    let board = Arc::clone(&job.board);
-    let world = World::new(Shm::new(job).unwrap());
-    let shm = world.fabric().clone();
-    let background = world.background();
-    shm.adopt(Box::pin(async move {
-        let fabric = background.fabric();
-        let own = fabric.world_segment(Rank(0)).unwrap();
-        let word = fabric.word_in(&own, 4000).unwrap();
-        fabric.pause(word, 200_000_000).await;
-        drop(fabric.write(word, 5, Notify::No));
-    }));
-    drop(world); // although the task still holds an endpoint
-    assert_eq!(board.liveness(Rank(0)), Liveness::Left);
-    let own = shm.world_segment(Rank(0)).unwrap();
-    assert_eq!(shm.load(shm.word_in(&own, 4000).unwrap()), Ok(5));
+fn a_pause_gives_everybody_else_a_turn() {
+    threads(1, |shm| {
+        let own = shm.world_segment(Rank(0)).unwrap();
+        let mut pause = pin!(shm.pause(shm.word_in(&own, 4000).unwrap(), 0));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(pause.as_mut().poll(&mut cx), Poll::Pending);
+        assert_eq!(pause.as_mut().poll(&mut cx), Poll::Ready(()));
+    })
+    .unwrap();
+}
+
+/// Polls what it holds only when that was woken, as collections of futures do.
+struct OnlyWhenWoken<F>(F, Arc<Flag>);
+
+#[derive(Default)]
+struct Flag {
+    wakes: AtomicUsize,
+    asleep: AtomicBool,
+}
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::Release);
+    }
+}
+
+impl<F: Future + Unpin> Future for OnlyWhenWoken<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<F::Output> {
+        if self.1.asleep.swap(true, Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        let waker = Arc::clone(&self.1).into();
+        Pin::new(&mut self.0).poll(&mut Context::from_waker(&waker))
+    }
+}
+
+#[test]
+fn a_blocked_thread_wakes_what_has_a_waker_of_its_own() {
+    threads(1, |shm| {
+        let own = shm.world_segment(Rank(0)).unwrap();
+        let word = shm.word_in(&own, 4000).unwrap();
+        let wait = shm.wait_until(word, |value| value == 1, Patience::until(shm.now() + 100_000_000));
+        let ended = block_on(&shm, OnlyWhenWoken(wait, Arc::default()));
+        assert_eq!(ended.map_err(Fault::kind), Err(FaultKind::TimedOut));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_wait_that_was_dropped_keeps_nobody_in_the_job() {
+    threads(2, |shm| {
+        if shm.rank() == Rank(0) {
+            let own = shm.world_segment(Rank(0)).unwrap();
+            let waker = Arc::new(Flag::default()).into();
+            let mut wait = shm.wait_until(shm.word_in(&own, 4000).unwrap(), |value| value == 1, Patience::on(Rank(0)));
+            assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
+            std::thread::sleep(Duration::from_millis(50)); // the helper sleeps by now
+        } else {
+            let own = shm.world_segment(Rank(1)).unwrap();
+            let patience = Patience::on(Rank(0)).and_until(shm.now() + 2_000_000_000);
+            let ended = block_on(&shm, shm.wait_until(shm.word_in(&own, 4000).unwrap(), |value| value == 1, patience));
+            assert_eq!(ended.map_err(Fault::kind), Err(FaultKind::PeerLeft));
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn tasks_that_wait_are_not_polled_meanwhile() {
+    threads(1, |shm| {
+        let own = shm.world_segment(Rank(0)).unwrap();
+        let word = shm.word_in(&own, 4000).unwrap();
+        let deadlines = [u64::MAX, shm.now() + 500_000_000, shm.now() + 100_000_000];
+        let mut tasks = deadlines.map(|deadline| {
+            OnlyWhenWoken(shm.wait_until(word, |value| value == 1, Patience::until(deadline)), Arc::default())
+        });
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            for task in &mut tasks {
+                if task.1.wakes.load(Ordering::Relaxed) < 1000 {
+                    let _ = Pin::new(task).poll(&mut Context::from_waker(Waker::noop()));
+                }
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        let wakes = tasks.map(|task| task.1.wakes.load(Ordering::Relaxed));
+        assert!(wakes.iter().all(|wakes| (1..20).contains(wakes)), "{wakes:?}");
+    })
+    .unwrap();
+}
+
+#[test]
+fn room_at_a_port_is_news_to_who_waits_at_another() {
+    const OTHER: Port = Port(Port::USER.0 + 1);
+    threads(2, |shm| {
+        let send = |port| block_on(&shm, shm.send(Rank(0), port, &[], Notify::Yes)).unwrap();
+        let recv = |port| block_on(&shm, shm.recv(port, Patience::until(shm.now() + 5_000_000_000)));
+        if shm.rank() == Rank(1) {
+            (0..=crate::ports::PORT_LIMIT).for_each(|_| send(Port::USER));
+            send(OTHER);
+            block_on(&shm, shm.recv(OTHER, Patience::until(shm.now() + 10_000_000_000))).unwrap();
+        } else {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| recv(OTHER).map(|message| message.from));
+                // It takes in what fits, and sleeps before the last of the full port.
+                std::thread::sleep(Duration::from_millis(500));
+                assert!(!other.is_finished());
+                recv(Port::USER).unwrap();
+                let patience = Instant::now() + Duration::from_secs(2);
+                while !other.is_finished() && Instant::now() < patience {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert!(other.is_finished(), "nobody rang");
+                assert_eq!(other.join().unwrap(), Ok(Rank(1)));
+            });
+            block_on(&shm, shm.send(Rank(1), OTHER, &[], Notify::Yes)).unwrap();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn ranks_that_send_to_each_other_before_they_receive_come_through() {
+    threads(2, |shm| {
+        let peer = Rank(1 - shm.rank().0);
+        let until = shm.now() + 5_000_000_000;
+        for _ in 0..1000 {
+            let mut send = shm.send(peer, Port::USER, &[], Notify::Yes);
+            let mut cx = Context::from_waker(Waker::noop());
+            while Pin::new(&mut send).poll(&mut cx).is_pending() {
+                assert!(shm.now() < until, "both wait for room");
+            }
+        }
+        for _ in 0..1000 {
+            block_on(&shm, shm.recv(Port::USER, Patience::until(until))).unwrap();
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_task_that_panics_stops_no_other() {
+    threads(1, |shm| {
+        shm.adopt(Box::pin(async { panic!("on purpose") }));
+        let ran = Arc::new(AtomicBool::new(false));
+        let there = Arc::clone(&ran);
+        std::thread::sleep(Duration::from_millis(20));
+        shm.adopt(Box::pin(async move { there.store(true, Ordering::Release) }));
+        let until = shm.now() + 5_000_000_000;
+        while !ran.load(Ordering::Acquire) {
+            assert!(shm.now() < until, "the helper is gone");
+            std::thread::yield_now();
+        }
+    })
+    .unwrap();
 }

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
-use crate::endpoint::Driven;
+use crate::ends::Ends;
+use crate::ports::Taken;
 use crate::shm::board::BoardRing;
 use crate::shm::{Shm, ShmWord};
 
@@ -40,7 +41,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
             // The end was seen after the word: what was written before the end counts.
             return Poll::Ready(look().ok_or(fault));
         }
-        shm.pend(cx, patience.deadline);
+        shm.0.endpoint.pend(cx, patience.deadline);
         Poll::Pending
     }
 }
@@ -57,13 +58,14 @@ impl Future for ShmPause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let now = self.shm.now();
-        let nanos = self.nanos;
-        let until = *self.until.get_or_insert_with(|| now.saturating_add(nanos));
-        if now >= until {
-            return Poll::Ready(());
-        }
-        self.shm.pend(cx, until);
+        let (now, nanos) = (self.shm.now(), self.nanos);
+        let until = match self.until {
+            Some(until) if now >= until => return Poll::Ready(()),
+            Some(until) => until,
+            // Pending at least once, so that an attempt without backoff gives everybody else a turn.
+            None => *self.until.insert(now.saturating_add(nanos)),
+        };
+        self.shm.0.endpoint.pend(cx, until);
         Poll::Pending
     }
 }
@@ -80,8 +82,12 @@ pub struct ShmSend<'f> {
 }
 
 impl ShmSend<'_> {
+    /// Sends if there is room; not to a rank that has ended, which the poll then tells.
     pub(super) fn try_now(&mut self) {
         let Ok(message) = &self.message else { return };
+        if self.shm.ended(Patience::on(self.to)).is_err() {
+            return;
+        }
         let ring = BoardRing::new(self.shm.board(), self.shm.rank(), self.to);
         let mut writer = self.shm.0.outboxes[self.to.index()].lock().unwrap_or_else(PoisonError::into_inner);
         self.sent = writer.push(&ring, self.port, message);
@@ -99,17 +105,21 @@ impl Future for ShmSend<'_> {
         if let Err(fault) = self.message {
             return Poll::Ready(Err(fault));
         }
-        if !self.sent {
-            self.try_now();
-        }
-        // What was sent to a rank that has ended is as lost as what could not be sent.
-        if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
-            return Poll::Ready(Err(fault));
-        }
         if self.sent {
             return Poll::Ready(Ok(()));
         }
-        self.shm.pend(cx, self.shm.now() + FULL);
+        self.try_now();
+        if self.sent {
+            return Poll::Ready(Ok(()));
+        }
+        if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
+            return Poll::Ready(Err(fault));
+        }
+        // Two ranks that send to each other before they receive both make room.
+        if let Err(fault) = self.shm.take_in() {
+            return Poll::Ready(Err(fault));
+        }
+        self.shm.0.endpoint.pend(cx, self.shm.now() + FULL);
         Poll::Pending
     }
 }
@@ -129,7 +139,11 @@ impl Future for ShmRecv<'_> {
         let Self { shm, port, patience } = *self;
         let take = || {
             shm.take_in()?;
-            shm.0.ports.pop(port)
+            let Some(Taken { message, made_room }) = shm.0.ports.pop(port)? else { return Ok(None) };
+            if made_room {
+                shm.board().wake(shm.rank()); // for who waits for a message behind one that found no room
+            }
+            Ok(Some(message))
         };
         match take() {
             Ok(Some(message)) => return Poll::Ready(Ok(message)),
@@ -140,7 +154,7 @@ impl Future for ShmRecv<'_> {
             // The end was seen after the mail: what was sent before the end counts.
             return Poll::Ready(take().transpose().unwrap_or(Err(fault)));
         }
-        shm.pend(cx, patience.deadline);
+        shm.0.endpoint.pend(cx, patience.deadline);
         Poll::Pending
     }
 }

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::Drive;
-use crate::endpoint::Driven;
+use crate::ends::Ends;
+use crate::ports::Taken;
 use crate::verbs::Verbs;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
@@ -36,7 +37,7 @@ impl Future for VerbsSend<'_> {
             return Poll::Ready(Err(fault));
         }
         if !fabric.0.has_room(to) && fabric.progress() == 0 {
-            fabric.pend(cx, u64::MAX);
+            fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
         let bytes = message.bytes();
@@ -61,7 +62,15 @@ impl Future for VerbsRecv<'_> {
     type Output = Result<Message, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let look = || self.fabric.0.ports.pop(self.port).transpose();
+        let look = || {
+            let taken = self.fabric.0.ports.pop(self.port).transpose()?;
+            Some(taken.map(|Taken { message, made_room }| {
+                if made_room {
+                    self.fabric.progress(); // posts the receives that were held back
+                }
+                message
+            }))
+        };
         if let Some(found) = look() {
             return Poll::Ready(found);
         }
@@ -69,7 +78,7 @@ impl Future for VerbsRecv<'_> {
             self.fabric.progress();
             return Poll::Ready(look().unwrap_or(Err(fault))); // what came before the end counts
         }
-        self.fabric.pend(cx, self.patience.deadline);
+        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending
     }
 }

@@ -43,14 +43,15 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::Job;
-use crate::endpoint::{Endpoint, Ports};
+use crate::endpoint::Endpoint;
+use crate::ports::Ports;
 use crate::shm::Board;
 use crate::verbs::connect::Card;
 use crate::verbs::device::Device;
@@ -94,7 +95,7 @@ struct Inner {
     receives: Arc<SharedReceiveQueue>,
     ports: Ports,
     bed: Bed,
-    endpoint: Endpoint,
+    endpoint: Endpoint<drive::Card>,
     slots: Slots,
     directory: Arc<Directory>,
     /// Peers' regions that were met.
@@ -153,7 +154,8 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let fabric = Self(Arc::new(Inner {
+        let bed = Bed::new()?;
+        let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
             by_number,
             depth: depth as usize,
@@ -162,8 +164,8 @@ impl Verbs {
             reaping: Mutex::default(),
             receives,
             ports: Ports::default(),
-            bed: Bed::new()?,
-            endpoint: Endpoint::default(),
+            bed,
+            endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
             slots: Slots::new(&domain),
             directory,
             opened: Mutex::default(),

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::endpoint::Driven;
+use crate::drive;
+use crate::ends::Ends;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
@@ -52,7 +53,7 @@ impl Posted {
             }
             None => {
                 self.fabric.0.give_up_on_the_dead();
-                self.fabric.pend(cx, u64::MAX);
+                self.fabric.0.endpoint.pend(cx, u64::MAX);
                 Poll::Pending
             }
         }
@@ -113,7 +114,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
         if let Err(fault) = self.fabric.out_of_patience(self.patience) {
             return Poll::Ready(look().ok_or(fault)); // what came before the end counts
         }
-        self.fabric.pend(cx, self.patience.deadline);
+        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending
     }
 }
@@ -133,7 +134,7 @@ impl Future for VerbsPause<'_> {
         if self.fabric.now() >= self.until {
             return Poll::Ready(());
         }
-        self.fabric.pend(cx, self.until);
+        self.fabric.0.endpoint.pend(cx, self.until);
         Poll::Pending
     }
 }
@@ -228,8 +229,7 @@ impl RemoteMemory for Verbs {
     }
 
     fn now(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        drive::now()
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
