@@ -27,6 +27,15 @@ fn many_ranks_on_few_cores_meet_often() {
 }
 
 #[test]
+fn tasks_of_any_runtime_meet_often() {
+    ranks(3, |world| {
+        for _ in 0..2000 {
+            run_async(world.barrier().into_future()).unwrap();
+        }
+    });
+}
+
+#[test]
 fn everybody_gets_everybodys_bytes() {
     ranks(8, |world| {
         for round in 0..100_usize {

@@ -5,11 +5,12 @@ use std::fs::File;
 use onesided::{Element, Error, FaultKind, Op, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::jobs::{self, Roles};
+use crate::jobs::{self, Role};
 use crate::support::ranks;
 
-pub(crate) const ROLES: Roles = &[
+pub(crate) const ROLES: &[Role] = &[
     ("no address space", no_address_space),
+    ("no file size", no_file_size),
     ("no descriptors", no_descriptors),
     ("no descriptors to open", no_descriptors_to_open),
     ("nothing leaks", nothing_leaks),
@@ -213,6 +214,17 @@ fn no_address_space(world: World) {
     jobs::ok();
 }
 
+/// Rank 1 may not have large files, which memory is to the kernel.
+fn no_file_size(world: World) {
+    let before = (world.rank() == 1).then(|| limit(Resource::Fsize, 1 << 20));
+    create_fails(&world, 1 << 20, FaultKind::NoMemory);
+    goes_on(&world);
+    if let Some(before) = before {
+        setrlimit(Resource::Fsize, before).unwrap();
+    }
+    jobs::ok();
+}
+
 /// Opens files until there is no descriptor left.
 fn exhaust_descriptors() -> (Rlimit, Vec<File>) {
     let before = limit(Resource::Nofile, 64);
@@ -289,6 +301,11 @@ fn survives(role: &str) {
 #[test]
 fn no_address_space_is_told_to_all() {
     survives("no address space");
+}
+
+#[test]
+fn no_large_files_are_told_to_all() {
+    survives("no file size");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 use onesided::{Element, LockAll, Window, World};
 
-use crate::jobs::{self, Roles};
+use crate::jobs::{self, Role};
 use crate::support::ranks;
 
-pub(crate) const ROLES: Roles = &[("records", records), ("counts", counts)];
+pub(crate) const ROLES: &[Role] = &[("records", records), ("counts", counts)];
 
 const _: () = {
     const fn is_send_and_sync<T: Send + Sync>() {}

@@ -7,10 +7,10 @@ use onesided::fabric::remote_memory::RemoteMemory as _;
 use onesided::{Error, FaultKind, Window, World};
 use rustix::process::Signal;
 
-use crate::jobs::{self, Ended, Roles, die, ok, send, state};
+use crate::jobs::{self, Ended, Role, die, ok, send, state};
 use crate::support::{compute, eventually};
 
-pub(crate) const ROLES: Roles = &[
+pub(crate) const ROLES: &[Role] = &[
     ("exclusive owner", |world| holder_ends(&world, true, FaultKind::OwnerDied, || die())),
     ("shared owner", |world| holder_ends(&world, false, FaultKind::MemberDied, || die())),
     ("deserter", |world| holder_ends(&world, true, FaultKind::OwnerDied, || std::process::exit(0))),

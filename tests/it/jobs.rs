@@ -22,8 +22,8 @@ const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
 /// Ends what the harness has written before the ranks' output.
 const BEGIN: &[u8] = b"\n--- output ---\n";
 
-/// What ranks can be told to do, by name.
-pub(crate) type Roles = &'static [(&'static str, fn(World))];
+/// What a rank of a job does, and the name by which `start` asks for it.
+pub(crate) type Role = (&'static str, fn(World));
 
 /// A job under way; killed when it is dropped.
 pub(crate) struct Job {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use onesided::{Mode, Window, World};
 
-use crate::jobs::{self, Roles};
+use crate::jobs::{self, Role};
 use crate::support::{DEADLINE, compute, eventually, poll_once, ranks, run_async};
 
-pub(crate) const ROLES: Roles = &[("gives up last", gives_up_last)];
+pub(crate) const ROLES: &[Role] = &[("gives up last", gives_up_last)];
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -250,6 +250,7 @@ fn a_panic_is_a_death_whatever_was_given_up() {
 }
 
 #[test]
+#[allow(clippy::forget_non_drop, reason = "which of them have something to drop is the library's business")]
 fn leaked_handles_harm_nobody_else() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 8).unwrap();
@@ -258,12 +259,12 @@ fn leaked_handles_harm_nobody_else() {
             let mut buffer = [7; 8];
             epoch.put(0, &[1; 8]).unwrap();
             let get = epoch.get(0, &mut buffer);
-            leak(get);
-            leak(epoch.fetch_add(0, 5));
-            leak(epoch.flush());
+            std::mem::forget(get);
+            std::mem::forget(epoch.fetch_add(0, 5));
+            std::mem::forget(epoch.flush());
             assert!(buffer == [7; 8] || buffer == [1; 8], "{buffer:?}");
-            leak(epoch);
-            leak(window.lock_shared(1));
+            std::mem::forget(epoch);
+            std::mem::forget(window.lock_shared(1));
         }
         world.barrier().wait().unwrap();
         // Both locks stay taken, and that is all.
@@ -348,9 +349,4 @@ fn threads_of_a_rank_wait_for_one_another() {
         });
         assert_eq!(*order.lock().unwrap(), ["first", "second"]);
     });
-}
-
-/// Forgets what need not have a drop on every fabric.
-fn leak<T>(value: T) {
-    let _ = std::mem::ManuallyDrop::new(value);
 }

@@ -63,7 +63,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// A get that is dropped, or leaked, leaves the slice as it was.
     #[inline]
-    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'w, 'b, T, F> {
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
         let get = self.range(offset, count);
         let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
@@ -73,12 +73,12 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
     /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
     /// after it.
-    pub fn flush(&self) -> Flush<'w, F> {
+    pub fn flush(&self) -> Flush<'_, F> {
         Flush::new(self.inner, "flush", self.target.rank, self.inner.fabric().flush(self.target.fabric_rank()))
     }
 
     /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
-    pub fn flush_local(&self) -> Flush<'w, F> {
+    pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
         Flush::new(self.inner, "flush_local", self.target.rank, flush)
     }
@@ -123,20 +123,20 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// One that is dropped before it is done may have taken effect or not.
     #[inline]
-    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'w, T, F> {
+    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
         self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
     }
 
     /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
     /// [`Op::Sum`].
     #[inline]
-    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'w, T, F> {
+    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
         self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
     }
 
     /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
     #[inline]
-    pub fn fetch_one(&self, offset: usize) -> Fetch<'w, T, F>
+    pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
     where
         T: Default,
     {
@@ -152,12 +152,12 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// As [`fetch_and_op`](Self::fetch_and_op).
     #[inline]
-    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'w, T, F> {
+    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'_, T, F> {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
     #[inline(always)] // see Fetch::wait
-    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'w, T, F> {
+    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let place = self.range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;

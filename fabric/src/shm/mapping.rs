@@ -37,10 +37,15 @@ impl Mapping {
     /// Makes `len` zeroed bytes, with all their pages, sealed against changes of size.
     ///
     /// # Errors
-    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EINVAL` (length 0).
+    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EFBIG` (the limit on the
+    /// size of files), `EINVAL` (length 0).
     pub fn create(len: usize) -> io::Result<Self> {
         if len > SMALL && headroom::bytes().is_some_and(|bytes| len as u64 > bytes) {
             return Err(rustix::io::Errno::NOMEM.into());
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| len as u64 > limit) {
+            return Err(rustix::io::Errno::FBIG.into()); // the kernel would send SIGXFSZ, which kills
         }
         let file = rustix::fs::memfd_create("onesided", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
