@@ -19,7 +19,8 @@ const SHORT: u64 = 60_000;
 
 thread_local! {
     /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
-    static BLOCKING: Cell<Option<u64>> = const { Cell::new(None) };
+    #[allow(clippy::missing_const_for_thread_local)] // loom's macro does not take it
+    static BLOCKING: Cell<Option<u64>> = Cell::new(None);
 }
 
 /// Tells the thread that blocks here to look again at `until` at the latest. `false` if none does: then the caller has

@@ -201,13 +201,13 @@ impl<D: Driver> Shared<D> {
     }
 
     /// Whom to wake now, because all have to look after the arming, and until when to sleep: until `earliest`, or until
-    /// the first time that somebody named.
+    /// the first time that somebody named; not at all if the endpoint was closed before the arming.
     fn fall_asleep(&self, earliest: u64) -> (Vec<Waker>, u64) {
         let now = self.driver.now();
         let mut state = self.lock();
         // Who is due has been woken by now, and names another time when it waits again.
         let times = state.waiting.iter().map(|waiting| waiting.until).filter(|until| *until > now);
-        let until = times.fold(earliest, u64::min);
+        let until = if state.closed { 0 } else { times.fold(earliest, u64::min) };
         state.asleep = Some(until);
         let wake = |waiting: &mut Waiting| {
             waiting.again = false;
