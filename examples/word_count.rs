@@ -186,8 +186,11 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
             part.read_into(&mut counted)?;
         }
     }
-    (all_text.unlock_all()?, all_sizes.unlock_all()?);
-    (table.close()?, text.close()?, sizes.close()?);
+    all_text.unlock_all()?;
+    all_sizes.unlock_all()?;
+    table.close()?;
+    text.close()?;
+    sizes.close()?;
     Ok(counted)
 }
 

@@ -31,6 +31,7 @@ fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
     let word = fabric.word_in(&segment, 4088).map_err(Error::operation("resolve a word"))?;
     world.barrier().wait()?;
     if world.rank() == 0 {
+        std::thread::sleep(Duration::from_millis(300)); // until the other rank sleeps
         let print = |name: &str, time: Duration| println!("{name} 8 {}", time.as_nanos());
         let done = |result: Result<u64, _>| result.map(drop).map_err(Error::operation("an operation on a word"));
         print("write", median(rounds, || done(block_on(fabric, fabric.write(word, 1, Notify::No))))?);

@@ -43,12 +43,12 @@ struct Info {
 }
 
 #[derive(Debug, Serialize)]
-struct Machine {
-    kernel: String,
-    architecture: &'static str,
+pub(crate) struct Machine {
+    pub(crate) kernel: String,
+    pub(crate) architecture: &'static str,
     /// As many threads as may run at once here.
-    cores: usize,
-    memory_bytes: u64,
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: u64,
 }
 
 /// In bytes or a number; `null` is unlimited.
@@ -142,7 +142,7 @@ impl Info {
 }
 
 impl Machine {
-    fn collect() -> Self {
+    pub(crate) fn collect() -> Self {
         let system = rustix::system::uname();
         let memory = rustix::system::sysinfo();
         Self {

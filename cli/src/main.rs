@@ -1,7 +1,8 @@
-//! The program `onesided`: starts jobs (`run`) and tells what this host can do (`info`).
+//! The program `onesided`: starts jobs (`run`), tells what this host can do (`info`), measures (`bench`).
 //!
 //! May use: everything. One file a subcommand; begin to read at [`Command`].
 
+mod bench;
 mod failure;
 mod info;
 mod run;
@@ -24,6 +25,8 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Info(info::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 const EXIT_CODES: &str = "\
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Info(args) => info::run(&args),
+        Command::Bench(command) => bench::run(command),
     };
     done.unwrap_or_else(Failure::report)
 }

@@ -47,12 +47,23 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FabricName {
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FabricName {
     /// Shared memory of this host; needs nothing installed
     Shm,
     /// RDMA cards and Soft-RoCE by libibverbs
     Verbs,
+}
+
+impl FabricName {
+    /// Its name for the library, if this program was built with it.
+    pub(crate) fn built_in(self) -> Result<&'static str, Failure> {
+        match self {
+            Self::Shm => Ok("shm"),
+            Self::Verbs if cfg!(feature = "verbs") => Ok("verbs"),
+            Self::Verbs => Err(Failure::new(USAGE, crate::info::NO_VERBS)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -64,18 +75,13 @@ enum Policy {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if args.fabric == FabricName::Verbs && cfg!(not(feature = "verbs")) {
-        return Err(Failure::new(USAGE, crate::info::NO_VERBS));
-    }
+    let fabric = args.fabric.built_in()?.to_owned();
     let mut command = args.program.into_iter();
     let launch = Launch {
         size: args.ranks,
         program: command.next().unwrap_or_default(),
         args: command.collect(),
-        fabric: match args.fabric {
-            FabricName::Shm => "shm".to_owned(),
-            FabricName::Verbs => "verbs".to_owned(),
-        },
+        fabric,
         on_failure: match args.on_failure {
             Policy::Abort => OnFailure::Abort,
             Policy::Continue => OnFailure::Continue,
@@ -99,7 +105,7 @@ fn code(error: &Error) -> u8 {
 }
 
 /// The signals that end a job, but for those that our parent had us ignore (`nohup`, a script's background job).
-fn interrupts() -> io::Result<Vec<Interrupt>> {
+pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
     let ignored = ignored();
     [Signal::INT, Signal::TERM, Signal::HUP]
         .into_iter()

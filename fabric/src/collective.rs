@@ -8,18 +8,17 @@ use crate::{Fabric, WORLD_BYTES};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
-/// Where the two gather buffers begin, and how long each is, in the world segment.
+/// Where the gather buffer begins in the world segment.
 const GATHER: u64 = 1024;
 /// The most that one rank contributes to an [`Collective::all_gather`], in bytes: the first word is the length.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
-const _: () = assert!(ROUNDS * 8 <= GATHER && GATHER + 2 * (GATHER_BYTES + 8) <= WORLD_BYTES);
+const _: () = assert!(ROUNDS * 8 <= GATHER && GATHER + 8 + GATHER_BYTES <= WORLD_BYTES);
 
 /// The state of a rank's collectives. Every rank calls the same collectives in the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Collective {
     barriers: AtomicU64,
-    gathers: AtomicU64,
     broken: AtomicBool,
 }
 
@@ -38,30 +37,30 @@ impl Collective {
         result
     }
 
-    /// Everybody's contribution, by rank. Two buffers suffice: who writes the first again has passed the barrier of the
-    /// second, so everybody has read the first.
+    /// Everybody's contribution, by rank. Behind a second barrier, because whoever returns may write its buffer again, or
+    /// leave and take its memory along.
     pub(crate) async fn all_gather<F: Fabric>(&self, fabric: &F, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         if mine.len() as u64 > GATHER_BYTES {
             return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
         }
-        let at = GATHER + self.gathers.fetch_add(1, Ordering::Relaxed) % 2 * (GATHER_BYTES + 8);
         let own = segment(fabric, fabric.rank())?;
         let mut buffer = vec![0; 8 + mine.len()];
         buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
         buffer[8..].copy_from_slice(mine);
-        fabric.write_own(&own, at, &buffer)?;
+        fabric.write_own(&own, GATHER, &buffer)?;
         self.barrier(fabric, u64::MAX).await?;
         let mut all = Vec::with_capacity(fabric.size() as usize);
         for rank in (0..fabric.size()).map(Rank) {
             let from = segment(fabric, rank)?;
             let mut buffer = vec![0; 8 + GATHER_BYTES as usize];
-            fabric.get(&from, at, &mut buffer).await?;
+            fabric.get(&from, GATHER, &mut buffer).await?;
             let len = buffer[..8].iter().rev().fold(0, |len, byte| len << 8 | u64::from(*byte));
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, rank));
             }
             all.push(buffer[8..8 + len as usize].to_vec());
         }
+        self.barrier(fabric, u64::MAX).await?;
         Ok(all)
     }
 }

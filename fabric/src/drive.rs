@@ -17,10 +17,19 @@ const YIELDS: u32 = 50;
 /// A nap that ends within this many nanoseconds is not worth sleeping for.
 const SHORT: u64 = 60_000;
 
+/// The waker of a thread that looks again by itself. A static, because only its own copy of a waker is known to be equal.
+pub(crate) static NOBODY: &Waker = Waker::noop();
+
 thread_local! {
     /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
     #[allow(clippy::missing_const_for_thread_local)] // loom's macro does not take it
     static BLOCKING: Cell<Option<u64>> = Cell::new(None);
+}
+
+/// The time of the real fabrics, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Tells the thread that blocks here to look again at `until` at the latest. `false` if none does: then the caller has
@@ -39,7 +48,7 @@ pub(crate) fn look_again(until: u64) -> bool {
 pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     // What is done when it is posted pays for nothing more than this poll.
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future.as_mut().poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => block_slowly(drive, future),
     }
@@ -47,9 +56,9 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
 
 /// [`block_on`] for what may move: a future that is ready at its first poll never has its address taken, so that all of it
 /// compiles away.
-#[inline]
+#[inline(always)] // an operation that passes through memory costs more than itself
 pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
-    match Pin::new(&mut operation).poll(&mut Context::from_waker(Waker::noop())) {
+    match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => wait_slowly(drive, operation),
     }
@@ -89,7 +98,7 @@ impl Drop for Blocking {
 #[inline(never)]
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
-    let mut cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(NOBODY);
     let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
     let mut turn = 0_u32;
     loop {

@@ -304,6 +304,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     fn adopt(&self, task: Task) {
         ask!(self, fabric => fabric.adopt(task));
     }
+
+    fn leave(&self) {
+        ask!(self, fabric => fabric.leave());
+    }
 }
 
 impl<A: Drive, B: Drive> Drive for Either<A, B> {

@@ -12,10 +12,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
+
+/// How long an application that leaves waits for what it walked away from.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// What the helper thread holds of a fabric: enough to sleep and to be woken, and nothing that keeps the rank in its
 /// job. The last handle of a rank may be dropped at any time, and the process may end right after it.
@@ -87,7 +91,7 @@ impl<D: Driver> Endpoint<D> {
     pub(crate) fn pend(&self, cx: &Context<'_>, until: u64) {
         let Shared { driver, .. } = &*self.shared;
         let again = drive::look_again(until) // The thread polls again, and a collection of futures those woken.
-            || cx.waker().will_wake(Waker::noop()) // Whoever polls with it polls again by itself.
+            || cx.waker().will_wake(drive::NOBODY) // Whoever polls with it polls again by itself.
             || until <= driver.now();
         if again {
             return cx.waker().wake_by_ref();
@@ -119,6 +123,14 @@ impl<D: Driver> Endpoint<D> {
         self.shared.lock().adopted.push(task);
         self.call_helper();
         self.shared.driver.wake();
+    }
+
+    /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
+    pub(crate) fn settle(&self) {
+        let deadline = Instant::now() + SETTLE;
+        while self.adopted() > 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+        }
     }
 
     /// How many adopted tasks are not finished.

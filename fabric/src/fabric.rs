@@ -10,7 +10,8 @@ use crate::Error;
 
 /// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
 ///
-/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world.
+/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world, unless
+/// [`leave`](Self::leave) did before.
 ///
 /// What the layers above need of it, and how they get it:
 ///
@@ -116,6 +117,10 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
     fn adopt(&self, task: Task);
+
+    /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.
+    /// What the endpoint itself still holds on to may be dropped later, or never, when the process ends.
+    fn leave(&self);
 }
 
 /// Work that the endpoint finishes for a caller that is gone.
@@ -257,7 +262,7 @@ pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
 }
 
 /// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
-#[inline]
+#[inline(always)] // an operation that passes through memory costs more than itself
 pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Output {
     crate::drive::wait_for(fabric, operation)
 }
@@ -265,7 +270,7 @@ pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Out
 const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");
 
 /// The world's number of ranks as an index bound.
-pub(crate) fn check_rank<M: RemoteMemory>(memory: &M, rank: Rank) -> Result<(), Fault> {
+pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
     if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(remote_memory::FaultKind::NoSuchRank, rank)) }
 }
 

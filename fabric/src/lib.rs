@@ -19,6 +19,8 @@ mod copy;
 mod drive;
 mod either;
 mod endpoint;
+#[cfg(not(onesided_loom))]
+mod ends;
 mod error;
 mod fabric;
 mod ports;

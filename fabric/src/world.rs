@@ -15,16 +15,36 @@ use crate::{Drive, Error, Fabric, block_on};
 ///
 /// Cheap to clone; all clones are the same rank. Threads may share it. **Collective** calls ([`barrier`](Self::barrier),
 /// [`all_gather`](Self::all_gather), window creation) are made by every rank, in the same order, by one thread at a time.
+///
+/// The rank leaves the world when the last handle is dropped, its windows' included. What it walked away from
+/// (a dropped lock request, say) is given two seconds to be finished; [`close`](Self::close) waits longer and reports.
 #[derive(Debug, Clone)]
-pub struct World<F> {
+pub struct World<F: Fabric> {
     fabric: F,
     collective: Arc<Collective>,
+    /// Shared by the application's handles alone, so that its drop tells that there are none left.
+    _presence: Option<Arc<Presence<F>>>,
+}
+
+#[derive(Debug)]
+struct Presence<F: Fabric>(F);
+
+impl<F: Fabric> Drop for Presence<F> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 impl<F: Fabric> World<F> {
     /// A world over an endpoint. One per endpoint: the collectives count.
     pub fn new(fabric: F) -> Self {
-        Self { fabric, collective: Arc::default() }
+        let presence = Arc::new(Presence(fabric.clone()));
+        Self { fabric, collective: Arc::default(), _presence: Some(presence) }
+    }
+
+    /// A handle for work in the background: it does not keep this rank in the world.
+    pub fn background(&self) -> Self {
+        Self { fabric: self.fabric.clone(), collective: Arc::clone(&self.collective), _presence: None }
     }
 
     /// This rank, from 0 to [`size`](Self::size) - 1.
@@ -69,8 +89,7 @@ impl<F: Fabric> World<F> {
 }
 
 impl<F: Drive> World<F> {
-    /// Leaves the world in good order: waits until the work that callers walked away from is finished (at most
-    /// `patience`), then drops this handle. A drop alone does not wait.
+    /// Waits until the work that callers walked away from is finished, at most `patience`, then drops this handle.
     ///
     /// # Errors
     /// `TimedOut` if some is still unfinished, with their number.
@@ -90,7 +109,7 @@ impl<F: Drive> World<F> {
 /// A barrier to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before.
 #[derive(Debug)]
 #[must_use = "a barrier that nobody waits for is not entered"]
-pub struct Barrier<'w, F> {
+pub struct Barrier<'w, F: Fabric> {
     world: &'w World<F>,
     deadline: Option<Duration>,
 }

@@ -13,7 +13,7 @@ use fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 use fabric::verbs::{Verbs, devices};
-use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on};
+use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance};
 
 /// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
 static DEVICE: Mutex<()> = Mutex::new(());
@@ -74,6 +74,17 @@ fn devices_tell_what_they_are() {
     for device in devices().unwrap() {
         assert!(device.port >= 1 && device.outstanding_reads >= 1 && !device.address.is_empty(), "{device}");
         eprintln!("{device}");
+    }
+}
+
+#[test]
+fn conforms() {
+    let Some(_device) = device("conforms") else { return };
+    for size in [1, 2, 3] {
+        for outcome in ranks(size, |world| block_on(world.fabric(), conformance::run(&world))) {
+            let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks: {failure}"));
+            assert_eq!(summary.fabric, "verbs");
+        }
     }
 }
 

@@ -341,6 +341,9 @@ impl Fabric for SimFabric {
         let refused = self.state().adopt(self.rank(), task);
         drop(refused); // not under the lock: a task owns endpoints
     }
+
+    /// Nothing: a simulated rank leaves when its program and its adopted tasks are done.
+    fn leave(&self) {}
 }
 
 /// Registered memory of a simulated rank.

@@ -275,4 +275,8 @@ impl Fabric for Planted {
     fn adopt(&self, task: Task) {
         self.inner.adopt(task);
     }
+
+    fn leave(&self) {
+        self.inner.leave();
+    }
 }

@@ -26,6 +26,11 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Self { inner, target, element: PhantomData }
     }
 
+    /// Not `Clone`: a user's copy would outlive the lock.
+    pub(crate) const fn copy(&self) -> Self {
+        Self { ..*self }
+    }
+
     /// Which rank's part it is.
     pub const fn target(&self) -> u32 {
         self.target.rank
@@ -58,22 +63,22 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// A get that is dropped, or leaked, leaves the slice as it was.
     #[inline]
-    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'w, 'b, T, F> {
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
         let get = self.range(offset, count);
         let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
-        Get::new(Access { ..*self }, (offset, count), get)
+        Get::new(self.copy(), (offset, count), get)
     }
 
     /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
     /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
     /// after it.
-    pub fn flush(&self) -> Flush<'w, F> {
+    pub fn flush(&self) -> Flush<'_, F> {
         Flush::new(self.inner, "flush", self.target.rank, self.inner.fabric().flush(self.target.fabric_rank()))
     }
 
     /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
-    pub fn flush_local(&self) -> Flush<'w, F> {
+    pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
         Flush::new(self.inner, "flush_local", self.target.rank, flush)
     }
@@ -89,7 +94,8 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
 
     /// The rich error of an operation on elements.
     #[cold]
-    pub(crate) fn failed(&self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
+    #[inline(never)]
+    pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             _ => self.inner.failed(operation, self.target.rank, fault),
@@ -97,6 +103,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     }
 
     #[cold]
+    #[inline(never)]
     fn out_of_range(&self, operation: &'static str, offset: usize, count: usize) -> Error {
         let (target, len, window) = (self.target.rank, self.target.len, self.inner.name.clone());
         Error::Range { operation, offset, count, target, len, window }
@@ -116,20 +123,20 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// One that is dropped before it is done may have taken effect or not.
     #[inline]
-    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'w, T, F> {
+    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
         self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
     }
 
     /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
     /// [`Op::Sum`].
     #[inline]
-    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'w, T, F> {
+    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
         self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
     }
 
     /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
     #[inline]
-    pub fn fetch_one(&self, offset: usize) -> Fetch<'w, T, F>
+    pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
     where
         T: Default,
     {
@@ -145,19 +152,19 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// # Cancel safety
     /// As [`fetch_and_op`](Self::fetch_and_op).
     #[inline]
-    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'w, T, F> {
+    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'_, T, F> {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
-    #[inline]
-    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'w, T, F> {
+    #[inline(always)] // see Fetch::wait
+    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let place = self.range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             let byte = at as u32 % 8;
             Ok((word, 8 * if cfg!(target_endian = "little") { byte } else { 8 - T::SIZE - byte }))
         });
-        Fetch::start(Access { ..*self }, operation, offset, change, place)
+        Fetch::start(self.copy(), operation, offset, change, place)
     }
 }
 

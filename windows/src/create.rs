@@ -28,6 +28,11 @@ impl LockDesign {
     /// The names that [`FromStr`] knows.
     pub const NAMES: &'static str = TestAndSet::NAME;
 
+    /// The design that `ONESIDED_LOCK` names.
+    fn from_environment() -> Result<Self, Error> {
+        std::env::var("ONESIDED_LOCK").map_or_else(|_| Ok(Self::default()), |name| name.parse())
+    }
+
     fn algorithm(self, capabilities: &Capabilities) -> TestAndSet {
         // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round trip.
         let backoff = if capabilities.immediate {
@@ -78,14 +83,14 @@ fn exponential(first: Duration, longest: Duration) -> Backoff {
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
     name: Arc<str>,
-    design: LockDesign,
+    design: Option<LockDesign>,
     uneven: bool,
     element: std::marker::PhantomData<T>,
 }
 
 impl<T: Element> Default for Builder<T> {
     fn default() -> Self {
-        Self { name: "".into(), design: LockDesign::default(), uneven: false, element: std::marker::PhantomData }
+        Self { name: "".into(), design: None, uneven: false, element: std::marker::PhantomData }
     }
 }
 
@@ -97,10 +102,10 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Which lock it uses.
+    /// Which lock it uses. Otherwise the one that `ONESIDED_LOCK` names, test-and-set if it is not set.
     #[must_use]
     pub const fn lock(mut self, design: LockDesign) -> Self {
-        self.design = design;
+        self.design = Some(design);
         self
     }
 
@@ -115,7 +120,8 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
-    /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Collective`] where a rank died.
+    /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Design`] where `ONESIDED_LOCK` names no lock;
+    /// [`Error::Collective`] where a rank died.
     pub fn allocate<F: Drive>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
         block_on(world.fabric(), self.allocate_async(world, len))
     }
@@ -130,30 +136,23 @@ impl<T: Element> Builder<T> {
     pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
         let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
-        // Even an empty part has a word, so that every part has a key.
-        let parts = match bytes {
-            Some(bytes) => {
-                fabric.allocate(bytes.max(8)).and_then(|data| fabric.allocate(LOCK_BYTES).map(|locks| (data, locks)))
-            }
-            None => Err(fabric::Error::Allocate {
-                len: u64::MAX,
-                what: "the length is not addressable".into(),
-                fault: Fault::of(FaultKind::OutOfRange, fabric.rank()),
-                source: None,
-            }),
-        };
+        const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
+        // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        let design = self.design.map_or_else(LockDesign::from_environment, Ok);
+        let parts = self.parts(fabric, len);
         let mine = Part {
-            outcome: match &parts {
-                Ok((data, locks)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
-                Err(error) => Err(error.fault()),
+            outcome: match (&parts, &design) {
+                (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
+                (Err(error), _) => Err(error.fault()),
+                (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
             },
             element: Kind::of::<T>(),
-            design: self.design.to_string(),
+            design: design.as_ref().map_or_else(|_| String::new(), LockDesign::to_string),
             name: self.name.chars().take(60).collect(),
         };
         let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
-        let (data, locks) = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
+        let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
+        let algorithm = design?.algorithm(&fabric.capabilities());
         let mut keys = Vec::with_capacity(all.len());
         let parts = all.iter().map(|bytes| Part::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
@@ -164,7 +163,19 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
         }
-        let algorithm = self.design.algorithm(&fabric.capabilities());
-        Ok(Window::from_inner(Inner::new(world.clone(), self.name, algorithm, (data, locks), keys)))
+        Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, segments, keys)))
+    }
+
+    /// This rank's part and its lock's words.
+    fn parts<F: Fabric>(&self, fabric: &F, len: usize) -> Result<(F::Segment, F::Segment), fabric::Error> {
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
+        let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
+            len: u64::MAX,
+            what: "the length is not addressable".into(),
+            fault: Fault::of(FaultKind::OutOfRange, fabric.rank()),
+            source: None,
+        })?;
+        // Even an empty part has a word, so that every part has a key.
+        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(LOCK_BYTES)?))
     }
 }

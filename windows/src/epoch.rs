@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Drive, Fabric, wait_for};
 use lock_algos::{LockAlgorithm, Mode, TestAndSet};
 
 use crate::lock::{Words, release};
@@ -18,7 +18,7 @@ use crate::{Access, Element, Error};
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
 /// [`unlock`](Self::unlock) releases and reports; a drop does the same but cannot report: what goes wrong is then
-/// reported by [`Window::close`]. A guard that is leaked leaves the target locked, and nothing else.
+/// reported by [`Window::close`](crate::Window::close). A guard that is leaked leaves the target locked, and nothing else.
 #[must_use = "if unused the lock is released at once"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,
@@ -78,11 +78,11 @@ impl<T: Element, F: Drive> Epoch<'_, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
-    #[inline]
+    #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn unlock(self) -> Result<(), Error> {
         let held = ManuallyDrop::new(self); // its drop would release once more
         let Access { inner, target, .. } = held.access;
-        let flushed = block_on(inner.fabric(), inner.fabric().flush_before_release(target.fabric_rank()));
+        let flushed = wait_for(inner.fabric(), inner.fabric().flush_before_release(target.fabric_rank()));
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, wait_for};
 
-use crate::{Access, AtomicElement, Error, Op};
+use crate::{Access, AtomicElement, Element, Error, Op};
 
 /// What an atomic operation does to an element.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Loop<'w, T, F: Fabric> {
 }
 
 impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
-    #[inline]
+    #[inline(always)] // see `wait`
     pub(crate) fn start(
         access: Access<'w, T, F>,
         operation: &'static str,
@@ -69,15 +69,6 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         };
         Self { access, operation, offset, state }
     }
-
-    #[cold]
-    fn failed(&self, fault: Fault) -> Error {
-        if fault.kind() == FaultKind::Unsupported {
-            let (operation, window) = (self.operation, self.access.inner.name.clone());
-            return Error::Type { operation, window, element: std::any::type_name::<T>() };
-        }
-        self.access.failed(self.operation, (self.offset, 1), fault)
-    }
 }
 
 impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
@@ -85,10 +76,38 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     ///
     /// # Errors
     /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-    #[inline]
+    // A handle that is taken apart in registers costs nothing; one that passes through memory costs more than the
+    // operation.
+    #[inline(always)]
     pub fn wait(self) -> Result<T, Error> {
-        wait_for(self.access.inner.fabric(), self)
+        let Self { access, operation, offset, state } = self;
+        let fabric = access.inner.fabric();
+        let outcome = match state {
+            State::Direct(op) => wait_for(fabric, op).map(T::from_bits),
+            State::Loop(turns) => wait_loop(fabric, turns),
+            State::Failed(fault) => Err(fault),
+        };
+        outcome.map_err(|fault| failed(access, operation, offset, fault))
     }
+}
+
+#[inline(never)]
+fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {
+    wait_for(fabric, std::future::poll_fn(|cx| turns.poll(fabric, cx)))
+}
+
+#[cold]
+#[inline(never)]
+fn failed<T: Element, F: Fabric>(
+    access: Access<'_, T, F>,
+    operation: &'static str,
+    offset: usize,
+    fault: Fault,
+) -> Error {
+    if fault.kind() == FaultKind::Unsupported {
+        return Error::Type { operation, window: access.inner.name.clone(), element: std::any::type_name::<T>() };
+    }
+    access.failed(operation, (offset, 1), fault)
 }
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
@@ -105,7 +124,7 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
             State::Loop(turns) => ready!(turns.poll(fetch.access.inner.fabric(), cx)),
             State::Failed(fault) => Err(*fault),
         };
-        Poll::Ready(outcome.map_err(|fault| fetch.failed(fault)))
+        Poll::Ready(outcome.map_err(|fault| failed(fetch.access.copy(), fetch.operation, fetch.offset, fault)))
     }
 }
 

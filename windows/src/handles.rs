@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, block_on, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};
@@ -32,9 +32,11 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     ///
     /// # Errors
     /// See [`Access::get`](crate::Access::get).
-    #[inline]
+    #[inline(always)] // a handle that passes through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
-        wait_for(self.access.inner.fabric(), self)
+        let Self { access, place, get } = self;
+        let got = get.and_then(|get| wait_for(access.inner.fabric(), get));
+        got.map_err(|fault| access.failed("get", place, fault))
     }
 }
 
@@ -47,7 +49,7 @@ impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
             Ok(get) => ready!(Pin::new(get).poll(cx)),
             Err(fault) => Err(*fault),
         };
-        Poll::Ready(outcome.map_err(|fault| self.access.failed("get", self.place, fault)))
+        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.place, fault)))
     }
 }
 
@@ -80,7 +82,7 @@ impl<F: Drive> Flush<'_, F> {
     /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
     #[inline]
     pub fn wait(self) -> Result<(), Error> {
-        block_on(self.inner.fabric(), self.flush).map_err(|fault| self.inner.failed(self.operation, self.target, fault))
+        wait_for(self.inner.fabric(), self.flush).map_err(|fault| self.inner.failed(self.operation, self.target, fault))
     }
 }
 

@@ -22,6 +22,8 @@ mod local;
 mod lock;
 mod lock_all;
 mod part;
+#[cfg(doctest)]
+mod refused;
 mod window;
 
 pub use lock_algos::Mode;

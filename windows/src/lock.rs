@@ -75,7 +75,7 @@ struct Started<'w, F: Fabric> {
 }
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
-    #[inline]
+    #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode) -> Self {
         let inner = &**window.inner();
         let start = || {
@@ -106,11 +106,12 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_owner_died`]), the deadline passed ([`Error::is_timed_out`]), the
     /// target died; [`Error::Rank`].
-    #[inline]
+    // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
+    #[inline(always)]
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
         if self.deadline.is_some() {
-            return block_on(inner.fabric(), self.into_future());
+            return self.wait_slowly();
         }
         let failed = |fault| failed(inner, rank, mode, fault);
         let Started { target, words, op } = ManuallyDrop::new(self).take().map_err(failed)?;
@@ -119,6 +120,13 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
             contend(inner, words, mode, first).map_err(failed)?;
         }
         Ok(Epoch::new(inner, target, words, mode))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_slowly(self) -> Result<Epoch<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        block_on(inner.fabric(), self.into_future())
     }
 }
 
@@ -130,6 +138,7 @@ fn contend<'w, F: Drive>(inner: &'w Inner<F>, words: Words<'w, F>, mode: Mode, f
 }
 
 #[cold]
+#[inline(never)]
 fn failed<F: Fabric>(inner: &Inner<F>, target: u32, mode: Mode, fault: Fault) -> Error {
     match fault.kind() {
         FaultKind::NoSuchRank => inner.failed(operation(mode), target, fault),

@@ -42,6 +42,8 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// it keep it.
 pub struct Window<T, F: Fabric = fabric::Any> {
     inner: Arc<Inner<F>>,
+    /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
+    world: World<F>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -93,6 +95,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     #[cold]
+    #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
         let open = |key| self.fabric().open(key).map_err(|error| error.fault());
@@ -104,6 +107,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
     #[cold]
+    #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         let window = self.name.clone();
         match fault.kind() {
@@ -146,8 +150,8 @@ impl<T: Element> Window<T> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    pub(crate) fn from_inner(inner: Inner<F>) -> Self {
-        Self { inner: Arc::new(inner), element: PhantomData }
+    pub(crate) fn from_inner(world: &World<F>, inner: Inner<F>) -> Self {
+        Self { inner: Arc::new(inner), world: world.clone(), element: PhantomData }
     }
 
     pub(crate) const fn inner(&self) -> &Arc<Inner<F>> {
@@ -165,8 +169,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// The world that it belongs to.
-    pub fn world(&self) -> &World<F> {
-        &self.inner.world
+    pub const fn world(&self) -> &World<F> {
+        &self.world
     }
 
     /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
@@ -177,11 +181,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
     /// returns; the request is then waited for or awaited.
+    #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Exclusive)
     }
 
     /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Shared)
     }
@@ -265,7 +271,7 @@ impl<T: Element, F: Drive> Window<T, F> {
 
 impl<T, F: Fabric> Clone for Window<T, F> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), element: PhantomData }
+        Self { inner: Arc::clone(&self.inner), world: self.world.clone(), element: PhantomData }
     }
 }
 

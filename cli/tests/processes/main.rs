@@ -1,6 +1,7 @@
 //! `onesided` with real processes. Every wait has a deadline, so that a failure is a failure and not a hang.
 #![allow(clippy::print_stderr)] // the ranks that the tests start print what they see
 
+mod bench;
 mod bootstrap;
 mod deaths;
 mod endings;

@@ -12,7 +12,7 @@ pub(super) const LONG: u64 = 64 * 1024 + MEBIBYTE + 3;
 /// Bytes for [`flushed`].
 pub(super) const FLUSHED: u64 = 16 * 1024;
 /// Bytes for [`transfers`].
-pub(super) const TRANSFERS: u64 = 2 * (MEBIBYTE + 3);
+pub(super) const TRANSFERS: u64 = 2 * (200 * 1024 + 3);
 
 const MEBIBYTE: u64 = 1 << 20;
 

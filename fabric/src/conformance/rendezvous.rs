@@ -9,7 +9,7 @@ use crate::{Fabric, Segment, SegmentKey};
 const RTS: Port = Port(Port::USER.0);
 const FIN: Port = Port(Port::USER.0 + 1);
 /// Lengths of the blocks, which are all under way at once.
-const BLOCKS: [u64; 6] = [1, 48, 4096, 1_000_003, 65_536, 2];
+const BLOCKS: [u64; 6] = [1, 48, 4096, 200_003, 65_536, 2];
 
 /// Every rank sends its blocks to the next one, and receives those of the previous one.
 pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {

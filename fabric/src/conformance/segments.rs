@@ -8,7 +8,7 @@ use crate::{Error, Fabric, Segment, SegmentKey};
 /// Bytes for [`many`]: room for the keys.
 pub(super) const KEYS: u64 = MANY as u64 * SegmentKey::BYTES as u64;
 /// Bytes for [`dropped_transfers`].
-pub(super) const SOURCE: u64 = 256 * 1024;
+pub(super) const SOURCE: u64 = 64 * 1024;
 
 const MANY: u32 = 40;
 

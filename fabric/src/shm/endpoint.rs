@@ -13,6 +13,7 @@ use remote_memory::{
 };
 
 use crate::bootstrap::Job;
+use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::ports::Ports;
@@ -99,41 +100,21 @@ impl Shm {
         }
         Ok(())
     }
-
-    /// The fault of a wait that somebody's end ended, if it did.
-    pub(super) fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        use remote_memory::Watch;
-        let (rank, any) = match patience.watch {
-            Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
-        };
-        check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
-        }
-    }
-
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
-    pub(super) fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
-        self.ended(patience)?;
-        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
-            return Err(Fault::new(FaultKind::TimedOut));
-        }
-        Ok(())
-    }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn leave(&self) {
         if std::thread::panicking() {
             self.job.board.declare_dead(self.job.rank); // whoever unwinds has not done what the others wait for
         } else {
             self.job.board.leave(self.job.rank);
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -221,7 +202,7 @@ impl RemoteMemory for Shm {
     }
 
     fn now(&self) -> u64 {
-        self.0.endpoint.driver().now()
+        drive::now()
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
@@ -339,8 +320,8 @@ impl Fabric for Shm {
 
     /// Nothing to do: a release is a store or an atomic of release order.
     #[inline]
-    fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
-        ready(check_rank(self, target))
+    fn flush_before_release(&self, _target: Rank) -> Self::Flush<'_> {
+        ready(Ok(()))
     }
 
     #[inline]
@@ -360,6 +341,11 @@ impl Fabric for Shm {
 
     fn adopt(&self, task: Task) {
         self.0.endpoint.adopt(task);
+    }
+
+    fn leave(&self) {
+        self.0.endpoint.settle();
+        self.0.leave();
     }
 }
 
@@ -406,8 +392,7 @@ pub(super) struct Seat {
 
 impl Driver for Seat {
     fn now(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        drive::now()
     }
 
     fn progress(&self) {}

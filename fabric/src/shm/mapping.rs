@@ -20,7 +20,7 @@ const SMALL: usize = 1 << 20;
 /// A memory file and its mapping. Nothing of it is in any file system, so nothing is left behind by a kill.
 ///
 /// Its bytes are written by other processes at any time: they are reached by atomics and by the
-/// [copies](crate::copy) of this crate only, never by a reference to plain data.
+/// copies of this crate (`copy.rs`) only, never by a reference to plain data.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -37,10 +37,15 @@ impl Mapping {
     /// Makes `len` zeroed bytes, with all their pages, sealed against changes of size.
     ///
     /// # Errors
-    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EINVAL` (length 0).
+    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EFBIG` (the limit on the
+    /// size of files), `EINVAL` (length 0).
     pub fn create(len: usize) -> io::Result<Self> {
         if len > SMALL && headroom::bytes().is_some_and(|bytes| len as u64 > bytes) {
             return Err(rustix::io::Errno::NOMEM.into());
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| len as u64 > limit) {
+            return Err(rustix::io::Errno::FBIG.into()); // the kernel would send SIGXFSZ, which kills
         }
         let file = rustix::fs::memfd_create("onesided", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
@@ -96,7 +101,8 @@ impl Mapping {
     }
 
     /// The address of `len` bytes at `offset`; `None` where they do not fit.
-    pub(crate) fn bytes(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
+    #[must_use]
+    pub fn bytes(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         if end > self.len as u64 {
             return None;
@@ -106,7 +112,8 @@ impl Mapping {
     }
 
     /// The word at `offset`; `None` where there is none.
-    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
+    #[must_use]
+    pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let word = self.bytes(offset, 8).filter(|_| offset % 8 == 0)?;
         // SAFETY: 8 bytes inside the mapping, which is page aligned and lives as long as `self`; whoever else reaches
         // them does so by atomics or by copies that allow for races.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
+use crate::ends::Ends;
 use crate::ports::Taken;
 use crate::shm::board::BoardRing;
 use crate::shm::{Shm, ShmWord};
@@ -81,8 +82,12 @@ pub struct ShmSend<'f> {
 }
 
 impl ShmSend<'_> {
+    /// Sends if there is room; not to a rank that has ended, which the poll then tells.
     pub(super) fn try_now(&mut self) {
         let Ok(message) = &self.message else { return };
+        if self.shm.ended(Patience::on(self.to)).is_err() {
+            return;
+        }
         let ring = BoardRing::new(self.shm.board(), self.shm.rank(), self.to);
         let mut writer = self.shm.0.outboxes[self.to.index()].lock().unwrap_or_else(PoisonError::into_inner);
         self.sent = writer.push(&ring, self.port, message);
@@ -100,15 +105,15 @@ impl Future for ShmSend<'_> {
         if let Err(fault) = self.message {
             return Poll::Ready(Err(fault));
         }
-        if !self.sent {
-            self.try_now();
-        }
-        // What was sent to a rank that has ended is as lost as what could not be sent.
-        if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
-            return Poll::Ready(Err(fault));
-        }
         if self.sent {
             return Poll::Ready(Ok(()));
+        }
+        self.try_now();
+        if self.sent {
+            return Poll::Ready(Ok(()));
+        }
+        if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
+            return Poll::Ready(Err(fault));
         }
         // Two ranks that send to each other before they receive both make room.
         if let Err(fault) = self.shm.take_in() {

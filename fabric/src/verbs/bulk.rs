@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
-use crate::endpoint::Driven;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::{MemoryRegion, Remote, Verb};
 use crate::verbs::slots::LONGEST;
@@ -121,7 +120,7 @@ impl Future for VerbsFlush<'_> {
         };
         if !peer.has_completed(self.posted) {
             self.fabric.0.give_up_on_the_dead();
-            self.fabric.pend(cx, u64::MAX);
+            self.fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
         Poll::Ready(peer.take_stuck().map_or(Ok(()), Err))
@@ -232,7 +231,12 @@ impl Fabric for Verbs {
     }
 
     fn adopt(&self, task: Task) {
-        self.take_over(task);
+        self.0.endpoint.adopt(task);
+    }
+
+    fn leave(&self) {
+        self.0.endpoint.settle();
+        self.0.leave();
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
-use remote_memory::{Message, Port, RemoteMemory};
+use remote_memory::{Message, Port};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use crate::endpoint::{Driven, Endpoint};
+use crate::drive::now;
+use crate::endpoint::Driver;
 use crate::verbs::memory;
 use crate::verbs::raw::{BATCH, SharedReceiveQueue};
 use crate::verbs::{Inner, Verbs};
@@ -49,38 +50,11 @@ impl Drive for Verbs {
     }
 
     fn arm(&self) -> Ticket {
-        let ticket = self.0.board.doorbell(self.0.rank).arm();
-        // With nothing of one's own under way only what a peer solicits is worth waking up for.
-        self.0.completions.request_event(self.0.under_way.load(Ordering::Relaxed) == 0);
-        ticket
+        self.0.arm()
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
-        let limit = Duration::from_nanos(until.saturating_sub(self.now())).min(STEP);
-        let bed = &self.0.bed;
-        let doorbell = self.0.board.doorbell(self.0.rank);
-        let Ok(listener) = bed.listens.try_lock() else {
-            self.0.board.sleep(self.0.rank, ticket, limit);
-            return doorbell.disarm();
-        };
-        bed.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.0.completions.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
-            ];
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-            // Every outcome (an event, the bell, timed out, a signal) means: look.
-            let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        }
-        bed.asleep.store(false, Ordering::Relaxed);
-        let _ = rustix::io::read(&bed.bell, &mut [0; 8]);
-        self.0.completions.take_events();
-        drop(listener);
-        doorbell.disarm();
-        // The event was for all, and somebody else has to listen now.
-        self.0.ring();
+        self.0.sleep(ticket, until);
     }
 
     fn disarm(&self, _ticket: Ticket) {
@@ -96,22 +70,74 @@ impl Drive for Verbs {
     }
 }
 
-impl Driven for Verbs {
-    fn endpoint(&self) -> &Endpoint {
-        &self.0.endpoint
+/// The endpoint as its helper thread has it: gone when the last handle is.
+#[derive(Debug)]
+pub(super) struct Card(pub(super) Weak<Inner>);
+
+impl Driver for Card {
+    fn now(&self) -> u64 {
+        now()
     }
 
-    fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + 'static {
-        let weak = std::sync::Arc::downgrade(&self.0);
-        move || weak.upgrade().map(Self)
+    fn progress(&self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.progress();
+        }
     }
 
-    fn nudge(&self) {
-        self.0.ring();
+    fn arm(&self) -> Ticket {
+        self.0.upgrade().map_or(Ticket(0), |inner| inner.arm())
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.sleep(ticket, until);
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.ring();
+        }
     }
 }
 
 impl Inner {
+    fn arm(&self) -> Ticket {
+        let ticket = self.board.doorbell(self.rank).arm();
+        // With nothing of one's own under way only what a peer solicits is worth waking up for.
+        self.completions.request_event(self.under_way.load(Ordering::Relaxed) == 0);
+        ticket
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
+        let bed = &self.bed;
+        let doorbell = self.board.doorbell(self.rank);
+        let Ok(listener) = bed.listens.try_lock() else {
+            self.board.sleep(self.rank, ticket, limit);
+            return doorbell.disarm();
+        };
+        bed.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
+            ];
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+            // Every outcome (an event, the bell, timed out, a signal) means: look.
+            let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        }
+        bed.asleep.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&bed.bell, &mut [0; 8]);
+        self.completions.take_events();
+        drop(listener);
+        doorbell.disarm();
+        // The event was for all, and somebody else has to listen now.
+        self.ring();
+    }
+
     /// See [`Drive::progress`].
     pub(super) fn progress(&self) -> usize {
         // Whoever has the lock takes in everybody's completions, and rings for those that sleep.

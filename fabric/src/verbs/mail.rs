@@ -4,10 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::Drive;
-use crate::endpoint::Driven;
+use crate::ends::Ends;
+use crate::ports::Taken;
 use crate::verbs::Verbs;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
@@ -27,18 +28,16 @@ impl Future for VerbsSend<'_> {
     type Output = Result<(), Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { fabric, to, port, message, notify } = *self;
-        let message = match message {
+        let Self { fabric, to, port, notify, .. } = *self;
+        let message = match &self.message {
             Ok(message) => message,
-            Err(fault) => return Poll::Ready(Err(fault)),
+            Err(fault) => return Poll::Ready(Err(*fault)),
         };
-        match fabric.liveness(to) {
-            Liveness::Alive => {}
-            Liveness::Dead => return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, to))),
-            Liveness::Left => return Poll::Ready(Err(Fault::of(FaultKind::PeerLeft, to))),
+        if let Err(fault) = fabric.ended(Patience::on(to)) {
+            return Poll::Ready(Err(fault));
         }
         if !fabric.0.has_room(to) && fabric.progress() == 0 {
-            fabric.pend(cx, u64::MAX);
+            fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
         let bytes = message.bytes();
@@ -63,21 +62,24 @@ impl Future for VerbsRecv<'_> {
     type Output = Result<Message, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let look = || self.fabric.0.ports.pop(self.port).transpose();
+        let look = || {
+            let taken = self.fabric.0.ports.pop(self.port).transpose()?;
+            Some(taken.map(|Taken { message, made_room }| {
+                if made_room {
+                    self.fabric.progress(); // posts the receives that were held back
+                }
+                message
+            }))
+        };
         if let Some(found) = look() {
             return Poll::Ready(found);
         }
-        match self.fabric.lost(self.patience) {
-            Some(fault) => {
-                // What came before the end counts.
-                self.fabric.progress();
-                Poll::Ready(look().unwrap_or(Err(fault)))
-            }
-            None => {
-                self.fabric.pend(cx, self.patience.deadline);
-                Poll::Pending
-            }
+        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
+            self.fabric.progress();
+            return Poll::Ready(look().unwrap_or(Err(fault))); // what came before the end counts
         }
+        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
+        Poll::Pending
     }
 }
 

@@ -15,6 +15,8 @@
 //!
 //! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced. Registration is
 //!   without relaxed ordering.
+//! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
+//!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
@@ -41,14 +43,15 @@ mod words;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::Job;
-use crate::endpoint::{Endpoint, Ports};
+use crate::endpoint::Endpoint;
+use crate::ports::Ports;
 use crate::shm::Board;
 use crate::verbs::connect::Card;
 use crate::verbs::device::Device;
@@ -92,7 +95,7 @@ struct Inner {
     receives: Arc<SharedReceiveQueue>,
     ports: Ports,
     bed: Bed,
-    endpoint: Endpoint,
+    endpoint: Endpoint<drive::Card>,
     slots: Slots,
     directory: Arc<Directory>,
     /// Peers' regions that were met.
@@ -151,7 +154,8 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let fabric = Self(Arc::new(Inner {
+        let bed = Bed::new()?;
+        let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
             by_number,
             depth: depth as usize,
@@ -160,8 +164,8 @@ impl Verbs {
             reaping: Mutex::default(),
             receives,
             ports: Ports::default(),
-            bed: Bed::new()?,
-            endpoint: Endpoint::default(),
+            bed,
+            endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
             slots: Slots::new(&domain),
             directory,
             opened: Mutex::default(),
@@ -231,8 +235,14 @@ fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePa
 }
 
 impl Drop for Inner {
-    /// Finishes what was posted, and leaves.
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Inner {
+    /// Finishes what was posted, and leaves.
+    fn leave(&self) {
         if std::thread::panicking() {
             return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
         }
@@ -244,9 +254,7 @@ impl Drop for Inner {
         }
         self.board.leave(self.rank);
     }
-}
 
-impl Inner {
     /// Whether anything is under way to a rank that can still take it.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.board.liveness(rank) == Liveness::Alive;

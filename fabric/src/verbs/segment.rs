@@ -120,10 +120,10 @@ pub struct VerbsWord<'f> {
 
 impl<'f> VerbsWord<'f> {
     pub(super) fn new(key: &SegmentKey, offset: u64, own: Option<&'f MemoryRegion>) -> Result<Self, Fault> {
-        check(key, offset, 8)?;
         if offset % 8 != 0 {
             return Err(Fault::of(FaultKind::Misaligned, key.rank));
         }
+        check(key, offset, 8)?;
         let own = own.and_then(|own| own.memory().word(offset));
         Ok(Self { rank: key.rank, place: Remote { address: key.address.wrapping_add(offset), key: key.rkey }, own })
     }

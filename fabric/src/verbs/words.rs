@@ -5,11 +5,10 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use remote_memory::{
-    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory, Watch,
-};
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::endpoint::Driven;
+use crate::drive;
+use crate::ends::Ends;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
@@ -54,7 +53,7 @@ impl Posted {
             }
             None => {
                 self.fabric.0.give_up_on_the_dead();
-                self.fabric.pend(cx, u64::MAX);
+                self.fabric.0.endpoint.pend(cx, u64::MAX);
                 Poll::Pending
             }
         }
@@ -112,14 +111,11 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
         if let Some(value) = look() {
             return Poll::Ready(Ok(value));
         }
-        match self.fabric.lost(self.patience) {
-            // What came before the end counts.
-            Some(fault) => Poll::Ready(look().ok_or(fault)),
-            None => {
-                self.fabric.pend(cx, self.patience.deadline);
-                Poll::Pending
-            }
+        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
+            return Poll::Ready(look().ok_or(fault)); // what came before the end counts
         }
+        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
+        Poll::Pending
     }
 }
 
@@ -138,7 +134,7 @@ impl Future for VerbsPause<'_> {
         if self.fabric.now() >= self.until {
             return Poll::Ready(());
         }
-        self.fabric.pend(cx, self.until);
+        self.fabric.0.endpoint.pend(cx, self.until);
         Poll::Pending
     }
 }
@@ -233,8 +229,7 @@ impl RemoteMemory for Verbs {
     }
 
     fn now(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        drive::now()
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
@@ -304,21 +299,5 @@ impl Verbs {
         };
         self.0.opened().insert((rank, region), key);
         Ok(key)
-    }
-
-    /// Why a wait has to end without what it waited for.
-    pub(super) fn lost(&self, patience: Patience) -> Option<Fault> {
-        let gone = |rank| match self.liveness(rank) {
-            Liveness::Alive => None,
-            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
-            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
-        };
-        let ended = match patience.watch {
-            Watch::Nobody => None,
-            Watch::Rank(rank) => gone(rank),
-            Watch::All(rank) => self.casualty().map(|dead| Fault::of(FaultKind::PeerDied, dead)).or_else(|| gone(rank)),
-        };
-        let late = || (patience.deadline != u64::MAX && self.now() >= patience.deadline).then_some(FaultKind::TimedOut);
-        ended.or_else(|| late().map(Fault::new))
     }
 }

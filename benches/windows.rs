@@ -1,0 +1,61 @@
+//! Windows and messages between two ranks of one process: `cargo bench --bench windows`. For changes to the code;
+//! `onesided bench locks` compares with the limits of the machine.
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use fabric::block_on;
+use onesided::{Op, Window, World};
+use remote_memory::{Mailbox, Notify, Patience, Port, Rank};
+
+const LARGEST: usize = 4 << 20;
+
+/// The benchmarks run on rank 0 of two, while rank 1 sleeps.
+fn main() -> onesided::Result<()> {
+    let ranks = onesided::threads(2, |world| {
+        let (bytes, words) = (Window::allocate(&world, LARGEST)?, Window::allocate(&world, 8)?);
+        if world.rank() == 0 {
+            let (warm_up, measure) = (Duration::from_millis(200), Duration::from_secs(1));
+            let mut criterion =
+                Criterion::default().warm_up_time(warm_up).measurement_time(measure).configure_from_args();
+            operations(&mut criterion, &world, &words);
+            copies(&mut criterion, &bytes);
+            criterion.final_summary();
+        }
+        bytes.close()?;
+        words.close()?;
+        Ok(())
+    })?;
+    ranks.into_iter().collect()
+}
+
+fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
+    criterion.bench_function("exclusive lock + unlock", |b| {
+        b.iter(|| window.lock_exclusive(1).wait().unwrap().unlock().unwrap());
+    });
+    criterion.bench_function("shared lock + unlock", |b| {
+        b.iter(|| window.lock_shared(1).wait().unwrap().unlock().unwrap());
+    });
+    let epoch = window.lock_exclusive(1).wait().unwrap();
+    criterion.bench_function("fetch_and_op", |b| b.iter(|| epoch.fetch_and_op(0, 1, Op::Sum).wait().unwrap()));
+    let to_itself = (Rank(world.rank()), Port(0));
+    criterion.bench_function("message to itself, 8 B", |b| {
+        b.iter(|| {
+            block_on(world.fabric(), world.fabric().send(to_itself.0, to_itself.1, &[7; 8], Notify::No)).unwrap();
+            block_on(world.fabric(), world.fabric().recv(to_itself.1, Patience::on(to_itself.0))).unwrap()
+        });
+    });
+    epoch.unlock().unwrap();
+}
+
+fn copies(criterion: &mut Criterion, window: &Window<u8>) {
+    let epoch = window.lock_exclusive(1).wait().unwrap();
+    let mut buffer = vec![1; LARGEST];
+    for size in [8, 64, 512, 1024, 4 << 10, 64 << 10, 1 << 20, LARGEST] {
+        let mut group = criterion.benchmark_group(format!("{size} B"));
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_function("put", |b| b.iter(|| epoch.put(0, &buffer[..size]).unwrap()));
+        group.bench_function("get", |b| b.iter(|| epoch.get(0, &mut buffer[..size]).wait().unwrap()));
+    }
+    epoch.unlock().unwrap();
+}

@@ -1,0 +1,133 @@
+//! The machine's own limits: loops over bare instructions. `benches/limits.c` has the same in C.
+#![allow(unsafe_code)] // memcpy into shared memory
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The smallest lock there is: compare-swap to take it, store to free it.
+#[inline(never)]
+pub(crate) fn cas_store(word: &AtomicU64, n: u64) {
+    for _ in 0..n {
+        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spin_loop();
+        }
+        word.store(0, Ordering::Release);
+    }
+}
+
+/// The same with a compare-swap to free it, as locks that can be taken away need it.
+#[inline(never)]
+pub(crate) fn cas_cas(word: &AtomicU64, n: u64) {
+    for _ in 0..n {
+        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spin_loop();
+        }
+        let _ = word.compare_exchange(1, 0, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// The smallest lock that counts readers: compare-swap to take it, an addition to free it.
+#[inline(never)]
+pub(crate) fn cas_add(word: &AtomicU64, n: u64) {
+    for _ in 0..n {
+        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spin_loop();
+        }
+        word.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[inline(never)]
+pub(crate) fn fetch_add(word: &AtomicU64, n: u64) {
+    // A sum, for a value that nobody uses makes it another instruction.
+    let mut sum = 0_u64;
+    for _ in 0..n {
+        sum = sum.wrapping_add(word.fetch_add(1, Ordering::AcqRel));
+    }
+    black_box(sum);
+}
+
+#[inline(never)]
+pub(crate) fn compare_swap(word: &AtomicU64, n: u64) {
+    for i in 0..n {
+        let _ = word.compare_exchange(i, i + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+    word.store(0, Ordering::Relaxed);
+}
+
+#[inline(never)]
+pub(crate) fn store(word: &AtomicU64, n: u64) {
+    for i in 0..n {
+        word.store(i, Ordering::Release);
+    }
+}
+
+/// A store that is seen by whoever's later store is not: what a flushed put promises.
+#[inline(never)]
+pub(crate) fn store_fence(word: &AtomicU64, n: u64) {
+    for i in 0..n {
+        word.swap(i, Ordering::SeqCst);
+    }
+}
+
+/// One side of a ping-pong by stores: answers `n` times on `to` what arrives on `from`. `first` begins.
+#[inline(never)]
+pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
+    for i in 1..=n {
+        if first {
+            to.store(i, Ordering::Release);
+        }
+        let mut looks = 0;
+        while from.load(Ordering::Acquire) < i {
+            looks += 1;
+            if looks % 1000 == 0 {
+                std::thread::yield_now(); // both may have to share one core
+            } else {
+                spin_loop();
+            }
+        }
+        if !first {
+            to.store(i, Ordering::Release);
+        }
+    }
+}
+
+/// How often a lock by compare-swap was acquired until `stop`: spins, and yields after a hundred attempts.
+#[inline(never)]
+pub(crate) fn contend(word: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
+    let mut acquired = 0;
+    while stop.load(Ordering::Relaxed) != stopped {
+        let mut attempts = 0;
+        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            attempts += 1;
+            if attempts % 100 == 0 {
+                std::thread::yield_now();
+            } else {
+                spin_loop();
+            }
+        }
+        word.store(0, Ordering::Release);
+        acquired += 1;
+    }
+    acquired
+}
+
+/// # Safety
+/// `to` is valid for writes of `from.len()` bytes, which nobody else uses meanwhile.
+#[inline(never)]
+pub(crate) unsafe fn memcpy_in(to: *mut u8, from: &[u8], n: u64) {
+    for _ in 0..n {
+        // SAFETY: the caller vouches for `to`; `from` is a live slice elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(black_box(from).as_ptr(), black_box(to), from.len()) };
+    }
+}
+
+/// # Safety
+/// `from` is valid for reads of `to.len()` bytes, which nobody writes meanwhile.
+#[inline(never)]
+pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
+    for _ in 0..n {
+        // SAFETY: the caller vouches for `from`; `to` is exclusively borrowed.
+        unsafe { std::ptr::copy_nonoverlapping(black_box(from), black_box(&mut *to).as_mut_ptr(), to.len()) };
+    }
+}

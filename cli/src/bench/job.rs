@@ -1,0 +1,60 @@
+//! A job of workers, from its start to its last line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::AsRawFd;
+
+use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::bench::report::{Line, Measured};
+use crate::bench::worker::{Effort, Suite};
+use crate::failure::{Failure, say};
+
+/// How a job of workers ended.
+pub(crate) enum Outcome {
+    Measured(Vec<Measured>),
+    /// With this status: a rank failed and has said why, or an interrupt ended it.
+    Ended(u8),
+}
+
+/// Runs a suite by `ranks` processes of this program; `step` is called as its steps are done.
+pub(crate) fn run(
+    (suite, effort): (Suite, Effort),
+    (ranks, fabric): (u32, &str),
+    interrupts: &[Interrupt],
+    step: impl Fn() + Send,
+) -> Result<Outcome, Failure> {
+    // Not inherited by the workers, which open it by its name: nothing is left open by what they may start.
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let report = format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd());
+    let launch = Launch {
+        size: ranks,
+        program: std::env::current_exe()?.into(),
+        args: ["bench", "worker", suite.name(), effort.name(), &report].map(Into::into).into(),
+        fabric: fabric.to_owned(),
+        on_failure: OnFailure::Abort,
+        labels: ranks > 1,
+    };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| collect(File::from(read), step));
+        let code = launch.run(interrupts, &mut |event| say(&event.to_string()));
+        drop(write); // the reader's end of file
+        let measured = reader.join().map_err(|_| "the thread that reads the reports panicked")??;
+        match code? {
+            0 => Ok(Outcome::Measured(measured)),
+            code => Ok(Outcome::Ended(code)),
+        }
+    })
+}
+
+fn collect(reports: File, step: impl Fn()) -> io::Result<Vec<Measured>> {
+    let mut all = Vec::new();
+    for line in BufReader::new(reports).lines() {
+        match serde_json::from_str(&line?)? {
+            Line::Step => step(),
+            Line::Measured(measured) => all.push(measured),
+        }
+    }
+    Ok(all)
+}

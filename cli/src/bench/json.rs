@@ -1,0 +1,161 @@
+//! The results for programs: the document that `--json` writes. The field names stay.
+
+use std::fs;
+
+use serde::Serialize;
+use windows::LockDesign;
+
+use crate::bench::report::{Against, Measured};
+use crate::info;
+
+/// One run of `onesided bench`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    pub(crate) machine: Machine,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) results: Vec<Row>,
+}
+
+/// What it ran on.
+#[derive(Debug, Serialize)]
+pub(crate) struct Machine {
+    #[serde(flatten)]
+    pub(crate) machine: info::Machine,
+    /// As the processor calls itself; empty where the kernel does not say.
+    pub(crate) processor: String,
+    /// Of the minute before the run: runnable threads. Well above 0, and the results are worth less.
+    pub(crate) load: f64,
+}
+
+/// What bare instructions do on this machine: the median of all runs, the smallest and the largest.
+#[derive(Debug, Serialize)]
+pub(crate) struct Limit {
+    /// What was measured.
+    pub(crate) name: String,
+    /// How many processes were there.
+    pub(crate) ranks: u32,
+    /// As in [`Row`].
+    pub(crate) metric: &'static str,
+    pub(crate) value: f64,
+    /// As in [`Row`].
+    pub(crate) unit: &'static str,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// A result: the median of all runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    /// What was measured.
+    pub(crate) benchmark: String,
+    /// The lock of the window.
+    pub(crate) algorithm: String,
+    /// `shm` or `verbs`.
+    pub(crate) fabric: String,
+    /// How many processes were there.
+    pub(crate) ranks: u32,
+    /// `latency`, `bandwidth`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
+    /// fairness).
+    pub(crate) metric: &'static str,
+    pub(crate) value: f64,
+    /// `ns`, `GB/s` (10^9 bytes), `1/s`, `1`.
+    pub(crate) unit: &'static str,
+    /// What bare instructions reach, in the same unit and measured in turns with it; `null` where there is nothing to
+    /// compare with.
+    pub(crate) limit: Option<f64>,
+    /// `value / limit`: of a latency at best 1 and otherwise above, of all else at best 1 and otherwise below.
+    pub(crate) ratio: Option<f64>,
+    /// For people alone.
+    #[serde(skip)]
+    pub(crate) range: (f64, f64),
+}
+
+impl Document {
+    pub(crate) fn new(machine: Machine, fabric: &str, measured: &[Measured]) -> Self {
+        let limits = measured.iter().filter(|measured| measured.against == Against::IsLimit);
+        let results = measured.iter().filter(|measured| measured.against != Against::IsLimit);
+        Self {
+            machine,
+            limits: limits.map(Limit::of).collect(),
+            results: results.map(|result| Row::of(result, fabric, measured)).collect(),
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn collect() -> Self {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        let processor = read("/proc/cpuinfo");
+        let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let load = read("/proc/loadavg");
+        Self {
+            machine: info::Machine::collect(),
+            processor: processor.map_or_else(String::new, |(_, name)| name.to_owned()),
+            load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+        }
+    }
+}
+
+impl Limit {
+    fn of(Measured { what, metric, ranks, value, .. }: &Measured) -> Self {
+        Self {
+            name: what.clone(),
+            ranks: *ranks,
+            metric: metric.name(),
+            value: value.median,
+            unit: metric.unit(),
+            min: value.min,
+            max: value.max,
+        }
+    }
+}
+
+impl Row {
+    fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
+        let Measured { what, metric, ranks, value, against } = result;
+        let is_limit = |other: &&Measured| {
+            other.against == Against::IsLimit
+                && matches!(against, Against::Limit(name) if *name == other.what)
+                && (other.metric, other.ranks) == (*metric, *ranks)
+        };
+        let limit = measured.iter().find(is_limit).map(|limit| limit.value.median);
+        Self {
+            benchmark: what.clone(),
+            algorithm: LockDesign::default().to_string(),
+            fabric: fabric.to_owned(),
+            ranks: *ranks,
+            metric: metric.name(),
+            value: value.median,
+            unit: metric.unit(),
+            limit,
+            ratio: limit.filter(|limit| *limit > 0.0).map(|limit| value.median / limit),
+            range: (value.min, value.max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::Metric;
+    use crate::bench::spread::Spread;
+
+    #[test]
+    fn results_find_their_own_limits() {
+        let measured = |what: &str, ranks, value: f64, against| {
+            let value = Spread { median: value, min: value, max: value };
+            Measured { what: what.into(), metric: Metric::Latency, ranks, value, against }
+        };
+        let against = || Against::Limit("bare".into());
+        let all = [
+            measured("ours", 2, 15.0, against()),
+            measured("ours", 4, 15.0, against()),
+            measured("other", 2, 15.0, Against::Nothing),
+            measured("bare", 2, 10.0, Against::IsLimit),
+        ];
+        let Document { limits, results, .. } = Document::new(Machine::collect(), "shm", &all);
+        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (1, "bare", 10.0));
+        let ratios: Vec<_> = results.iter().map(|row| (row.limit, row.ratio)).collect();
+        assert_eq!(ratios, [(Some(10.0), Some(1.5)), (None, None), (None, None)]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Locks and small operations that nobody contends for.
+
+use std::hint::black_box;
+
+use windows::{Access, Error, Op, Window};
+
+use crate::bench::bare;
+use crate::bench::rank::RankOfBench;
+use crate::bench::rounds::{self, Probe};
+use crate::bench::worker::Effort;
+use crate::failure::Failure;
+
+pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
+    let window = Window::<u64>::allocate(&rank.world, 64)?;
+    // The other ranks sleep in `close`.
+    if rank.world.rank() == 0 {
+        let (own, peer) = (0, rank.peer());
+        let mut probes = limits(rank);
+        let lock = |what: &str, limit: &str, target, exclusive: bool| {
+            let window = &window;
+            Probe::ours(what, limit, move |n| {
+                if exclusive { lock_exclusive(window, target, n) } else { lock_shared(window, target, n) }
+            })
+        };
+        probes.push(lock("exclusive lock + unlock, own part", CAS_STORE, own, true));
+        probes.push(lock("shared lock + unlock, own part", CAS_ADD, own, false));
+        if peer != own {
+            probes.push(lock("exclusive lock + unlock", CAS_STORE, peer, true));
+            probes.push(lock("shared lock + unlock", CAS_ADD, peer, false));
+        }
+        probes.push(Probe::ours("lock + put 8 B + unlock", CAS_STORE, |n| lock_put_unlock(&window, peer, n)));
+        let held = |what, limit, batch: fn(&Access<'_, u64, fabric::Any>, u64) -> Result<(), Error>| {
+            let window = &window;
+            Probe::ours(what, limit, move |n| {
+                let epoch = window.lock_exclusive(peer).wait()?;
+                batch(&epoch, n)?;
+                epoch.unlock()
+            })
+        };
+        probes.push(held("put 8 B + flush", STORE_FENCE, put_flush));
+        probes.push(held("get 8 B + flush", STORE_FENCE, get_flush));
+        probes.push(held("fetch_and_op, sum", FETCH_ADD, fetch_and_op));
+        probes.push(held("compare_and_swap", CAS, compare_and_swap));
+        rounds::run(rank, effort, probes)?;
+    }
+    Ok(window.close()?)
+}
+
+pub(crate) const CAS_STORE: &str = "lock: CAS + store";
+const CAS_ADD: &str = "lock: CAS + fetch-add";
+const STORE_FENCE: &str = "store with a full fence";
+const FETCH_ADD: &str = "fetch-add";
+const CAS: &str = "CAS";
+
+fn limits(rank: &RankOfBench) -> Vec<Probe<'_>> {
+    if !rank.has_limits() {
+        return Vec::new();
+    }
+    let (lock, word) = (rank.word(0), rank.word(1)); // a lock that others count on would never be free
+    vec![
+        Probe::limit(CAS_STORE, |n| bare::cas_store(lock, n)),
+        Probe::limit("lock: CAS + CAS", |n| bare::cas_cas(lock, n)),
+        Probe::limit(CAS_ADD, |n| bare::cas_add(lock, n)),
+        Probe::limit(CAS, |n| bare::compare_swap(word, n)),
+        Probe::limit(FETCH_ADD, |n| bare::fetch_add(word, n)),
+        Probe::limit("store", |n| bare::store(word, n)),
+        Probe::limit(STORE_FENCE, |n| bare::store_fence(word, n)),
+    ]
+}
+
+// The timed loops, each a function of its own, so that no loop's code depends on another's.
+
+#[inline(never)]
+fn lock_exclusive(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        window.lock_exclusive(target).wait()?.unlock()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn lock_shared(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
+    for _ in 0..n {
+        window.lock_shared(target).wait()?.unlock()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+pub(crate) fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
+    for i in 0..n {
+        let epoch = window.lock_exclusive(target).wait()?;
+        epoch.put(0, &[i])?;
+        epoch.unlock()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn put_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+    for i in 0..n {
+        access.put(0, &[i])?;
+        access.flush().wait()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn get_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+    let mut into = [0];
+    for _ in 0..n {
+        access.get(0, &mut into).wait()?;
+        access.flush().wait()?;
+        black_box(&into);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn fetch_and_op(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+    let mut sum = 0_u64;
+    for _ in 0..n {
+        sum = sum.wrapping_add(access.fetch_and_op(8, 1, Op::Sum).wait()?);
+    }
+    black_box(sum);
+    Ok(())
+}
+
+#[inline(never)]
+fn compare_and_swap(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+    access.put(16, &[0])?;
+    let mut sum = 0_u64;
+    for i in 0..n {
+        sum = sum.wrapping_add(access.compare_and_swap(16, i, i + 1).wait()?);
+    }
+    black_box(sum);
+    Ok(())
+}

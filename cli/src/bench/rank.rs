@@ -1,0 +1,101 @@
+//! What every worker has: its world, bare shared memory beside it, a way to report.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use fabric::bootstrap::{client, environment};
+use fabric::remote_memory::{Rank, RegionId};
+use fabric::shm::Mapping;
+use fabric::{Any, Fabric, World};
+use rustix::thread::CpuSet;
+
+use crate::bench::report::{Against, Line, Measured, Metric, Reporter};
+use crate::bench::spread::Spread;
+use crate::failure::Failure;
+
+/// The largest transfer, and the words before it.
+pub(crate) const LARGEST: usize = 4 << 20;
+const WORDS: u64 = 4096;
+/// Far from the numbers that the fabric gives its own regions.
+const BARE: RegionId = RegionId(u32::MAX - 1);
+
+#[derive(Debug)]
+pub(crate) struct RankOfBench {
+    pub(crate) world: World<Any>,
+    /// Memory of the last rank's that no window knows: what the limits are measured on. Made like a window's part.
+    bare: Arc<Mapping>,
+    reporter: Reporter,
+}
+
+impl RankOfBench {
+    pub(crate) fn join(report: &Path) -> Result<Self, Failure> {
+        pin()?;
+        let job = client::join()?.ok_or("`bench worker` is started by `bench locks`")?;
+        let exchange = Arc::clone(&job.exchange);
+        let (rank, size) = (job.rank, job.board.size());
+        let name = std::env::var(environment::FABRIC)?;
+        let world = World::new(fabric::endpoint(&name, job)?);
+        let owner = Rank(size - 1);
+        let own = (rank == owner).then(|| Mapping::create(WORDS as usize + LARGEST).map(Arc::new)).transpose()?;
+        if let Some(own) = &own {
+            exchange.publish(BARE, own)?;
+        }
+        world.barrier().wait()?;
+        let bare = match own {
+            Some(own) => own,
+            None => exchange.fetch(owner, BARE)?,
+        };
+        Ok(Self { world, bare, reporter: Reporter::open(report, rank.0)? })
+    }
+
+    /// Whose part the operations go to: the next rank's, one's own if there is no other.
+    pub(crate) fn peer(&self) -> u32 {
+        self.world.size() - 1
+    }
+
+    /// Whether a bare instruction can do what the fabric does.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.world.fabric().capabilities().immediate
+    }
+
+    /// A bare word two cache lines away from the next: processors fetch them in pairs.
+    pub(crate) fn word(&self, number: u64) -> &AtomicU64 {
+        self.bare.word(number * 128 % WORDS).expect("a word of the first page")
+    }
+
+    /// The bare memory for transfers, [`LARGEST`] bytes.
+    pub(crate) fn bytes(&self) -> *mut u8 {
+        self.bare.bytes(WORDS, LARGEST as u64).expect("the part after the words").as_ptr()
+    }
+
+    pub(crate) fn step(&self) -> Result<(), Failure> {
+        Ok(self.reporter.step()?)
+    }
+
+    pub(crate) fn limit(&self, what: &str, metric: Metric, values: &[f64]) -> Result<(), Failure> {
+        self.measured(what, metric, values, Against::IsLimit)
+    }
+
+    /// A result, beside the limit of that name.
+    pub(crate) fn result(&self, what: &str, metric: Metric, values: &[f64], limit: &str) -> Result<(), Failure> {
+        let against = if self.has_limits() { Against::Limit(limit.to_owned()) } else { Against::Nothing };
+        self.measured(what, metric, values, against)
+    }
+
+    fn measured(&self, what: &str, metric: Metric, values: &[f64], against: Against) -> Result<(), Failure> {
+        let (what, ranks, value) = (what.to_owned(), self.world.size(), Spread::of(values));
+        Ok(self.reporter.say(&Line::Measured(Measured { what, metric, ranks, value, against }))?)
+    }
+}
+
+/// Keeps this process on one core, the ranks in turn over those that it may use: a migration costs more than anything
+/// that is measured here.
+fn pin() -> Result<(), Failure> {
+    let Some(job) = environment::Environment::read()? else { return Ok(()) };
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let mut mine = CpuSet::new();
+    mine.set(cores[job.rank.index() % cores.len()]);
+    Ok(rustix::thread::sched_setaffinity(None, &mine)?)
+}

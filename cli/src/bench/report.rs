@@ -1,0 +1,93 @@
+//! What a worker tells the program that started it: one JSON value a line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::spread::Spread;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Line {
+    /// One of [`Suite::steps`](crate::bench::worker::Suite::steps) is done.
+    Step,
+    Measured(Measured),
+}
+
+/// A limit of the machine, or a result of ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// What was done.
+    pub(crate) what: String,
+    pub(crate) metric: Metric,
+    pub(crate) ranks: u32,
+    pub(crate) value: Spread,
+    /// The name of a result's limit, which is a [`Measured`] of the same metric and ranks; a limit has none.
+    pub(crate) against: Against,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Against {
+    /// It is a limit.
+    IsLimit,
+    /// The limit of this name.
+    Limit(String),
+    /// There is no limit to compare with on this fabric.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Metric {
+    /// Of one operation.
+    Latency,
+    Bandwidth,
+    /// Of all ranks together.
+    Acquisitions,
+    /// The smallest rank's over the largest's.
+    Share,
+    /// Jain's index.
+    Jain,
+}
+
+impl Metric {
+    /// Its name in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::Acquisitions => "acquisitions",
+            Self::Share => "smallest/largest share",
+            Self::Jain => "jain",
+        }
+    }
+
+    pub(crate) const fn unit(self) -> &'static str {
+        match self {
+            Self::Latency => "ns",
+            Self::Bandwidth => "GB/s",
+            Self::Acquisitions => "1/s",
+            Self::Share | Self::Jain => "1",
+        }
+    }
+}
+
+/// A rank's way to the program that started it; only rank 0 says anything.
+#[derive(Debug)]
+pub(crate) struct Reporter(Option<File>);
+
+impl Reporter {
+    pub(crate) fn open(path: &Path, rank: u32) -> io::Result<Self> {
+        let open = || OpenOptions::new().append(true).open(path);
+        Ok(Self((rank == 0).then(open).transpose()?))
+    }
+
+    pub(crate) fn say(&self, line: &Line) -> io::Result<()> {
+        let Some(mut file) = self.0.as_ref() else { return Ok(()) };
+        file.write_all((serde_json::to_string(line)? + "\n").as_bytes())
+    }
+
+    pub(crate) fn step(&self) -> io::Result<()> {
+        self.say(&Line::Step)
+    }
+}

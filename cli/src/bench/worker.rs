@@ -1,0 +1,108 @@
+//! A rank of a benchmark: `onesided bench worker`, started by `onesided bench locks`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::bench::rank::RankOfBench;
+use crate::bench::{busy, contended, operations, transfers};
+use crate::failure::Failure;
+
+/// A rank of a benchmark; `bench locks` starts it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    suite: Suite,
+    effort: Effort,
+    /// Where rank 0 writes its report
+    report: PathBuf,
+}
+
+/// What a job measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// One rank at a time.
+    Uncontended,
+    /// All ranks at one lock.
+    Contended,
+}
+
+/// How long it measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Effort {
+    Full,
+    Quick,
+}
+
+impl Suite {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Uncontended => "uncontended",
+            Self::Contended => "contended",
+        }
+    }
+
+    /// How many [`Line::Step`](crate::bench::report::Line::Step)s it says.
+    pub(crate) const fn steps(self, effort: Effort) -> u64 {
+        match self {
+            Self::Uncontended => 4 * effort.runs() as u64,
+            Self::Contended => effort.runs() as u64,
+        }
+    }
+}
+
+impl Effort {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Quick => "quick",
+        }
+    }
+
+    /// How often everything is measured; the median counts.
+    pub(crate) const fn runs(self) -> usize {
+        match self {
+            Self::Full => 7,
+            Self::Quick => 3,
+        }
+    }
+
+    /// Batches of a run, limit and ours in turns.
+    pub(crate) const fn batches(self) -> usize {
+        match self {
+            Self::Full => 31,
+            Self::Quick => 7,
+        }
+    }
+
+    /// For how long the target computes.
+    pub(crate) const fn computing(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(400),
+            Self::Quick => Duration::from_millis(100),
+        }
+    }
+
+    /// For how long all ranks are at one lock.
+    pub(crate) const fn contending(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(250),
+            Self::Quick => Duration::from_millis(60),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let rank = RankOfBench::join(&args.report)?;
+    match args.suite {
+        Suite::Uncontended => {
+            operations::run(&rank, args.effort)?;
+            busy::run(&rank, args.effort)?;
+            transfers::run(&rank, args.effort)?;
+        }
+        Suite::Contended => contended::run(&rank, args.effort)?,
+    }
+    rank.world.barrier().wait()?;
+    Ok(ExitCode::SUCCESS)
+}

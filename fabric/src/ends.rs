@@ -1,0 +1,35 @@
+//! Whose end ends a wait.
+
+use remote_memory::{Fault, FaultKind, Liveness, Patience, RemoteMemory, Watch};
+
+use crate::fabric::check_rank;
+
+/// What every wait on a real fabric asks before it goes on waiting.
+pub(crate) trait Ends: RemoteMemory {
+    /// The fault of a wait that somebody's end ended, if it did.
+    fn ended(&self, patience: Patience) -> Result<(), Fault> {
+        let (rank, any) = match patience.watch {
+            Watch::Nobody => return Ok(()),
+            Watch::Rank(rank) => (rank, None),
+            Watch::All(rank) => (rank, self.casualty()),
+        };
+        check_rank(self, rank)?;
+        match (self.liveness(rank), any) {
+            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
+            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
+            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            (Liveness::Alive, None) => Ok(()),
+        }
+    }
+
+    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
+    fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
+        self.ended(patience)?;
+        if patience.deadline != u64::MAX && self.now() >= patience.deadline {
+            return Err(Fault::new(FaultKind::TimedOut));
+        }
+        Ok(())
+    }
+}
+
+impl<M: RemoteMemory> Ends for M {}

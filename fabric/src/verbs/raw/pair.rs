@@ -1,0 +1,345 @@
+//! Queue pairs of reliable connections, and what is posted to them.
+#![allow(unsafe_code)] // calls of a C library, and the pointers it gives
+
+use std::io;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use ibverbs_sys as ibv;
+
+use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, made};
+use crate::Error;
+
+/// What an inline send must hold to be of use: a message.
+const INLINE: u32 = 64;
+
+/// The largest payload of a packet, as the library numbers it.
+pub(in crate::verbs) type Mtu = ibv::ibv_mtu;
+
+/// The way from one queue pair to another.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Route {
+    /// The local port and the entry of its GID table that packets leave with.
+    pub(in crate::verbs) port: u8,
+    pub(in crate::verbs) gid_index: u8,
+    pub(in crate::verbs) mtu: Mtu,
+    /// Where the peer is. Its GID counts on RoCE, its LID on InfiniBand.
+    pub(in crate::verbs) global: bool,
+    pub(in crate::verbs) gid: Gid,
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) queue_pair: u32,
+    /// The numbers that the first packets bear, its own and ours.
+    pub(in crate::verbs) their_first: u32,
+    pub(in crate::verbs) our_first: u32,
+    /// How many reads and atomics may be under way, each way.
+    pub(in crate::verbs) reads: u8,
+}
+
+/// One side of a reliable connection.
+#[derive(Debug)]
+pub(in crate::verbs) struct QueuePair {
+    raw: NonNull<ibv::ibv_qp>,
+    inline: u32,
+    _receives: Arc<SharedReceiveQueue>,
+    _completions: Arc<CompletionQueue>,
+    domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: as for Context.
+unsafe impl Send for QueuePair {}
+// SAFETY: as for Context.
+unsafe impl Sync for QueuePair {}
+
+// How long a peer may stay silent: an acknowledgement is waited for 4.096 us * 2^15 = 134 ms, eight times.
+const TIMEOUT: u8 = 15;
+const RETRIES: u8 = 7;
+/// A receiver without a receive asks to be tried again after 0.64 ms, for as long as it lives: 7 is without end.
+const NO_RECEIVE_WAIT: u8 = 12;
+const NO_RECEIVE_RETRIES: u8 = 7;
+
+impl QueuePair {
+    /// A queue pair in its first state, for `depth` outstanding sends. Inline sends are had where the device makes a
+    /// queue pair that has them; what it says of itself is not asked.
+    pub(in crate::verbs) fn new(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
+        receives: &Arc<SharedReceiveQueue>,
+        depth: u32,
+    ) -> Result<Self, Error> {
+        let create = |inline| {
+            let mut attributes = ibv::ibv_qp_init_attr {
+                send_cq: completions.raw.as_ptr(),
+                recv_cq: completions.raw.as_ptr(),
+                srq: receives.raw.as_ptr(),
+                qp_type: ibv::ibv_qp_type::IBV_QPT_RC,
+                ..Default::default()
+            };
+            attributes.cap.max_send_wr = depth;
+            attributes.cap.max_send_sge = 1;
+            attributes.cap.max_inline_data = inline;
+            // SAFETY: domain and queues are open, and are kept below.
+            made("ibv_create_qp", unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })
+        };
+        let (raw, inline) = match create(INLINE) {
+            Ok(raw) => (raw, INLINE),
+            Err(_) => (create(0)?, 0),
+        };
+        Ok(Self {
+            raw,
+            inline,
+            _receives: Arc::clone(receives),
+            _completions: Arc::clone(completions),
+            domain: Arc::clone(domain),
+        })
+    }
+
+    pub(in crate::verbs) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    /// How many bytes travel inside a request.
+    pub(in crate::verbs) const fn inline(&self) -> u32 {
+        self.inline
+    }
+
+    /// Connects it: init, ready to receive, ready to send. The peer may send to it from then on.
+    pub(in crate::verbs) fn connect(&self, route: &Route) -> Result<(), Error> {
+        use ibv::ibv_qp_attr_mask as mask;
+        let access = ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
+            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+        let mut init = ibv::ibv_qp_attr {
+            qp_state: ibv::ibv_qp_state::IBV_QPS_INIT,
+            pkey_index: 0,
+            port_num: route.port,
+            qp_access_flags: access.0,
+            ..Default::default()
+        };
+        self.modify(
+            &mut init,
+            mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
+        )?;
+
+        let mut way = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
+        if route.global {
+            way.is_global = 1;
+            way.grh.dgid.raw = route.gid.0;
+            way.grh.sgid_index = route.gid_index;
+            way.grh.hop_limit = 64;
+        }
+        let mut receive = ibv::ibv_qp_attr {
+            qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
+            path_mtu: route.mtu,
+            dest_qp_num: route.queue_pair,
+            rq_psn: route.their_first,
+            max_dest_rd_atomic: route.reads,
+            min_rnr_timer: NO_RECEIVE_WAIT,
+            ah_attr: way,
+            ..Default::default()
+        };
+        self.modify(
+            &mut receive,
+            mask::IBV_QP_STATE
+                | mask::IBV_QP_AV
+                | mask::IBV_QP_PATH_MTU
+                | mask::IBV_QP_DEST_QPN
+                | mask::IBV_QP_RQ_PSN
+                | mask::IBV_QP_MAX_DEST_RD_ATOMIC
+                | mask::IBV_QP_MIN_RNR_TIMER,
+        )?;
+
+        let mut send = ibv::ibv_qp_attr {
+            qp_state: ibv::ibv_qp_state::IBV_QPS_RTS,
+            sq_psn: route.our_first,
+            timeout: TIMEOUT,
+            retry_cnt: RETRIES,
+            rnr_retry: NO_RECEIVE_RETRIES,
+            max_rd_atomic: route.reads,
+            ..Default::default()
+        };
+        self.modify(
+            &mut send,
+            mask::IBV_QP_STATE
+                | mask::IBV_QP_TIMEOUT
+                | mask::IBV_QP_RETRY_CNT
+                | mask::IBV_QP_RNR_RETRY
+                | mask::IBV_QP_SQ_PSN
+                | mask::IBV_QP_MAX_QP_RD_ATOMIC,
+        )
+    }
+
+    /// Gives the connection up: whatever is under way ends in an error.
+    pub(in crate::verbs) fn fail(&self) -> Result<(), Error> {
+        let mut error = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+        self.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
+    fn modify(&self, attributes: &mut ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
+        // SAFETY: the queue pair is open, the attributes that the mask names are set.
+        done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), attributes, mask.0 as i32) })
+    }
+
+    /// Posts requests as one list, with one doorbell. On an error, how many of them were posted comes with it.
+    ///
+    /// # Safety
+    /// The local memory of each stays mapped and registered until the request has completed, and all its bytes are
+    /// reached by atomics or racy copies only.
+    pub(in crate::verbs) unsafe fn post<const N: usize>(
+        &self,
+        requests: &[Request; N],
+    ) -> Result<(), (usize, io::Error)> {
+        let mut pieces = requests.map(|request| ibv::ibv_sge {
+            addr: request.local.address,
+            length: request.local.len,
+            lkey: request.local.key,
+        });
+        let mut list = requests.map(|request| request.to_raw());
+        for at in (0..N).rev() {
+            list[at].sg_list = &mut pieces[at];
+            list[at].num_sge = i32::from(pieces[at].length > 0);
+            list[at].next = match list.get_mut(at + 1) {
+                Some(next) => next,
+                None => null_mut(),
+            };
+        }
+        let mut bad = null_mut();
+        // SAFETY: the context is open.
+        let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
+        // SAFETY: the list and its pieces live through the call, which copies them; the caller vouches for the memory.
+        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), list.as_mut_ptr(), &mut bad) });
+        if number == 0 {
+            return Ok(());
+        }
+        // The first that was not posted; the ones before it were.
+        let posted = list.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
+        Err((posted, io::Error::from_raw_os_error(number.abs())))
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by ibv_create_qp; its queues and its domain go after it.
+        unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
+    }
+}
+
+/// Registered local memory.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Local {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) len: u32,
+    pub(in crate::verbs) key: u32,
+}
+
+/// A place in a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Remote {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) key: u32,
+}
+
+impl Remote {
+    /// The place that many bytes later.
+    pub(in crate::verbs) const fn after(self, bytes: u64) -> Self {
+        Self { address: self.address.wrapping_add(bytes), key: self.key }
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) enum Verb {
+    Write {
+        to: Remote,
+    },
+    /// A write with immediate, solicited: it takes a receive at the target and wakes who sleeps there.
+    WriteAndRing {
+        to: Remote,
+    },
+    Read {
+        from: Remote,
+    },
+    CompareSwap {
+        at: Remote,
+        expected: u64,
+        new: u64,
+    },
+    FetchAdd {
+        at: Remote,
+        add: u64,
+    },
+    Send {
+        immediate: u32,
+        solicited: bool,
+    },
+}
+
+impl Verb {
+    /// Whether it brings something back: a later request may overtake it unless it is fenced.
+    pub(in crate::verbs) const fn returns(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether it is a write, which only a later read proves to be placed.
+    pub(in crate::verbs) const fn writes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::WriteAndRing { .. })
+    }
+}
+
+/// A work request.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Request {
+    pub(in crate::verbs) id: u64,
+    pub(in crate::verbs) verb: Verb,
+    pub(in crate::verbs) local: Local,
+    pub(in crate::verbs) signalled: bool,
+    pub(in crate::verbs) fenced: bool,
+    pub(in crate::verbs) inline: bool,
+}
+
+impl Request {
+    fn to_raw(self) -> ibv::ibv_send_wr {
+        use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};
+        let mut raw = ibv::ibv_send_wr { wr_id: self.id, ..Default::default() };
+        let set = |on, flag: flags| if on { flag.0 } else { 0 };
+        raw.send_flags = set(self.signalled, flags::IBV_SEND_SIGNALED)
+            | set(self.fenced, flags::IBV_SEND_FENCE)
+            | set(self.inline, flags::IBV_SEND_INLINE);
+        let rdma = |at: Remote| ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: at.address, rkey: at.key };
+        let atomic = |at: Remote, compare_add, swap| ibv::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+            remote_addr: at.address,
+            compare_add,
+            swap,
+            rkey: at.key,
+        };
+        match self.verb {
+            Verb::Write { to } => {
+                raw.opcode = code::IBV_WR_RDMA_WRITE;
+                raw.wr.rdma = rdma(to);
+            }
+            Verb::WriteAndRing { to } => {
+                raw.opcode = code::IBV_WR_RDMA_WRITE_WITH_IMM;
+                raw.send_flags |= flags::IBV_SEND_SOLICITED.0;
+                raw.wr.rdma = rdma(to);
+            }
+            Verb::Read { from } => {
+                raw.opcode = code::IBV_WR_RDMA_READ;
+                raw.wr.rdma = rdma(from);
+            }
+            Verb::CompareSwap { at, expected, new } => {
+                raw.opcode = code::IBV_WR_ATOMIC_CMP_AND_SWP;
+                raw.wr.atomic = atomic(at, expected, new);
+            }
+            Verb::FetchAdd { at, add } => {
+                raw.opcode = code::IBV_WR_ATOMIC_FETCH_AND_ADD;
+                raw.wr.atomic = atomic(at, add, 0);
+            }
+            Verb::Send { immediate, solicited } => {
+                raw.opcode = code::IBV_WR_SEND_WITH_IMM;
+                raw.send_flags |= set(solicited, flags::IBV_SEND_SOLICITED);
+                raw.__bindgen_anon_1.imm_data = immediate.to_be();
+            }
+        }
+        raw
+    }
+}
