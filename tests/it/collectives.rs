@@ -1,0 +1,86 @@
+//! Barriers and gathers, on more ranks than cores as well.
+
+use std::time::{Duration, Instant};
+
+use onesided::fabric::block_on;
+use onesided::{FaultKind, Window};
+
+use crate::support::{ranks, run_async};
+
+#[test]
+fn many_ranks_on_few_cores_meet_often() {
+    ranks(8, |world| {
+        let seen = Window::<u64>::allocate(&world, 1).unwrap();
+        for round in 1..=200_u64 {
+            seen.local().write(0, &[round]).unwrap();
+            world.barrier().wait().unwrap();
+            let next = (world.rank() + 1) % world.size();
+            let epoch = seen.lock_shared(next).wait().unwrap();
+            let mut value = [0];
+            epoch.get(0, &mut value).wait().unwrap();
+            epoch.unlock().unwrap();
+            assert_eq!(value[0], round, "what was written before the barrier is seen after it");
+            world.barrier().wait().unwrap();
+        }
+        seen.close().unwrap();
+    });
+}
+
+#[test]
+fn tasks_of_any_runtime_meet_often() {
+    ranks(3, |world| {
+        for _ in 0..2000 {
+            run_async(world.barrier().into_future()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn everybody_gets_everybodys_bytes() {
+    ranks(8, |world| {
+        for round in 0..100_usize {
+            let mine = vec![world.rank() as u8; (round * 37 + world.rank() as usize) % 1025];
+            let gather = world.all_gather(&mine);
+            let all = if round % 2 == 0 { block_on(world.fabric(), gather) } else { run_async(gather) }.unwrap();
+            assert_eq!(all.len(), 8);
+            for (rank, bytes) in all.iter().enumerate() {
+                assert_eq!(bytes, &vec![rank as u8; (round * 37 + rank) % 1025]);
+            }
+        }
+        let too_long = block_on(world.fabric(), world.all_gather(&[0; 1025])).unwrap_err();
+        assert_eq!((too_long.kind(), too_long.detail()), (FaultKind::TooLong, 1025));
+        world.barrier().wait().unwrap(); // nothing was begun
+    });
+}
+
+#[test]
+fn a_barrier_has_a_deadline() {
+    ranks(2, |world| {
+        if world.rank() == 0 {
+            let begin = Instant::now();
+            let error = onesided::Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
+            assert!(error.is_timed_out());
+            assert_eq!(error.to_string(), "barrier: the deadline passed");
+            assert!((50..2000).contains(&(begin.elapsed().as_millis() as u64)));
+            let again = world.barrier().wait().unwrap_err();
+            assert_eq!(again.fault().kind(), FaultKind::Closed, "it is out of step");
+        } else {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+}
+
+#[test]
+fn whoever_left_is_named_to_those_who_wait() {
+    ranks(4, |world| {
+        if world.rank() == 2 {
+            return;
+        }
+        let error = world.barrier().wait().unwrap_err();
+        // Who waits for one that gave up hears of that one.
+        assert_eq!(error.fault().kind(), FaultKind::PeerLeft, "{error}");
+        if world.rank() == 3 {
+            assert_eq!(error.to_string(), "barrier: rank 2: the peer left the world");
+        }
+    });
+}

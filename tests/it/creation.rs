@@ -1,0 +1,339 @@
+//! Making windows and using them wrongly: whoever cannot, or does not agree, is told to every rank, and nobody hangs.
+
+use std::fs::File;
+
+use onesided::{Element, Error, FaultKind, Op, Window, World};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::jobs::{self, Role};
+use crate::support::{DEADLINE, eventually, ranks};
+
+pub(crate) const ROLES: &[Role] = &[
+    ("no address space", no_address_space),
+    ("no file size", no_file_size),
+    ("no descriptors", no_descriptors),
+    ("no descriptors to open", no_descriptors_to_open),
+    ("nothing leaks", nothing_leaks),
+];
+
+fn text(error: impl Into<Error>) -> String {
+    error.into().to_string()
+}
+
+/// Whatever failed before, the world and its windows go on.
+fn goes_on(world: &World) {
+    let window = Window::<u64>::allocate(world, 1).unwrap();
+    let all = window.lock_all().wait().unwrap();
+    for target in 0..world.size() {
+        all.at(target).fetch_add(0, 1).wait().unwrap();
+    }
+    all.unlock_all().unwrap();
+    world.barrier().wait().unwrap();
+    assert_eq!(window.local().read(0..1), [u64::from(world.size())]);
+    window.close().unwrap();
+}
+
+#[test]
+fn places_past_the_end_are_refused_and_nothing_is_moved() {
+    ranks(2, |world| {
+        let window = Window::<u32>::builder().name("small").allocate(&world, 10).unwrap();
+        let epoch = window.lock_shared(1).wait().unwrap();
+        let wrong = [(10, 1), (11, 0), (0, 11), (9, 2), (usize::MAX, 1), (usize::MAX, 2), (usize::MAX, 0), (1, 10)];
+        for (offset, count) in wrong {
+            let mut buffer = vec![7; count];
+            let place = format!("{count} elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            assert_eq!(text(epoch.put(offset, &buffer).unwrap_err()), format!("put of {place}"));
+            assert_eq!(text(epoch.get(offset, &mut buffer).wait().unwrap_err()), format!("get of {place}"));
+            assert_eq!(buffer, vec![7; count]);
+            let local = window.local();
+            assert!(local.write(offset, &buffer).is_err() && local.read_into(offset, &mut buffer).is_err());
+        }
+        for offset in [10, usize::MAX, usize::MAX / 4 + 1] {
+            let place = format!("1 elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            assert_eq!(text(epoch.fetch_add(offset, 1).wait().unwrap_err()), format!("fetch_add of {place}"));
+            assert!(epoch.fetch_and_op(offset, 1, Op::Xor).wait().is_err());
+            assert!(epoch.compare_and_swap(offset, 0, 1).wait().is_err());
+            assert!(epoch.fetch_one(offset).wait().is_err());
+        }
+        for offset in 0..=10 {
+            epoch.put(offset, &[]).unwrap();
+            epoch.get(offset, &mut []).wait().unwrap();
+        }
+        epoch.unlock().unwrap();
+        world.barrier().wait().unwrap();
+        assert_eq!(window.local().read(0..10), [0; 10]);
+        window.close().unwrap();
+    });
+}
+
+#[test]
+fn ranks_that_there_are_not_are_refused() {
+    ranks(2, |world| {
+        let window = Window::<u8>::builder().name("two").allocate(&world, 1).unwrap();
+        for rank in [2, 3, u32::MAX] {
+            let why = format!("on rank {rank} of window \"two\": the world has 2 ranks");
+            assert_eq!(text(window.lock_exclusive(rank).wait().unwrap_err()), format!("lock_exclusive {why}"));
+            assert_eq!(text(window.lock_shared(rank).wait().unwrap_err()), format!("lock_shared {why}"));
+            drop(window.lock_shared(rank));
+            assert_eq!((window.len(rank), world.is_alive(rank)), (0, false));
+        }
+        window.close().unwrap();
+    });
+}
+
+#[test]
+fn parts_may_be_empty_and_uneven() {
+    ranks(3, |world| {
+        let empty = Window::<u64>::allocate(&world, 0).unwrap();
+        let epoch = empty.lock_exclusive(1).wait().unwrap();
+        epoch.put(0, &[]).unwrap();
+        epoch.get(0, &mut []).wait().unwrap();
+        assert!(epoch.put(0, &[1]).is_err() && epoch.fetch_add(0, 1).wait().is_err());
+        epoch.unlock().unwrap();
+        assert!(empty.local().is_empty() && empty.local().read(0..0).is_empty());
+        empty.close().unwrap();
+
+        let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).unwrap();
+        for rank in 0..3 {
+            assert_eq!(uneven.len(rank), 3 * rank as usize);
+        }
+        let epoch = uneven.lock_exclusive(2).wait().unwrap();
+        epoch.put(5, &[9]).unwrap();
+        assert!(epoch.put(6, &[9]).is_err());
+        epoch.unlock().unwrap();
+        assert!(uneven.lock_shared(0).wait().unwrap().put(0, &[1]).is_err());
+        uneven.close().unwrap();
+    });
+}
+
+/// What every rank reports when rank 1 asks for another window than the others.
+fn disagree(expected: &str, ask: impl Fn(&World) -> String + Send + Sync + 'static) {
+    let told = ranks(3, move |world| {
+        let told = ask(&world);
+        goes_on(&world);
+        told
+    });
+    assert_eq!(told, [expected; 3]);
+}
+
+fn refused<T: Element>(made: Result<Window<T>, impl Into<Error>>) -> String {
+    text(made.map(|_| ()).unwrap_err())
+}
+
+#[test]
+fn ranks_that_do_not_agree_are_all_told() {
+    disagree(
+        "create window \"a\": rank 1 differs from rank 0 in the type: u32 (4 bytes) against u64 (8 bytes)",
+        |world| match world.rank() {
+            1 => refused(Window::<u32>::builder().name("a").allocate(world, 8)),
+            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8)),
+        },
+    );
+    disagree(
+        "create window \"a\": rank 1 differs from rank 0 in the type: i64 (8 bytes) against u64 (8 bytes)",
+        |world| match world.rank() {
+            1 => refused(Window::<i64>::builder().name("a").allocate(world, 8)),
+            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8)),
+        },
+    );
+    disagree("create window \"\": rank 1 differs from rank 0 in the length: 8 elements against 9", |world| {
+        refused(Window::<u64>::allocate(world, if world.rank() == 1 { 8 } else { 9 }))
+    });
+}
+
+#[test]
+fn windows_of_different_names_are_not_one_window() {
+    let told = ranks(3, |world| {
+        let name = if world.rank() == 2 { "right" } else { "left" };
+        refused(Window::<u8>::builder().name(name).allocate(&world, 1))
+    });
+    let why = "rank 2 differs from rank 0 in the name: \"right\" against \"left\"";
+    assert_eq!(told, ["left", "left", "right"].map(|name| format!("create window \"{name}\": {why}")));
+}
+
+#[test]
+fn names_may_be_long_and_of_any_letters() {
+    ranks(2, |world| {
+        for name in ["", "\u{1f980}".repeat(1000).as_str(), "line\nfeed \"quoted\""] {
+            let window = Window::<u8>::builder().name(name).allocate(&world, 1).unwrap();
+            assert_eq!(window.name(), name);
+            window.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn too_much_on_one_rank_is_told_to_all() {
+    for len in [usize::MAX, usize::MAX / 8, 1 << 45] {
+        let told = ranks(3, move |world| {
+            let made = Window::<u64>::builder()
+                .name("vast")
+                .uneven()
+                .allocate(&world, if world.rank() == 1 { len } else { 1 });
+            let told = refused(made);
+            goes_on(&world);
+            told
+        });
+        for rank in [0, 2] {
+            assert!(told[rank].starts_with("create window \"vast\": rank 1 could not: rank 1: "), "{told:?}");
+        }
+        assert!(told[1].starts_with("create window \"vast\": allocate "), "{told:?}");
+    }
+}
+
+/// The fault that every rank reports; rank 1 its own, the others that of rank 1.
+fn create_fails(world: &World, len: usize, kind: FaultKind) {
+    let error = Window::<u64>::builder().name("limited").allocate(world, len).map(|_| ()).unwrap_err();
+    let error = Error::from(error);
+    let fault = error.fault().unwrap();
+    assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(1)), "{error}");
+    assert_eq!(text(error).contains("rank 1 could not"), world.rank() != 1);
+}
+
+fn limit(resource: Resource, current: u64) -> Rlimit {
+    let before = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(current), ..before }).unwrap();
+    before
+}
+
+/// Rank 1 may not map more.
+fn no_address_space(world: World) {
+    goes_on(&world);
+    let before = (world.rank() == 1).then(|| {
+        let pages: u64 =
+            std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+        limit(Resource::As, pages * 4096 + (8 << 20))
+    });
+    create_fails(&world, 4 << 20, FaultKind::NoMemory);
+    goes_on(&world);
+    if let Some(before) = before {
+        setrlimit(Resource::As, before).unwrap();
+    }
+    let window = Window::<u64>::allocate(&world, 4 << 20).unwrap();
+    window.close().unwrap();
+    jobs::ok();
+}
+
+/// Rank 1 may not have large files, which memory is to the kernel.
+fn no_file_size(world: World) {
+    let before = (world.rank() == 1).then(|| limit(Resource::Fsize, 1 << 20));
+    create_fails(&world, 1 << 20, FaultKind::NoMemory);
+    goes_on(&world);
+    if let Some(before) = before {
+        setrlimit(Resource::Fsize, before).unwrap();
+    }
+    jobs::ok();
+}
+
+/// Opens files until there is no descriptor left.
+fn exhaust_descriptors() -> (Rlimit, Vec<File>) {
+    let before = limit(Resource::Nofile, 64);
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+    }
+    (before, files)
+}
+
+/// Rank 1 has no descriptor left when it allocates.
+fn no_descriptors(world: World) {
+    let exhausted = (world.rank() == 1).then(exhaust_descriptors);
+    create_fails(&world, 8, FaultKind::NoDescriptors);
+    drop(exhausted);
+    goes_on(&world);
+    jobs::ok();
+}
+
+/// Rank 1 has no descriptor left when it first reaches another rank's part.
+fn no_descriptors_to_open(world: World) {
+    let window = Window::<u64>::builder().name("far").allocate(&world, 8).unwrap();
+    if world.rank() == 1 {
+        let exhausted = exhaust_descriptors();
+        let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
+        assert_eq!(text(error), "lock_exclusive on rank 0 of window \"far\": no file descriptors left");
+        drop(exhausted);
+        window.lock_exclusive(0).wait().unwrap().unlock().unwrap();
+    }
+    window.close().unwrap();
+    goes_on(&world);
+    jobs::ok();
+}
+
+/// Descriptors and mappings of this process.
+fn held() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let maps = maps.lines().filter(|line| line.contains("memfd:onesided")).count();
+    (std::fs::read_dir("/proc/self/fd").unwrap().count(), maps)
+}
+
+fn nothing_leaks(world: World) {
+    let before = held();
+    for round in 0..300 {
+        let window = Window::<u64>::allocate(&world, 1000).unwrap();
+        let all = window.lock_all().wait().unwrap();
+        for target in 0..world.size() {
+            all.at(target).put(0, &[round]).unwrap();
+        }
+        all.unlock_all().unwrap();
+        drop(window.lock_exclusive(0));
+        if round % 2 == 0 {
+            window.close().unwrap();
+        } else {
+            world.barrier().wait().unwrap(); // everybody has reached it
+            drop(window);
+        }
+    }
+    world.barrier().wait().unwrap();
+    // What was given up holds its window until the endpoint is done with it.
+    eventually(DEADLINE, "nothing is left open", || held() == before);
+    jobs::ok();
+}
+
+/// A job of processes of which rank 1 gets into trouble, and none ends badly.
+fn survives(role: &str) {
+    let ended = jobs::start(3, role).wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
+}
+
+#[test]
+fn no_address_space_is_told_to_all() {
+    survives("no address space");
+}
+
+#[test]
+fn no_large_files_are_told_to_all() {
+    survives("no file size");
+}
+
+#[test]
+fn no_descriptors_are_told_to_all() {
+    survives("no descriptors");
+    survives("no descriptors to open");
+}
+
+#[test]
+fn hundreds_of_windows_leave_nothing_open() {
+    survives("nothing leaks");
+}
+
+#[test]
+fn windows_are_independent() {
+    ranks(2, |world| {
+        let (a, b) = (Window::<u64>::allocate(&world, 1).unwrap(), Window::<u64>::allocate(&world, 1).unwrap());
+        let (of_a, of_b) = (a.lock_exclusive(0), b.lock_exclusive(1));
+        let (of_a, of_b) = (of_a.wait().unwrap(), of_b.wait().unwrap());
+        of_a.fetch_add(0, 1).wait().unwrap();
+        of_b.fetch_add(0, 10).wait().unwrap();
+        of_b.unlock().unwrap();
+        of_a.unlock().unwrap();
+        let clone = a.clone();
+        world.barrier().wait().unwrap();
+        let seen = (clone.local().read(0..1), b.local().read(0..1));
+        assert_eq!(seen, if world.rank() == 0 { (vec![2], vec![0]) } else { (vec![0], vec![20]) });
+        b.close().unwrap();
+        a.close().unwrap();
+        drop(clone);
+        goes_on(&world);
+    });
+}

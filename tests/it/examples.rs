@@ -1,0 +1,162 @@
+//! The examples as a user runs them: alone, as threads, as processes.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::SystemTime;
+
+use crate::jobs;
+
+/// Where an example is. `cargo test` builds them, `cargo test --test it` does not.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let path = profile.join("examples").join(name);
+    if !is_fresh(&path) {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--example", name]).args((!cfg!(debug_assertions)).then_some("--release"));
+        assert!(build.status().unwrap().success());
+    }
+    path
+}
+
+/// Whether a program is newer than all that it was made from.
+fn is_fresh(path: &Path) -> bool {
+    let made = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let rule = std::fs::read_to_string(path.with_extension("d")).unwrap_or_default();
+    rule.split(' ').skip(1).all(|from| made(Path::new(from.trim())) <= made(path)) && path.exists()
+}
+
+fn run(name: &str, args: &[OsString]) -> Output {
+    Command::new(example(name)).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// With this option before its arguments it runs as four threads.
+fn as_threads(args: &[OsString]) -> Vec<OsString> {
+    [&["--threads".into(), "4".into()], args].concat()
+}
+
+#[test]
+fn counter_counts() {
+    let text = |ranks: u32| {
+        format!("{ranks} ranks counted to {}, by atomic operations and under a lock\n", 1000 * ranks).into_bytes()
+    };
+    assert_eq!(run("counter", &[]).stdout, text(1));
+    assert_eq!(run("counter", &as_threads(&[])).stdout, text(4));
+    let ended = jobs::start_program(4, example("counter").as_os_str(), &[]).wait();
+    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
+}
+
+/// What standard tools say. A file's end is a word's end, so each gets a line feed.
+fn reference(files: &[OsString]) -> Vec<u8> {
+    let pipeline = "for file; do cat -- \"$file\"; echo; done | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -cs '[:alpha:]' '\\n' | grep . |
+        LC_ALL=C sort | uniq -c | LC_ALL=C sort -k1,1nr -k2,2";
+    let output = Command::new("sh").args(["-c", pipeline, "sh"]).args(files).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    output.stdout
+}
+
+/// All three ways, against the standard tools.
+fn counts_right(files: &[OsString]) {
+    let expected = reference(files);
+    assert!(run("word_count", files).stdout == expected, "alone");
+    assert!(run("word_count", &as_threads(files)).stdout == expected, "as threads");
+    let ended = jobs::start_program(4, example("word_count").as_os_str(), files).wait();
+    assert!(ended.code == 0 && ended.output == expected, "as processes: {:#?}", ended.lines);
+}
+
+#[test]
+fn words_of_this_repository() {
+    fn collect(folder: &Path, files: &mut Vec<OsString>) {
+        for entry in folder.read_dir().unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("target") {
+                collect(&path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+                files.push(path.into());
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "examples", "fabric", "windows"] {
+        collect(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 40);
+    counts_right(&files);
+}
+
+/// A folder that is gone with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("onesided-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> OsString {
+        let path = self.0.join(name);
+        std::fs::File::create(&path).unwrap().write_all(bytes).unwrap();
+        path.into()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn words_of_nasty_files() {
+    let folder = Folder::new("nasty");
+    let mut random = 1_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as u8
+    };
+    let binary: Vec<u8> = (0..100_000).map(|_| next()).collect();
+    let long = vec![b'x'; 500_000]; // it spans all parts
+    let mut letters: Vec<u8> = (0..60_000).map(|_| b'a' + next() % 26).collect();
+    letters.iter_mut().step_by(7).for_each(|letter| *letter = b' '); // thousands of different words
+    let files = [
+        folder.file("empty", b""),
+        folder.file("one letter", b"A"),
+        folder.file("no letters", b"12 34\n--\n"),
+        folder.file("no end of line", b"the End"),
+        folder.file("apostrophes, umlauts and NUL", "don't na\u{ef}ve\0stra\u{df}e X\r\nx\u{a0}x".as_bytes()),
+        folder.file("binary", &binary),
+        folder.file("long", &long),
+        folder.file("letters", &letters),
+    ];
+    counts_right(&files);
+    let many: Vec<_> =
+        (0..300).map(|number| folder.file(&number.to_string(), format!("word{number} and Many").as_bytes())).collect();
+    counts_right(&many);
+    counts_right(&many[..1]);
+    counts_right(&[files[0].clone()]);
+}
+
+#[test]
+fn files_that_cannot_be_read_end_every_rank() {
+    let folder = Folder::new("missing");
+    let missing = [folder.file("there", b"words"), folder.0.join("not there").into()];
+    let text = format!("word_count: {}: No such file or directory (os error 2)", folder.0.join("not there").display());
+    for args in [missing.to_vec(), as_threads(&missing)] {
+        let output = run("word_count", &args);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end(), text);
+    }
+    let ended = jobs::start_program(4, example("word_count").as_os_str(), &missing).wait();
+    assert_eq!((ended.code, ended.output.len()), (1, 0));
+    assert_eq!(ended.lines.iter().filter(|line| **line == text).count(), 4, "{ended:#?}");
+
+    for (args, reason) in [(vec![folder.0.clone().into()], "not a regular file"), (vec![], "usage: word_count")] {
+        let output = run("word_count", &args);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{output:?}");
+    }
+}

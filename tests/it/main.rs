@@ -1,0 +1,14 @@
+//! What a user of the library can do with it and to it: on shared memory, by threads and by processes.
+//!
+//! The processes are this very binary, started again; see `jobs`.
+#![allow(clippy::print_stderr)] // how a rank's process speaks to its test
+
+mod collectives;
+mod creation;
+mod examples;
+mod exclusion;
+mod faults;
+mod jobs;
+mod operations;
+mod requests;
+mod support;

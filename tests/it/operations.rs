@@ -1,0 +1,252 @@
+//! Every operation against a plain model.
+
+use std::fmt::Debug;
+
+use bytemuck::{Pod, Zeroable};
+use onesided::{AtomicElement, Element, Op, Window};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::support::ranks;
+
+/// Elements of a part: with those of one byte a few words and a rest.
+const LEN: usize = 37;
+const OPS: [Op; 9] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::And, Op::Or, Op::Xor, Op::Replace, Op::NoOp];
+
+/// What an operation makes of an element and an operand, written down once more; `None` where there is no such operation.
+trait Model: AtomicElement + Debug + Arbitrary {
+    fn model(op: Op, element: Self, operand: Self) -> Option<Self>;
+}
+
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Model for $int {
+            fn model(op: Op, element: Self, operand: Self) -> Option<Self> {
+                let (a, b) = (element as i128, operand as i128);
+                Some(match op {
+                    Op::Sum => a + b,
+                    Op::Product => a.wrapping_mul(b),
+                    Op::Min => if a < b { a } else { b },
+                    Op::Max => if a > b { a } else { b },
+                    Op::And => a & b,
+                    Op::Or => a | b,
+                    Op::Xor => a ^ b,
+                    Op::Replace => b,
+                    Op::NoOp => a,
+                    _ => return None,
+                } as Self)
+            }
+        }
+    )*};
+}
+
+integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+
+macro_rules! floats {
+    ($($float:ty),*) => {$(
+        impl Model for $float {
+            fn model(op: Op, a: Self, b: Self) -> Option<Self> {
+                Some(match op {
+                    Op::Sum => a + b,
+                    Op::Product => a * b,
+                    Op::Min => a.min(b),
+                    Op::Max => a.max(b),
+                    Op::Replace => b,
+                    Op::NoOp => a,
+                    _ => return None,
+                })
+            }
+        }
+    )*};
+}
+
+floats!(f32, f64);
+
+#[derive(Clone, Debug)]
+enum Step<T> {
+    Put(usize, Vec<T>),
+    Get(usize, usize),
+    Fetch(usize, usize, T),
+    /// Whether what is expected is what is there.
+    Swap(usize, bool, T),
+    Flush,
+}
+
+fn step<T: Arbitrary + Clone>() -> impl Strategy<Value = Step<T>> {
+    let values = prop::collection::vec(any::<T>(), 0..=LEN);
+    prop_oneof![
+        (0..=LEN, values).prop_map(|(offset, mut values)| {
+            values.truncate(LEN - offset); // often to the very end
+            Step::Put(offset, values)
+        }),
+        (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
+        (0..LEN, 0..OPS.len(), any::<T>()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
+        (0..LEN, any::<bool>(), any::<T>()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
+        Just(Step::Flush),
+    ]
+}
+
+/// Bit for bit; but which not-a-number an operation gives is nobody's promise.
+#[allow(clippy::eq_op, reason = "what is not equal to itself is not a number")]
+fn same<T: Element + PartialEq>(left: T, right: T) -> bool {
+    bytemuck::bytes_of(&left) == bytemuck::bytes_of(&right) || (left != left && right != right)
+}
+
+/// One rank tries steps on the other's part and on its own; the other checks at the end.
+fn follows_the_model<T: Model>() {
+    ranks(2, |world| {
+        let window = Window::<T>::builder().name("tried").allocate(&world, LEN).unwrap();
+        if world.rank() == 0 {
+            let config = Config { failure_persistence: None, ..Config::with_cases(40) };
+            let strategy = (0_u32..2, prop::collection::vec(step::<T>(), 0..40));
+            let run = TestRunner::new(config).run(&strategy, |(target, steps)| {
+                try_steps(&window, target, steps);
+                Ok(())
+            });
+            run.unwrap_or_else(|error| panic!("{}: {error}", std::any::type_name::<T>()));
+        }
+        world.barrier().wait().unwrap();
+        window.close().unwrap();
+    });
+}
+
+fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
+    let mut model = vec![T::zeroed(); LEN];
+    let epoch = window.lock_exclusive(target).wait().unwrap();
+    epoch.put(0, &model).unwrap();
+    for step in steps {
+        match step {
+            Step::Put(offset, values) => {
+                epoch.put(offset, &values).unwrap();
+                model[offset..offset + values.len()].copy_from_slice(&values);
+            }
+            Step::Get(offset, count) => {
+                let mut values = vec![T::zeroed(); count];
+                epoch.get(offset, &mut values).wait().unwrap();
+                assert!(values.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
+            }
+            Step::Fetch(offset, op, operand) => {
+                let fetched = epoch.fetch_and_op(offset, operand, OPS[op]).wait();
+                match T::model(OPS[op], model[offset], operand) {
+                    Some(after) => {
+                        assert!(same(fetched.unwrap(), model[offset]));
+                        model[offset] = after;
+                    }
+                    None => {
+                        let text = fetched.unwrap_err().to_string();
+                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type f"));
+                    }
+                }
+            }
+            Step::Swap(offset, hits, new) => {
+                // Not even the neighbour's bits may matter.
+                let expected = if hits { model[offset] } else { model[(offset + 1) % LEN] };
+                let found = epoch.compare_and_swap(offset, expected, new).wait().unwrap();
+                assert!(same(found, model[offset]));
+                if bytemuck::bytes_of(&expected) == bytemuck::bytes_of(&found) {
+                    model[offset] = new;
+                }
+            }
+            Step::Flush => epoch.flush().wait().unwrap(),
+        }
+    }
+    let mut all = vec![T::zeroed(); LEN];
+    epoch.get(0, &mut all).wait().unwrap();
+    epoch.unlock().unwrap();
+    assert!(all.iter().zip(&model).all(|(got, expected)| same(*got, *expected)), "{all:?} {model:?}");
+}
+
+#[test]
+fn integers_follow_the_model() {
+    follows_the_model::<u8>();
+    follows_the_model::<i8>();
+    follows_the_model::<u16>();
+    follows_the_model::<i16>();
+    follows_the_model::<u32>();
+    follows_the_model::<i32>();
+    follows_the_model::<u64>();
+    follows_the_model::<i64>();
+}
+
+#[test]
+fn floats_follow_the_model() {
+    follows_the_model::<f32>();
+    follows_the_model::<f64>();
+}
+
+/// 13 bytes without padding, aligned to one.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C, packed)]
+struct Odd {
+    number: u64,
+    rest: [u8; 5],
+}
+
+/// 256 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Large {
+    words: [u64; 32],
+}
+
+#[test]
+fn structures_of_every_size_arrive_whole_and_nothing_beside() {
+    fn travels<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
+        ranks(3, move |world| {
+            const LEN: usize = 29;
+            let window = Window::<T>::allocate(&world, LEN).unwrap();
+            let next = (world.rank() + 1) % world.size();
+            let mut model = vec![T::zeroed(); LEN];
+            let epoch = window.lock_exclusive(next).wait().unwrap();
+            for (offset, count) in [(0, 1), (LEN - 1, 1), (5, 7), (3, 0), (LEN, 0), (10, LEN - 10), (1, 2)] {
+                let values: Vec<T> = (0..count as u64).map(|i| make(i + 100 * offset as u64 + 1)).collect();
+                epoch.put(offset, &values).unwrap();
+                model[offset..offset + count].copy_from_slice(&values);
+                let mut all = vec![T::zeroed(); LEN];
+                epoch.get(0, &mut all).wait().unwrap();
+                assert_eq!(all, model);
+            }
+            epoch.unlock().unwrap();
+            world.barrier().wait().unwrap();
+            assert_eq!(window.local().read(0..LEN), model);
+            window.close().unwrap();
+        });
+    }
+    travels(|i| i as u8);
+    travels(|i| [i as u16, 2, 3]);
+    travels(|i| Odd { number: i, rest: [i as u8; 5] });
+    travels(|i| Large { words: [i; 32] });
+    travels(|i| [i as f32; 1024]);
+}
+
+/// Elements of one word that different ranks change at the same time do not disturb one another.
+#[test]
+fn neighbours_in_a_word_are_apart() {
+    fn adds<T: Model + From<u8>>() {
+        ranks(4, |world| {
+            let window = Window::<T>::allocate(&world, 8).unwrap();
+            let mine = 1 + world.rank() as usize;
+            let all = window.lock_all().wait().unwrap();
+            for _ in 0..100 {
+                all.at(0).fetch_add(mine, T::from(1)).wait().unwrap();
+                all.at(0).fetch_add(0, T::from(1)).wait().unwrap();
+                all.at(0).fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
+            }
+            all.unlock_all().unwrap();
+            world.barrier().wait().unwrap();
+            if world.rank() == 0 {
+                let sum = (0..400).fold(T::zeroed(), |sum, _| T::model(Op::Sum, sum, T::from(1)).unwrap());
+                let [one, none, most] = [100, 0, 4].map(T::from);
+                let expected = [sum, one, one, one, one, none, none, most];
+                assert!(window.local().read(0..8).into_iter().zip(expected).all(|(got, expected)| same(got, expected)));
+            }
+            window.close().unwrap();
+        });
+    }
+    adds::<u8>();
+    adds::<i16>();
+    adds::<u32>();
+    adds::<i64>();
+    adds::<f32>();
+    adds::<f64>();
+}

@@ -1,0 +1,352 @@
+//! Locks that are asked for and waited for later, given up, dropped, leaked; and what is checked at run time.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use onesided::{Mode, Window, World};
+
+use crate::jobs::{self, Role};
+use crate::support::{DEADLINE, compute, eventually, poll_once, ranks, run_async};
+
+pub(crate) const ROLES: &[Role] = &[("gives up last", gives_up_last)];
+
+const SHORT: Duration = Duration::from_millis(50);
+
+/// The lock of every rank can be had at once.
+fn all_free(window: &Window<u64>) {
+    for target in 0..window.world().size() {
+        window.lock_exclusive(target).deadline(Duration::from_secs(5)).wait().unwrap().unlock().unwrap();
+        window.world().barrier().wait().unwrap();
+    }
+}
+
+fn locked_elsewhere(window: &Window<u64>, target: u32) -> bool {
+    match window.lock_exclusive(target).deadline(SHORT).wait() {
+        Ok(epoch) => {
+            epoch.unlock().unwrap();
+            false
+        }
+        Err(error) => {
+            assert!(onesided::Error::from(error).is_timed_out());
+            true
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_asked_for_first_and_waited_for_later() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("later").allocate(&world, 4).unwrap();
+        if world.rank() == 0 {
+            let request = window.lock_exclusive(1);
+            world.barrier().wait().unwrap(); // it has left: nobody else gets the lock
+            world.barrier().wait().unwrap();
+            let epoch = request.wait().unwrap();
+            assert_eq!((epoch.mode(), epoch.target(), epoch.len()), (Mode::Exclusive, 1, 4));
+            epoch.unlock().unwrap();
+        } else {
+            world.barrier().wait().unwrap();
+            assert!(locked_elsewhere(&window, 1));
+            world.barrier().wait().unwrap();
+        }
+        all_free(&window);
+    });
+}
+
+#[test]
+fn two_requests_to_two_targets_are_under_way_together() {
+    ranks(3, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        for _ in 0..200 {
+            // Both orders of asking and of waiting; each holds one lock at a time, or there would be a deadlock.
+            let (near, far) = (world.rank(), (world.rank() + 1) % world.size());
+            let (first, second) = (window.lock_shared(near), window.lock_shared(far));
+            let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
+            first.fetch_add(0, 1).wait().unwrap();
+            second.fetch_add(0, 1).wait().unwrap();
+            first.unlock().unwrap();
+            second.unlock().unwrap();
+        }
+        world.barrier().wait().unwrap();
+        assert_eq!(window.local().read(0..1), [400]);
+        window.close().unwrap();
+    });
+}
+
+#[test]
+fn tasks_of_any_runtime_lock_and_wait() {
+    ranks(4, |world| {
+        run_async(async {
+            let window = Window::<u64>::builder().name("async").allocate_async(&world, 2).await.unwrap();
+            for round in 0..50 {
+                let epoch = window.lock_exclusive(round % 2).await.unwrap();
+                let mut value = [0];
+                epoch.get(0, &mut value).await.unwrap();
+                epoch.put(0, &[value[0] + 1]).unwrap();
+                epoch.flush().await.unwrap();
+                epoch.fetch_add(1, 1).await.unwrap();
+                epoch.unlock_async().await.unwrap();
+            }
+            let all = window.lock_all().locked().await.unwrap();
+            all.flush_all_async().await.unwrap();
+            all.unlock_all_async().await.unwrap();
+            world.barrier().await.unwrap();
+            if world.rank() < 2 {
+                assert_eq!(window.local().read(0..2), [100, 100]);
+            }
+            window.close_async().await.unwrap();
+        });
+    });
+}
+
+/// What is done with a request for a lock that rank 0 holds; afterwards the lock must be free as soon as rank 0 is done.
+fn given_up(give_up: fn(&Window<u64>)) {
+    let computing = AtomicBool::new(false);
+    ranks(3, move |world| {
+        let window = Window::<u64>::builder().name("given up").allocate(&world, 1).unwrap();
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            if world.rank() == 0 {
+                let mut epochs = window.epochs();
+                epochs.lock(0, mode).unwrap();
+                world.barrier().wait().unwrap();
+                std::thread::sleep(Duration::from_millis(150));
+            } else {
+                world.barrier().wait().unwrap();
+                if world.rank() == 1 {
+                    give_up(&window);
+                    computing.store(true, Ordering::Relaxed);
+                    compute(Duration::from_millis(600)); // and does not look at the library
+                    computing.store(false, Ordering::Relaxed);
+                } else {
+                    eventually(DEADLINE, "it was given up", || computing.load(Ordering::Relaxed));
+                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().unwrap();
+                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().unwrap();
+                    assert!(computing.load(Ordering::Relaxed), "the lock was free only when the dropper had time");
+                }
+            }
+            world.barrier().wait().unwrap();
+        }
+        all_free(&window);
+        window.close().unwrap();
+        world.close(Duration::from_secs(5)).unwrap();
+    });
+}
+
+#[test]
+fn a_request_that_is_dropped_at_once_leaves_nothing_locked() {
+    given_up(|window| drop(window.lock_exclusive(0)));
+}
+
+#[test]
+fn a_request_that_is_dropped_after_a_look_leaves_nothing_locked() {
+    given_up(|window| {
+        let mut future = window.lock_exclusive(0).into_future();
+        assert!(pin!(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    });
+}
+
+#[test]
+fn a_task_that_is_dropped_while_it_waits_leaves_nothing_locked() {
+    given_up(|window| {
+        let mut future = window.lock_exclusive(0).into_future();
+        for _ in 0..3 {
+            assert!(poll_once(&mut future).is_pending());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn a_deadline_leaves_nothing_locked() {
+    given_up(|window| {
+        let begin = Instant::now();
+        let error = window.lock_exclusive(0).deadline(SHORT).wait().unwrap_err();
+        assert!(error.is_timed_out() && !error.is_owner_died());
+        assert_eq!(error.to_string(), "lock_exclusive on rank 0 of window \"given up\": the deadline passed");
+        assert!(begin.elapsed() >= SHORT);
+    });
+}
+
+#[test]
+fn a_lock_of_all_that_is_dropped_leaves_nothing_locked() {
+    given_up(|window| drop(window.lock_all()));
+}
+
+#[test]
+fn a_free_lock_is_had_within_no_time() {
+    ranks(1, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        window.lock_exclusive(0).deadline(Duration::ZERO).wait().unwrap().unlock().unwrap();
+        run_async(window.lock_shared(0).deadline(Duration::ZERO).into_future()).unwrap().unlock().unwrap();
+        drop(window.lock_exclusive(0));
+        assert!(!locked_elsewhere(&window, 0));
+    });
+}
+
+/// Rank 1 gives a lock up just before the end.
+fn gives_up_last(world: World) {
+    let window = Window::<u64>::allocate(&world, 1).unwrap();
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        world.barrier().wait().unwrap();
+        compute(Duration::from_millis(2));
+        epoch.unlock().unwrap();
+    } else {
+        world.barrier().wait().unwrap();
+        drop(window.lock_exclusive(0));
+    }
+    window.close().unwrap();
+    jobs::ok();
+}
+
+#[test]
+fn what_was_given_up_does_not_outlive_the_window() {
+    for _ in 0..5 {
+        let ended = jobs::start(2, "gives up last").wait();
+        // Had the endpoint still been at it, the rank would not have left the job.
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_never_released_keeps_nobody() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        if world.rank() == 0 {
+            std::mem::forget(window.lock_exclusive(0).wait().unwrap());
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            drop(window.lock_exclusive(0)); // the endpoint will try for ever
+        }
+        window.close().unwrap();
+        if world.rank() == 0 {
+            eventually(DEADLINE, "the other has left", || !world.is_alive(1));
+        }
+    });
+}
+
+#[test]
+fn a_panic_is_a_death_whatever_was_given_up() {
+    let told = Mutex::new(None);
+    let run = |world: World| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        if world.rank() == 0 {
+            std::mem::forget(window.lock_exclusive(0).wait().unwrap());
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            drop(window.lock_exclusive(0)); // the endpoint will try for ever
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+        *told.lock().unwrap() = world.barrier().wait().err().map(|error| error.to_string());
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| onesided::threads(2, run))).is_err());
+    assert_eq!(told.lock().unwrap().as_deref(), Some("barrier: rank 1: the peer died"));
+}
+
+#[test]
+#[allow(clippy::forget_non_drop, reason = "which of them have something to drop is the library's business")]
+fn leaked_handles_harm_nobody_else() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 8).unwrap();
+        if world.rank() == 0 {
+            let epoch = window.lock_exclusive(0).wait().unwrap();
+            let mut buffer = [7; 8];
+            epoch.put(0, &[1; 8]).unwrap();
+            let get = epoch.get(0, &mut buffer);
+            std::mem::forget(get);
+            std::mem::forget(epoch.fetch_add(0, 5));
+            std::mem::forget(epoch.flush());
+            assert!(buffer == [7; 8] || buffer == [1; 8], "{buffer:?}");
+            std::mem::forget(epoch);
+            std::mem::forget(window.lock_shared(1));
+        }
+        world.barrier().wait().unwrap();
+        // Both locks stay taken, and that is all.
+        assert!(locked_elsewhere(&window, 0) && locked_elsewhere(&window, 1));
+        let epoch = window.lock_shared(1).wait().unwrap();
+        epoch.fetch_add(0, 1).wait().unwrap();
+        epoch.unlock().unwrap();
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            assert_eq!(window.local().read(0..8)[1..], [1; 7]);
+        }
+        let fresh = Window::<u64>::allocate(&world, 1).unwrap();
+        all_free(&fresh);
+        fresh.close().unwrap();
+    });
+}
+
+#[test]
+fn guards_release_when_they_are_dropped() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        for round in 0..100 {
+            let target = round % 2;
+            drop(window.lock_exclusive(target).wait().unwrap());
+            drop(window.lock_all().wait().unwrap());
+            let mut epochs = window.epochs();
+            epochs.lock(target, Mode::Exclusive).unwrap();
+        }
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _epoch = window.lock_exclusive(0).wait().unwrap();
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(panicked.is_err());
+        all_free(&window);
+        window.close().unwrap();
+    });
+}
+
+#[test]
+fn epochs_check_what_mpi_leaves_undefined() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("checked").allocate(&world, 2).unwrap();
+        let mut epochs = window.epochs();
+        let text = |error: onesided::Error| error.to_string();
+        let error = epochs.unlock(1).unwrap_err();
+        assert_eq!(text(error.into()), "unlock on rank 1 of window \"checked\": no lock is held there");
+        let error = epochs.at(0).unwrap_err();
+        assert_eq!(text(error.into()), "access on rank 0 of window \"checked\": no lock is held there");
+        epochs.lock(1, Mode::Shared).unwrap();
+        let error = epochs.lock(1, Mode::Exclusive).unwrap_err();
+        assert_eq!(text(error.into()), "lock_exclusive on rank 1 of window \"checked\": it is locked already");
+        epochs.at(1).unwrap().fetch_add(1, 1).wait().unwrap();
+        epochs.unlock(1).unwrap();
+        assert!(epochs.unlock(1).is_err() && epochs.at(1).is_err());
+        let error = onesided::Error::from(epochs.lock(7, Mode::Exclusive).unwrap_err());
+        assert_eq!(text(error), "lock_exclusive on rank 7 of window \"checked\": the world has 2 ranks");
+        assert!(epochs.unlock(7).is_err());
+        all_free(&window);
+        drop(epochs);
+        window.close().unwrap();
+    });
+}
+
+/// Another thread of the same rank can wait for a lock while one holds it, and gets it.
+#[test]
+fn threads_of_a_rank_wait_for_one_another() {
+    ranks(1, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let (held, order) = (Barrier::new(2), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let epoch = window.lock_exclusive(0).wait().unwrap();
+                held.wait();
+                std::thread::sleep(SHORT);
+                order.lock().unwrap().push("first");
+                epoch.unlock().unwrap();
+            });
+            held.wait();
+            let epoch = window.lock_exclusive(0).wait().unwrap();
+            order.lock().unwrap().push("second");
+            epoch.unlock().unwrap();
+        });
+        assert_eq!(*order.lock().unwrap(), ["first", "second"]);
+    });
+}
