@@ -43,9 +43,11 @@ static double now(void) {
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+/* The cores that the program may use, as it found them: children inherit their parent's one. */
+static cpu_set_t allowed;
+
 static void pin(int rank) {
-    cpu_set_t allowed, mine;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    cpu_set_t mine;
     int nth = rank % CPU_COUNT(&allowed);
     for (int core = 0; core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &allowed) && nth-- == 0) {
@@ -238,6 +240,10 @@ int main(void) {
         return 1;
     }
     memset(private_bytes, 1, LARGEST);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        perror("cores");
+        return 1;
+    }
     pin(0);
     loops();
     ping_pong();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
@@ -69,12 +69,6 @@ fn a_panicking_rank_ends_the_waits_of_the_others() {
 
 #[test]
 fn a_task_of_no_runtime_of_ours_is_woken() {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
     threads(2, |shm| {
         let own = shm.world_segment(Rank(0)).unwrap();
         let word = shm.word_in(&own, 4000).unwrap();
@@ -301,4 +295,102 @@ fn a_task_that_panics_stops_no_other() {
         }
     })
     .unwrap();
+}
+
+#[test]
+fn the_last_handle_leaves_whatever_its_helper_waits_for() {
+    for _ in 0..200 {
+        let jobs = crate::bootstrap::local::jobs(2).unwrap();
+        let board = Arc::clone(&jobs[0].board);
+        let mut worlds = jobs.into_iter().map(|job| World::new(Shm::new(job).unwrap()));
+        let (zero, one) = (worlds.next().unwrap(), worlds.next().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| zero.barrier().wait().unwrap());
+            one.barrier().wait().unwrap();
+        });
+        // A task that was dropped while it waited: its waker is still known.
+        drop(poll_once(zero.barrier().into_future()));
+        drop((zero, one));
+        for rank in [0, 1].map(Rank) {
+            assert_eq!(board.liveness(rank), Liveness::Left, "{rank}");
+        }
+    }
+}
+
+#[test]
+fn a_waiting_task_is_polled_when_something_happens_and_not_all_the_time() {
+    let polls = threads(2, |shm| {
+        let world = World::new(shm);
+        let mut polls = 0;
+        let mut barrier = world.barrier().into_future();
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        block_on_by_parking(std::future::poll_fn(|cx| {
+            polls += 1;
+            Pin::new(&mut barrier).poll(cx)
+        }))
+        .unwrap();
+        polls
+    });
+    assert!(polls.unwrap()[0] < 10);
+}
+
+#[test]
+fn tasks_of_no_runtime_of_ours_miss_no_event() {
+    threads(3, |shm| {
+        let world = World::new(shm);
+        for _ in 0..2_000 {
+            block_on_by_parking(world.barrier().into_future()).unwrap();
+        }
+    })
+    .unwrap();
+}
+
+/// Leaves the thread's waker behind.
+fn poll_once<F: Future + Unpin>(mut future: F) -> F {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+    future
+}
+
+/// What an async runtime does, in short.
+fn block_on_by_parking<T>(future: impl Future<Output = T>) -> T {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
+    let mut jobs = crate::bootstrap::local::jobs(1).unwrap();
+    let job = jobs.pop().unwrap();
+    let board = Arc::clone(&job.board);
+    let world = World::new(Shm::new(job).unwrap());
+    let shm = world.fabric().clone();
+    let background = world.background();
+    shm.adopt(Box::pin(async move {
+        let fabric = background.fabric();
+        let own = fabric.world_segment(Rank(0)).unwrap();
+        let word = fabric.word_in(&own, 4000).unwrap();
+        fabric.pause(word, 200_000_000).await;
+        drop(fabric.write(word, 5, Notify::No));
+    }));
+    drop(world); // although the task still holds an endpoint
+    assert_eq!(board.liveness(Rank(0)), Liveness::Left);
+    let own = shm.world_segment(Rank(0)).unwrap();
+    assert_eq!(shm.load(shm.word_in(&own, 4000).unwrap()), Ok(5));
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
