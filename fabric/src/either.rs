@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
 
@@ -32,6 +32,30 @@ pub enum EitherFuture<A, B> {
     Second(B),
     /// Of neither.
     Failed(Fault),
+}
+
+impl<A, B> Either<A, B> {
+    fn first(self) -> Option<A> {
+        match self {
+            First(first) => Some(first),
+            Second(_) => None,
+        }
+    }
+
+    fn second(self) -> Option<B> {
+        match self {
+            First(_) => None,
+            Second(second) => Some(second),
+        }
+    }
+}
+
+/// All of them, or none.
+fn all<T, const N: usize>(links: [Option<T>; N]) -> Option<[T; N]> {
+    if links.iter().any(Option::is_none) {
+        return None;
+    }
+    Some(links.map(|link| link.expect("just looked")))
 }
 
 const FOREIGN: Fault = Fault::new(FaultKind::NoSuchRegion);
@@ -149,6 +173,20 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
     #[inline]
     fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op {
         post!(self, word, |fabric, word| fabric.fetch_add(word, add))
+    }
+
+    fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
+        let foreign = || Chain::of(links.map(|_| Some(EitherFuture::Failed(FOREIGN))));
+        match self {
+            First(fabric) => match all(links.map(|link| link.filter_map(Either::first))) {
+                Some(links) => fabric.post(links).map(EitherFuture::First),
+                None => foreign(),
+            },
+            Second(fabric) => match all(links.map(|link| link.filter_map(Either::second))) {
+                Some(links) => fabric.post(links).map(EitherFuture::Second),
+                None => foreign(),
+            },
+        }
     }
 
     #[inline]

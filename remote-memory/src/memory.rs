@@ -84,14 +84,20 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// Links do not depend on each other's outcome: a compare-swap that finds another value stops nothing.
     fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
         Chain::of(links.map(|link| {
-            let op = match link {
-                Link::Read { word, .. } => self.read(word),
-                Link::Write { word, value, notify, .. } => self.write(word, value, notify),
-                Link::CompareSwap { word, expected, new, .. } => self.compare_swap(word, expected, new),
-                Link::FetchAdd { word, add, .. } => self.fetch_add(word, add),
-            };
-            link.waited().then_some(op)
+            let waited = link.waited();
+            let op = self.post_link(link);
+            waited.then_some(op)
         }))
+    }
+
+    /// Posts one link of a chain as the operation that it is.
+    fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
+        match link {
+            Link::Read { word, .. } => self.read(word),
+            Link::Write { word, value, notify, .. } => self.write(word, value, notify),
+            Link::CompareSwap { word, expected, new, .. } => self.compare_swap(word, expected, new),
+            Link::FetchAdd { word, add, .. } => self.fetch_add(word, add),
+        }
     }
 
     /// Reads one's own word at once (acquire).

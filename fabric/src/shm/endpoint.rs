@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use remote_memory::{
-    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+    At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
 use crate::bootstrap::Job;
@@ -170,6 +170,15 @@ impl RemoteMemory for Shm {
     #[inline]
     fn fetch_add(&self, word: ShmWord<'_>, add: u64) -> Self::Op {
         ready(Ok(word.word.fetch_add(add, Ordering::AcqRel)))
+    }
+
+    fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
+        Chain::of(links.map(|link| {
+            if let Link::Read { .. } = link {
+                fence(Ordering::SeqCst); // what the links before it wrote may still be in this core's store buffer
+            }
+            link.waited().then_some(self.post_link(link))
+        }))
     }
 
     #[inline]
