@@ -22,7 +22,8 @@ pub(crate) static NOBODY: &Waker = Waker::noop();
 
 thread_local! {
     /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
-    static BLOCKING: Cell<Option<u64>> = const { Cell::new(None) };
+    #[allow(clippy::missing_const_for_thread_local)] // loom's macro does not take it
+    static BLOCKING: Cell<Option<u64>> = Cell::new(None);
 }
 
 /// The time of the real fabrics, in nanoseconds.

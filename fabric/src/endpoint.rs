@@ -12,6 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+#[cfg(not(onesided_loom))]
 use std::time::{Duration, Instant};
 
 use crate::drive::{self, Blocking};
@@ -19,6 +20,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
 
 /// How long an application that leaves waits for what it walked away from.
+#[cfg(not(onesided_loom))]
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// What the helper thread holds of a fabric: enough to sleep and to be woken, and nothing that keeps the rank in its
@@ -126,6 +128,7 @@ impl<D: Driver> Endpoint<D> {
     }
 
     /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
+    #[cfg(not(onesided_loom))]
     pub(crate) fn settle(&self) {
         let deadline = Instant::now() + SETTLE;
         while self.adopted() > 0 && Instant::now() < deadline {

@@ -2,7 +2,7 @@
 //!
 //! The hand-shake is Dekker's: the sleeper announces itself, then looks again; the ringer writes, then looks for
 //! sleepers. A full fence on both sides between the write and the look makes it impossible that both miss the other.
-//! Explored in `explored.rs`.
+//! Explored by loom in `explored`.
 
 use crate::Ticket;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};

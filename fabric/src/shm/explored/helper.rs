@@ -1,0 +1,140 @@
+//! The helper thread: tasks that wait, and what was adopted.
+
+use std::future::poll_fn;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+
+use crate::Ticket;
+use crate::endpoint::{Driver, Endpoint};
+use crate::shm::explored::doorbell::{Flaw, Sleeper};
+use crate::shm::explored::{LOST, caught, holds, together};
+use crate::sync::atomic::Ordering::Acquire;
+use crate::sync::{Condvar, Mutex};
+
+impl Driver for Arc<Sleeper> {
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn progress(&self) {}
+
+    fn arm(&self) -> Ticket {
+        Sleeper::arm(self)
+    }
+
+    fn sleep(&self, ticket: Ticket, until: u64) {
+        match until {
+            0 => self.doorbell().disarm(),
+            _ => Sleeper::sleep(self, ticket),
+        }
+    }
+
+    fn wake(&self) {
+        self.ring();
+    }
+}
+
+/// An async runtime's thread: it sleeps until its task is woken.
+#[derive(Default)]
+struct Runtime {
+    woken: Mutex<bool>,
+    wakes: Condvar,
+}
+
+impl Wake for Runtime {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.wakes.notify_one();
+    }
+}
+
+impl Runtime {
+    /// Runs the task that `poll` polls.
+    fn run(self: &Arc<Self>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>) {
+        let waker = Arc::clone(self).into();
+        while poll(&mut Context::from_waker(&waker)).is_pending() {
+            let mut woken = self.woken.lock().unwrap();
+            while !*woken {
+                woken = self.wakes.wait(woken).unwrap();
+            }
+            *woken = false;
+        }
+    }
+}
+
+/// What `wait_until` with a deadline does when it is polled.
+fn poll(rank: &Sleeper, endpoint: &Endpoint<Arc<Sleeper>>, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
+    if rank.words[word].load(Acquire) == 1 {
+        return Poll::Ready(());
+    }
+    endpoint.pend(cx, deadline);
+    Poll::Pending
+}
+
+/// A task waits for one word after the other, served by the helper, which ends with the endpoint.
+fn a_task(flaw: Flaw, words: usize) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let rank = Sleeper::new(flaw);
+        let theirs = Arc::clone(&rank);
+        let write = move || (0..words).for_each(|word| theirs.write(word, 1));
+        let task = move || {
+            // Not dropped while loom unwinds from what it found.
+            let endpoint = ManuallyDrop::new(Endpoint::new(Arc::clone(&rank)));
+            let runtime = Arc::<Runtime>::default();
+            (0..words).for_each(|word| runtime.run(|cx| poll(&rank, &endpoint, word, u64::MAX, cx)));
+            drop(ManuallyDrop::into_inner(endpoint));
+        };
+        together([Box::new(write), Box::new(task)]);
+    }
+}
+
+#[test]
+fn the_helper_wakes_a_task() {
+    holds(Some(3), 13_314, a_task(Flaw::None, 1));
+    holds(Some(2), 5_691, a_task(Flaw::None, 2));
+    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterLook] {
+        caught(LOST, a_task(flaw, 1));
+    }
+}
+
+#[test]
+fn the_helper_wakes_two_tasks_of_which_one_has_a_deadline() {
+    holds(Some(2), 98_751, || {
+        let rank = Sleeper::new(Flaw::None);
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+        let task = |word: usize, deadline| {
+            let (rank, endpoint) = (Arc::clone(&rank), Arc::clone(&endpoint));
+            move || Arc::<Runtime>::default().run(|cx| poll(&rank, &endpoint, word, deadline, cx))
+        };
+        let (one, two) = (task(0, u64::MAX), task(0, 5));
+        drop(endpoint);
+        together([Box::new(move || rank.write(0, 1)), Box::new(one), Box::new(two)]);
+    });
+}
+
+#[test]
+fn the_helper_finishes_what_it_adopted_and_may_drop_the_last_handle() {
+    holds(Some(3), 3_106, || {
+        let rank = Sleeper::new(Flaw::None);
+        let theirs = Arc::clone(&rank);
+        let adopt = move || {
+            let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+            let held = Arc::clone(&endpoint);
+            endpoint.adopt(Box::pin(poll_fn(move |cx| poll(&rank, &held, 0, u64::MAX, cx))));
+        };
+        together([Box::new(move || theirs.write(0, 1)), Box::new(adopt)]);
+    });
+}
+
+#[test]
+fn the_helper_takes_up_more_while_it_sleeps() {
+    holds(Some(3), 1_250, || {
+        let rank = Sleeper::new(Flaw::None);
+        let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
+        let (first, held) = (Arc::clone(&rank), Arc::clone(&endpoint));
+        endpoint.adopt(Box::pin(poll_fn(move |cx| poll(&first, &held, 0, u64::MAX, cx))));
+        // What the first waits for, the second does.
+        endpoint.adopt(Box::pin(async move { rank.write(0, 1) }));
+    });
+}
