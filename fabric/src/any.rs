@@ -43,7 +43,8 @@ impl World<Any> {
     /// Joins the job that started this process: under `onesided run` one of its ranks, otherwise a world of one. On the
     /// fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
     ///
-    /// Once a process. The world is left when the last handle to it is dropped.
+    /// Once a process: under a launcher a second call finds its rank taken. The world is left when the last handle to it is
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.

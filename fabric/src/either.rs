@@ -103,6 +103,16 @@ macro_rules! ask {
     };
 }
 
+/// Posts to whichever fabric it is.
+macro_rules! post_to_any {
+    ($self:expr, $fabric:ident => $operation:expr) => {
+        match $self {
+            First($fabric) => EitherFuture::First($operation),
+            Second($fabric) => EitherFuture::Second($operation),
+        }
+    };
+}
+
 /// Posts to the fabric that the word or segment belongs to.
 macro_rules! post {
     ($self:expr, $of:expr, |$fabric:ident, $mine:ident| $operation:expr) => {
@@ -232,17 +242,11 @@ impl<A: Mailbox, B: Mailbox> Mailbox for Either<A, B> {
     type Recv<'f> = EitherFuture<A::Recv<'f>, B::Recv<'f>>;
 
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.send(to, port, bytes, notify)),
-            Second(fabric) => EitherFuture::Second(fabric.send(to, port, bytes, notify)),
-        }
+        post_to_any!(self, fabric => fabric.send(to, port, bytes, notify))
     }
 
     fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.recv(port, patience)),
-            Second(fabric) => EitherFuture::Second(fabric.recv(port, patience)),
-        }
+        post_to_any!(self, fabric => fabric.recv(port, patience))
     }
 }
 
@@ -309,26 +313,17 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush(target))
     }
 
     #[inline]
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush_before_release(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush_before_release(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush_before_release(target))
     }
 
     #[inline]
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush_local(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush_local(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush_local(target))
     }
 
     fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {

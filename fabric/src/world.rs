@@ -74,10 +74,13 @@ impl<F: Fabric> World<F> {
         Barrier { world: self, deadline: None }
     }
 
-    /// Everybody's bytes, by rank. At most 1024 bytes each.
+    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has read.
     ///
     /// # Errors
     /// `TooLong`, and those of [`barrier`](Self::barrier).
+    ///
+    /// # Cancel safety
+    /// As [`barrier`](Self::barrier).
     pub async fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         self.collective.all_gather(&self.fabric, mine).await
     }

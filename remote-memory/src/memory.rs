@@ -27,8 +27,10 @@ pub enum Notify {
 /// it: it is not cancelled, and it still takes its place in the [order](crate#order). The driver keeps the landing
 /// slot, so no future borrows memory that others write, and leaking one is harmless.
 ///
-/// The error of an operation that nobody awaits is not lost: it sticks to the connection to that target, and the next
-/// flush of it reports it.
+/// An operation fails, from its future, with `PeerDied` or `PeerLeft`; with `NoSuchRegion` where the owner has taken the
+/// region back; with `Refused` where it did not leave; and with `Unknown` where it did and may have taken effect. The
+/// error of one that nobody awaits is not lost: it sticks to the connection to that target, and the next flush of it
+/// reports it.
 ///
 /// # Waiting
 ///
