@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,11 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     }
     board.join(rank).map_err(|source| failed("take a seat", Some(source)))?;
     let board = Arc::new(board);
-    let exchange = Arc::new(Client { board: Arc::clone(&board), connection: Mutex::new(Some(connection)) });
+    let exchange = Arc::new(Client {
+        board: Arc::clone(&board),
+        connection: Mutex::new(connection),
+        broken: AtomicBool::new(false),
+    });
     Ok(Job { rank, board, exchange })
 }
 
@@ -86,8 +91,9 @@ fn handshake(environment: &Environment) -> Result<(Connection, OwnedFd), Error> 
 #[derive(Debug)]
 struct Client {
     board: Arc<Board>,
-    /// `None` once it broke: questions and answers would no longer match.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Connection>,
+    /// Questions and answers would no longer match. The connection stays open all the same: its end is this rank's.
+    broken: AtomicBool,
 }
 
 /// Why a request got no answer that helps.
@@ -128,16 +134,17 @@ impl Client {
         memory: Option<&Mapping>,
         patience: Duration,
     ) -> Result<(FromLauncher, Option<OwnedFd>), Unanswered> {
-        let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let closed = || io::Error::new(io::ErrorKind::NotConnected, "it broke before");
-        let connection = guard.as_ref().ok_or_else(|| Unanswered::Broken(closed()))?;
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
+        }
         let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
         let answer = connection.say(request, memory).and_then(|()| connection.hear(until));
         match answer {
             Ok((FromLauncher::Failed(failure), _)) => Err(Unanswered::Failed(failure)),
             Ok(answer) => Ok(answer),
             Err(error) => {
-                *guard = None;
+                self.broken.store(true, Ordering::Relaxed);
                 Err(Unanswered::Broken(error))
             }
         }
