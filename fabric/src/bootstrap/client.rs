@@ -10,6 +10,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::Timeout;
+use rustix::process::{PidfdFlags, Signal};
 
 use crate::Error;
 use crate::bootstrap::environment::Environment;
@@ -47,12 +48,32 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     }
     board.join(rank).map_err(|source| failed("take a seat", Some(source)))?;
     let board = Arc::new(board);
+    end_with_the_launcher(&connection, rank, &board).map_err(|source| failed("watch the launcher", Some(source)))?;
     let exchange = Arc::new(Client {
         board: Arc::clone(&board),
         connection: Mutex::new(connection),
         broken: AtomicBool::new(false),
     });
     Ok(Job { rank, board, exchange })
+}
+
+/// When the launcher is killed, the kernel kills its children. A rank that is none of them, because a script stands
+/// between, has to see to that itself: nobody would end its waits.
+fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>) -> io::Result<()> {
+    let launcher = rustix::net::sockopt::socket_peercred(&connection.0)?.pid;
+    if rustix::process::getppid() == Some(launcher) {
+        return Ok(());
+    }
+    let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
+    let board = Arc::clone(board);
+    let watch = move || {
+        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // a signal; or no memory, which may pass
+        // One that has left goes on: it is nobody's rank any more.
+        if board.liveness(rank) == Liveness::Alive {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        }
+    };
+    std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).map(drop)
 }
 
 /// Both sides prove that they know the secret; then the launcher hands over the board.
