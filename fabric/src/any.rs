@@ -36,7 +36,8 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
 
 /// The fabric that the environment asks for: `ONESIDED_FABRIC`, or `shm`.
 fn chosen() -> String {
-    std::env::var(environment::FABRIC).unwrap_or_else(|_| "shm".into())
+    // What is no text is no fabric's name either.
+    std::env::var_os(environment::FABRIC).map_or_else(|| "shm".into(), |name| name.to_string_lossy().into())
 }
 
 impl World<Any> {
