@@ -6,7 +6,7 @@
 //! cargo build --example counter
 //! onesided run -n 4 -- target/debug/examples/counter           # four processes
 //! ```
-#![allow(clippy::print_stdout)] // a program's purpose
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program's purpose
 
 use onesided::{Window, World};
 
@@ -16,16 +16,18 @@ const ROUNDS: u64 = 1000;
 const ATOMIC: usize = 0;
 const LOCKED: usize = 1;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> onesided::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match &args[..] {
-        [] => count(World::init()?)?, // the job that started this process, or a world of one
-        [option, ranks] if option == "--threads" => {
-            onesided::threads(ranks.parse()?, count)?.into_iter().collect::<onesided::Result<()>>()?;
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => count(World::init()?), // the job that started this process, or a world of one
+        ["--threads", ranks] if ranks.parse::<u32>().is_ok() => {
+            onesided::threads(ranks.parse().unwrap_or(1), count)?.into_iter().collect()
         }
-        _ => return Err("usage: counter [--threads N]".into()),
+        _ => {
+            eprintln!("usage: counter [--threads N]");
+            std::process::exit(2)
+        }
     }
-    Ok(())
 }
 
 fn count(world: World) -> onesided::Result<()> {

@@ -1,9 +1,13 @@
 //! What the library reports.
 
+use std::fmt;
+
 use remote_memory::{Fault, FaultKind};
 
 /// What the library reports. Every variant names the operation, the peer and the reason.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` form is for people too, because that is what a `main` that returns it prints.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Joining the job, a barrier, or the fabric itself.
@@ -16,6 +20,12 @@ pub enum Error {
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl Error {
     /// The cause in one word, where a fabric or a peer is the cause.

@@ -99,7 +99,8 @@ impl Fault {
     #[must_use]
     #[inline]
     pub const fn of(kind: FaultKind, rank: Rank) -> Self {
-        Self::pack(kind, rank.0.wrapping_add(1) & 0xff_ffff, 0)
+        // A rank that no world can have is not named rather than named wrongly.
+        Self::pack(kind, if rank.0 < Rank::LIMIT { rank.0 + 1 } else { 0 }, 0)
     }
 
     /// The same fault with a number of detail.
@@ -230,6 +231,7 @@ mod tests {
                 assert_eq!((fault.kind(), fault.rank(), fault.detail()), (kind, Some(Rank(rank)), u32::MAX));
             }
         }
+        assert_eq!(Fault::of(FaultKind::NoSuchRank, Rank(u32::MAX)).rank(), None);
         assert_eq!(Fault::from_bits(0), None);
         assert_eq!(Fault::from_bits(u64::MAX), None);
         assert_eq!(size_of::<Result<u64, Fault>>(), 16);

@@ -171,15 +171,36 @@ impl<'w, T: Element, F: Fabric> IntoFuture for LockRequest<'w, T, F> {
             target,
             words,
             rest: Abandonable::new(Arc::clone(window.inner()), rank, mode, op),
-            deadline: self.deadline.and_then(|after| {
-                let fabric = window.inner().fabric();
-                let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-                // The lock's own word will do: a pause only needs a word that it need not disturb.
-                let word = fabric.word_in(&target.locks, 0).ok()?;
-                Some(fabric.pause(word, nanos))
-            }),
+            deadline: self.deadline.and_then(|after| Deadline::after(window.inner().fabric(), target, after)),
         });
         LockFuture { window, rank, mode, acquire }
+    }
+}
+
+/// A point in time, waited for by pauses on the lock's word, which may each end early.
+struct Deadline<'w, F: Fabric> {
+    fabric: &'w F,
+    word: F::Word<'w>,
+    until: u64,
+    pause: F::Pause<'w>,
+}
+
+impl<'w, F: Fabric> Deadline<'w, F> {
+    /// `None` where the lock has no word, which its acquire then tells.
+    fn after(fabric: &'w F, target: &'w Target<F>, after: Duration) -> Option<Self> {
+        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        let word = fabric.word_in(&target.locks, 0).ok()?;
+        Some(Self { fabric, word, until: fabric.now().saturating_add(nanos), pause: fabric.pause(word, nanos) })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(Pin::new(&mut self.pause).poll(cx));
+            match self.until.saturating_sub(self.fabric.now()) {
+                0 => return Poll::Ready(()),
+                left => self.pause = self.fabric.pause(self.word, left),
+            }
+        }
     }
 }
 
@@ -195,7 +216,7 @@ struct Acquire<'w, F: Fabric> {
     target: &'w Target<F>,
     words: Words<'w, F>,
     rest: Abandonable<F>,
-    deadline: Option<F::Pause<'w>>,
+    deadline: Option<Deadline<'w, F>>,
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
@@ -208,7 +229,7 @@ impl<'w, T: Element, F: Fabric> Future for LockFuture<'w, T, F> {
         let Self { window, rank, mode, acquire } = &mut *self;
         let outcome = acquire.as_mut().map_err(|fault| *fault).and_then(|acquire| match acquire.rest.poll(cx) {
             Poll::Ready(outcome) => outcome.map(|()| Poll::Ready((acquire.target, acquire.words))),
-            Poll::Pending => match acquire.deadline.as_mut().map(|deadline| Pin::new(deadline).poll(cx)) {
+            Poll::Pending => match acquire.deadline.as_mut().map(|deadline| deadline.poll(cx)) {
                 Some(Poll::Ready(())) => Err(Fault::new(FaultKind::TimedOut)),
                 _ => Ok(Poll::Pending),
             },

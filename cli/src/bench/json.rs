@@ -63,7 +63,7 @@ pub(crate) struct Row {
     /// What bare instructions reach, in the same unit and measured in turns with it; `null` where there is nothing to
     /// compare with.
     pub(crate) limit: Option<f64>,
-    /// `value / limit`: of a latency at best 1 and otherwise above, of all else at best 1 and otherwise below.
+    /// `value / limit`: lower is better for a latency, higher for all else.
     pub(crate) ratio: Option<f64>,
     /// For people alone.
     #[serde(skip)]

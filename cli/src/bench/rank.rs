@@ -79,7 +79,9 @@ impl RankOfBench {
 
     /// A result, beside the limit of that name.
     pub(crate) fn result(&self, what: &str, metric: Metric, values: &[f64], limit: &str) -> Result<(), Failure> {
-        let against = if self.has_limits() { Against::Limit(limit.to_owned()) } else { Against::Nothing };
+        // Fairness stands for itself: that of a bare lock is no limit.
+        let compared = self.has_limits() && !matches!(metric, Metric::Share | Metric::Jain);
+        let against = if compared { Against::Limit(limit.to_owned()) } else { Against::Nothing };
         self.measured(what, metric, values, against)
     }
 

@@ -21,7 +21,7 @@ impl Document {
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
             text += &table(head, self.results.iter().map(result));
         }
-        text += "\nratio: median / limit, measured in turns; of a latency at best 1 and otherwise above, of the rest at best 1 and\notherwise below\n";
+        text += "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
         text
     }
 }
