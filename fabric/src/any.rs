@@ -30,7 +30,10 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
             name: name.into(),
             what: "this program was built without it; build with `--features verbs`".into(),
         }),
-        _ => Err(Error::NoFabric { name: name.into(), what: "there is shm and verbs".into() }),
+        _ => Err(Error::NoFabric {
+            name: name.into(),
+            what: "there is none of that name; there is shm and verbs".into(),
+        }),
     }
 }
 
