@@ -36,14 +36,16 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
 
 /// The fabric that the environment asks for: `ONESIDED_FABRIC`, or `shm`.
 fn chosen() -> String {
-    std::env::var(environment::FABRIC).unwrap_or_else(|_| "shm".into())
+    // What is no text is no fabric's name either.
+    std::env::var_os(environment::FABRIC).map_or_else(|| "shm".into(), |name| name.to_string_lossy().into())
 }
 
 impl World<Any> {
     /// Joins the job that started this process: under `onesided run` one of its ranks, otherwise a world of one. On the
     /// fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
     ///
-    /// Once a process. The world is left when the last handle to it is dropped.
+    /// Once a process: under a launcher a second call finds its rank taken. The world is left when the last handle to it is
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
 
@@ -32,6 +32,30 @@ pub enum EitherFuture<A, B> {
     Second(B),
     /// Of neither.
     Failed(Fault),
+}
+
+impl<A, B> Either<A, B> {
+    fn first(self) -> Option<A> {
+        match self {
+            First(first) => Some(first),
+            Second(_) => None,
+        }
+    }
+
+    fn second(self) -> Option<B> {
+        match self {
+            First(_) => None,
+            Second(second) => Some(second),
+        }
+    }
+}
+
+/// All of them, or none.
+fn all<T, const N: usize>(links: [Option<T>; N]) -> Option<[T; N]> {
+    if links.iter().any(Option::is_none) {
+        return None;
+    }
+    Some(links.map(|link| link.expect("just looked")))
 }
 
 const FOREIGN: Fault = Fault::new(FaultKind::NoSuchRegion);
@@ -75,6 +99,16 @@ macro_rules! ask {
         match $self {
             First($fabric) => $answer,
             Second($fabric) => $answer,
+        }
+    };
+}
+
+/// Posts to whichever fabric it is.
+macro_rules! post_to_any {
+    ($self:expr, $fabric:ident => $operation:expr) => {
+        match $self {
+            First($fabric) => EitherFuture::First($operation),
+            Second($fabric) => EitherFuture::Second($operation),
         }
     };
 }
@@ -151,6 +185,20 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         post!(self, word, |fabric, word| fabric.fetch_add(word, add))
     }
 
+    fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
+        let foreign = || Chain::of(links.map(|_| Some(EitherFuture::Failed(FOREIGN))));
+        match self {
+            First(fabric) => match all(links.map(|link| link.filter_map(Either::first))) {
+                Some(links) => fabric.post(links).map(EitherFuture::First),
+                None => foreign(),
+            },
+            Second(fabric) => match all(links.map(|link| link.filter_map(Either::second))) {
+                Some(links) => fabric.post(links).map(EitherFuture::Second),
+                None => foreign(),
+            },
+        }
+    }
+
     #[inline]
     fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault> {
         ask_about!(self, own, |fabric, own| fabric.load(own))
@@ -194,17 +242,11 @@ impl<A: Mailbox, B: Mailbox> Mailbox for Either<A, B> {
     type Recv<'f> = EitherFuture<A::Recv<'f>, B::Recv<'f>>;
 
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.send(to, port, bytes, notify)),
-            Second(fabric) => EitherFuture::Second(fabric.send(to, port, bytes, notify)),
-        }
+        post_to_any!(self, fabric => fabric.send(to, port, bytes, notify))
     }
 
     fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.recv(port, patience)),
-            Second(fabric) => EitherFuture::Second(fabric.recv(port, patience)),
-        }
+        post_to_any!(self, fabric => fabric.recv(port, patience))
     }
 }
 
@@ -271,26 +313,17 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush(target))
     }
 
     #[inline]
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush_before_release(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush_before_release(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush_before_release(target))
     }
 
     #[inline]
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
-        match self {
-            First(fabric) => EitherFuture::First(fabric.flush_local(target)),
-            Second(fabric) => EitherFuture::Second(fabric.flush_local(target)),
-        }
+        post_to_any!(self, fabric => fabric.flush_local(target))
     }
 
     fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::drive::{self, Blocking};
@@ -129,7 +130,7 @@ impl<D: Driver> Endpoint<D> {
     pub(crate) fn settle(&self) {
         let deadline = Instant::now() + SETTLE;
         while self.adopted() > 0 && Instant::now() < deadline {
-            thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+            sleep(Duration::from_micros(100)); // the helper thread is at it
         }
     }
 

@@ -34,7 +34,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// See [`flush`](Self::flush).
     type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
 
-    /// What this fabric can do and what it costs to know before asking.
+    /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
 
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
@@ -91,15 +91,31 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Completes everything that this rank has posted to `target`, there and here, and reports the first fault of an
     /// operation that nobody awaited. After it, any rank that synchronises with this one sees the data, and this
     /// rank's next reads see what others had completed before.
+    ///
+    /// # Errors
+    /// From the future: `NoSuchRank`, and the first fault of what was posted (`Unknown`, `Refused`, `NoSuchRegion`,
+    /// `PeerDied`, `PeerLeft`).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is ready, it has promised nothing; what was posted goes on.
     fn flush(&self, target: Rank) -> Self::Flush<'_>;
 
     /// Completes what this rank has posted to `target` as far as a release that is posted next needs it: whoever sees
     /// that release sees the data. A [`flush`](Self::flush), where order alone does not give that.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
         self.flush(target)
     }
 
     /// Completes everything that this rank has posted to `target`, here: buffers may be used again.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    ///
+    /// # Cancel safety
+    /// As [`flush`](Self::flush).
     fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
 
     /// Reads one's own segment at once.
@@ -269,7 +285,7 @@ pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Out
 
 const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");
 
-/// The world's number of ranks as an index bound.
+/// `NoSuchRank` for a rank that the world does not have.
 pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
     if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(remote_memory::FaultKind::NoSuchRank, rank)) }
 }

@@ -74,10 +74,13 @@ impl<F: Fabric> World<F> {
         Barrier { world: self, deadline: None }
     }
 
-    /// Everybody's bytes, by rank. At most 1024 bytes each.
+    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has read.
     ///
     /// # Errors
     /// `TooLong`, and those of [`barrier`](Self::barrier).
+    ///
+    /// # Cancel safety
+    /// As [`barrier`](Self::barrier).
     pub async fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         self.collective.all_gather(&self.fabric, mine).await
     }
@@ -94,9 +97,10 @@ impl<F: Drive> World<F> {
     /// # Errors
     /// `TimedOut` if some is still unfinished, with their number.
     pub fn close(self, patience: Duration) -> Result<(), Error> {
-        let until = std::time::Instant::now() + patience;
+        // None: a patience that the clock cannot express has no end.
+        let until = std::time::Instant::now().checked_add(patience);
         while self.fabric.unfinished() > 0 {
-            if std::time::Instant::now() >= until {
+            if until.is_some_and(|until| std::time::Instant::now() >= until) {
                 let fault = Fault::new(FaultKind::TimedOut).with_detail(self.fabric.unfinished() as u32);
                 return Err(Error::Operation { operation: "close the world", fault });
             }

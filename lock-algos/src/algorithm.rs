@@ -75,8 +75,8 @@ pub trait Place<'m, M: RemoteMemory> {
 /// A lock, written once for every fabric, the simulator and the model checkers.
 ///
 /// An acquire is a synchronous [`start`](Self::start), which posts the first operation, and an `async` rest,
-/// [`contend`](Self::contend), for when that did not suffice: so the nonblocking lock of jiang-2004 (section 5.1) needs no other code than the blocking
-/// one, and nothing that is already polled has to move. The same for the release.
+/// [`contend`](Self::contend), for when that did not suffice: so the nonblocking lock of jiang-2004 (section 5.1) needs no
+/// other code than the blocking one, and nothing that is already polled has to move. The same for the release.
 ///
 /// An algorithm keeps no state but its words: `&self` is its configuration.
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {

@@ -53,6 +53,18 @@ pub enum Link<W> {
 }
 
 impl<W> Link<W> {
+    /// The same link on another form of its word; `None` if there is none.
+    pub fn filter_map<T>(self, word_of: impl FnOnce(W) -> Option<T>) -> Option<Link<T>> {
+        Some(match self {
+            Self::Read { word, waited } => Link::Read { word: word_of(word)?, waited },
+            Self::Write { word, value, notify, waited } => Link::Write { word: word_of(word)?, value, notify, waited },
+            Self::CompareSwap { word, expected, new, waited } => {
+                Link::CompareSwap { word: word_of(word)?, expected, new, waited }
+            }
+            Self::FetchAdd { word, add, waited } => Link::FetchAdd { word: word_of(word)?, add, waited },
+        })
+    }
+
     /// Whether the chain's future waits for this link.
     pub const fn waited(&self) -> bool {
         match self {
@@ -76,6 +88,13 @@ impl<O, const N: usize> Chain<O, N> {
     /// A chain of operations that are posted already; `None` where nobody waits for the link.
     pub const fn of(links: [Option<O>; N]) -> Self {
         Self { links, values: [0; N] }
+    }
+}
+
+impl<O, const N: usize> Chain<O, N> {
+    /// The same chain, its operations wrapped.
+    pub fn map<T>(self, wrap: impl Fn(O) -> T) -> Chain<T, N> {
+        Chain { links: self.links.map(|link| link.map(&wrap)), values: self.values }
     }
 }
 

@@ -18,9 +18,13 @@
 //! # Order
 //!
 //! Operations that one origin posts to one target **take effect in the order of posting**, as on one reliable connection
-//! (InfiniBand Architecture Specification, volume 1, 9.5), with one exception that the same section makes: a write that
-//! is posted after a read or an atomic which has not completed may take effect before that read or atomic. Links of one
-//! [chain](RemoteMemory::post) have no such exception: they take effect in order, whatever they are.
+//! (InfiniBand Architecture Specification, volume 1, 9.5), with two exceptions:
+//!
+//! - a write that is posted after a read or an atomic which has not completed may take effect before that read or atomic
+//!   (the same section of the specification);
+//! - a read that is posted after a write may take effect before others see that write (the store buffers of CPUs).
+//!
+//! Links of one [chain](RemoteMemory::post) have no such exceptions: they take effect in order, whatever they are.
 //! Nothing is promised across different targets.
 
 #![no_std]

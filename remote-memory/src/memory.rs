@@ -27,8 +27,10 @@ pub enum Notify {
 /// it: it is not cancelled, and it still takes its place in the [order](crate#order). The driver keeps the landing
 /// slot, so no future borrows memory that others write, and leaking one is harmless.
 ///
-/// The error of an operation that nobody awaits is not lost: it sticks to the connection to that target, and the next
-/// flush of it reports it.
+/// An operation fails, from its future, with `PeerDied` or `PeerLeft`; with `NoSuchRegion` where the owner has taken the
+/// region back; with `Refused` where it did not leave; and with `Unknown` where it did and may have taken effect. The
+/// error of one that nobody awaits is not lost: it sticks to the connection to that target, and the next flush of it
+/// reports it.
 ///
 /// # Waiting
 ///
@@ -84,14 +86,20 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// Links do not depend on each other's outcome: a compare-swap that finds another value stops nothing.
     fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
         Chain::of(links.map(|link| {
-            let op = match link {
-                Link::Read { word, .. } => self.read(word),
-                Link::Write { word, value, notify, .. } => self.write(word, value, notify),
-                Link::CompareSwap { word, expected, new, .. } => self.compare_swap(word, expected, new),
-                Link::FetchAdd { word, add, .. } => self.fetch_add(word, add),
-            };
-            link.waited().then_some(op)
+            let waited = link.waited();
+            let op = self.post_link(link);
+            waited.then_some(op)
         }))
+    }
+
+    /// Posts one link of a chain as the operation that it is.
+    fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
+        match link {
+            Link::Read { word, .. } => self.read(word),
+            Link::Write { word, value, notify, .. } => self.write(word, value, notify),
+            Link::CompareSwap { word, expected, new, .. } => self.compare_swap(word, expected, new),
+            Link::FetchAdd { word, add, .. } => self.fetch_add(word, add),
+        }
     }
 
     /// Reads one's own word at once (acquire).

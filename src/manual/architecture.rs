@@ -8,7 +8,7 @@
 //! | [`fabric`] | primitives, endpoints, shared memory, verbs, bootstrap, launcher | the boundary, the system |
 //! | [`windows`] | windows, epochs, operations | locks, fabric |
 //! | `onesided-two-sided` | messages (a first page) | fabric |
-//! | `onesided-sim` | the simulated fabric | fabric, locks |
+//! | `onesided-sim` | the simulated fabric | fabric |
 //! | `onesided-cli` | the program `onesided` | all |
 //!
 //! # The idea
@@ -44,8 +44,8 @@
 //!   wakes no futex.
 //! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
 //!   it.
-//! - **Unsafe** lies in the files that say `#![allow(unsafe_code)]`: mappings, copies, the way from a segment to its bytes,
-//!   libibverbs, and what happens between fork and exec.
+//! - **Unsafe** lies in the files that say `allow(unsafe_code)`: mappings, copies, the way from a segment to its bytes,
+//!   libibverbs, and what happens between fork and exec. The benchmarks have two more, for bare `memcpy`.
 //!
 //! # How it is verified
 //!

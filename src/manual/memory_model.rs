@@ -6,9 +6,9 @@
 //! accesses or by copies whose meaning is that of a loop of relaxed byte atomics. So no program in safe Rust has undefined
 //! behaviour by what another rank writes; at worst it reads bytes that are a mixture of several writes.
 //!
-//! **Single accesses.** An element of 8 bytes that lies at a multiple of 8 bytes (every `u64`, `i64`, `f64` of a window does)
-//! is put, got, read and written locally as one access: never half of two values. So is every atomic operation, of
-//! whatever size. A put or get of more than that is bytes in no particular order.
+//! **Single accesses.** A put, a get, a local read or write of one element of 8 bytes that lies at a multiple of 8 bytes
+//! (every `u64`, `i64`, `f64` of a window does) is one access: never half of two values. So is every atomic operation, of
+//! whatever size. A put or get of more than one element is bytes in no particular order.
 //!
 //! # Order
 //!
@@ -46,8 +46,9 @@
 //! and the card's are not atomic with one another (InfiniBand Architecture Specification, volume 1, 9.4.5).
 //!
 //! They are **not** atomic against puts, against local writes, or against each other across two overlapping windows.
-//! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics,
-//! and next to puts of the neighbouring elements.
+//! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;
+//! next to puts and local writes of the neighbouring elements on shared memory only, because a card makes its atomics
+//! atomic against one another and not against writes.
 //!
 //! # On which ground each promise stands
 //!

@@ -15,7 +15,13 @@
 //! *board* (who lives, doorbells, mail), and from then on reaches the memory of any rank through the launcher, without that
 //! rank's help.
 //!
-//! `ONESIDED_FABRIC` chooses the fabric (`shm`, `verbs`); `onesided run --fabric` sets it.
+//! # What the environment chooses
+//!
+//! | variable | says | if it is not set |
+//! |---|---|---|
+//! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs` (`onesided run --fabric` sets it) | `shm` |
+//! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
+//! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set` | `test-and-set` |
 //!
 //! # How a job ends
 //!

@@ -84,3 +84,11 @@ fn whoever_left_is_named_to_those_who_wait() {
         }
     });
 }
+
+#[test]
+fn a_patience_that_no_clock_can_express_is_none_too_long() {
+    ranks(2, |world| {
+        world.barrier().deadline(Duration::MAX).wait().unwrap();
+        world.close(Duration::MAX).unwrap();
+    });
+}

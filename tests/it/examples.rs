@@ -1,7 +1,8 @@
 //! The examples as a user runs them: alone, as threads, as processes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
@@ -158,5 +159,14 @@ fn files_that_cannot_be_read_end_every_rank() {
         let output = run("word_count", &args);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{output:?}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused_not_ignored() {
+    for name in ["ONESIDED_FABRIC", "ONESIDED_LOCK"] {
+        let ended = Command::new(example("counter")).env(name, OsStr::from_bytes(b"\xff")).output().unwrap();
+        assert!(!ended.status.success(), "{name}: {ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains('\u{fffd}'), "{name}: {ended:?}");
     }
 }

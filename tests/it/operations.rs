@@ -1,6 +1,7 @@
 //! Every operation against a plain model.
 
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytemuck::{Pod, Zeroable};
 use onesided::{AtomicElement, Element, Op, Window};
@@ -249,4 +250,18 @@ fn neighbours_in_a_word_are_apart() {
     adds::<i64>();
     adds::<f32>();
     adds::<f64>();
+}
+
+#[test]
+fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
+    ranks(1, |world| {
+        let window = Window::<u64>::allocate(&world, LEN).unwrap();
+        assert_eq!(window.local().read(LEN..LEN), []);
+        let reversed = std::ops::Range { start: 3, end: 1 };
+        for range in [0..1 << 55, 0..usize::MAX, 0..LEN + 1, LEN + 1..LEN + 1, reversed] {
+            let read = catch_unwind(AssertUnwindSafe(|| window.local().read(range.clone())));
+            assert!(read.is_err(), "{range:?}");
+        }
+        window.close().unwrap();
+    });
 }

@@ -30,7 +30,8 @@ impl LockDesign {
 
     /// The design that `ONESIDED_LOCK` names.
     fn from_environment() -> Result<Self, Error> {
-        std::env::var("ONESIDED_LOCK").map_or_else(|_| Ok(Self::default()), |name| name.parse())
+        // What is no text is no lock's name either.
+        std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
     }
 
     fn algorithm(self, capabilities: &Capabilities) -> TestAndSet {

@@ -40,7 +40,7 @@ pub enum Error {
     /// A lock could not be acquired.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
-        /// `lock_exclusive`, `lock_shared`, `lock_all`.
+        /// `lock_exclusive`, `lock_shared` (those of a `lock_all` as well).
         operation: &'static str,
         /// Whose lock.
         target: u32,

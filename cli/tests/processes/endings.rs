@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::ranks::play;
+use crate::ranks::{play, play_inside};
 use crate::support::{
     Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
@@ -118,6 +118,14 @@ fn what_ranks_leave_running_ends_with_the_job() {
     let (running, pids) = with_children("sleep 60 > /dev/null 2>&1 & echo $$ $!");
     assert_eq!(running.wait().code(), 0);
     all_gone(&pids);
+}
+
+#[test]
+fn a_killed_launcher_takes_ranks_inside_scripts_with_it() {
+    let running = start(&mut play_inside("true", &["-n", "2"], "watch"));
+    let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
+    running.signal(Signal::KILL);
+    all_gone(&ranks);
 }
 
 #[test]

@@ -20,6 +20,9 @@ const ROLE: &str = "ONESIDED_TEST_ROLE";
 /// output, for the test harness writes to standard output as well.
 const BECOME_A_RANK: &str = "exec \"$0\" --exact ranks::a_rank --nocapture 2>&1 >/dev/null";
 
+/// The same of a child of the shell.
+const START_A_RANK: &str = "\"$0\" --exact ranks::a_rank --nocapture 2>&1 >/dev/null";
+
 /// `onesided run` with these options, of ranks that play a role below.
 pub(crate) fn play(options: &[&str], role: &str) -> Command {
     play_after("", options, role)
@@ -27,8 +30,16 @@ pub(crate) fn play(options: &[&str], role: &str) -> Command {
 
 /// The same, after a few shell commands.
 pub(crate) fn play_after(commands: &str, options: &[&str], role: &str) -> Command {
-    let script = format!("{commands} {BECOME_A_RANK}");
-    let mut command = onesided(&[&["run"], options, &["--", "sh", "-c", &script]].concat());
+    play_in(&format!("{commands} {BECOME_A_RANK}"), options, role)
+}
+
+/// The same in a shell that goes on after the rank's end with a few commands.
+pub(crate) fn play_inside(commands: &str, options: &[&str], role: &str) -> Command {
+    play_in(&format!("{START_A_RANK}; {commands}"), options, role)
+}
+
+fn play_in(script: &str, options: &[&str], role: &str) -> Command {
+    let mut command = onesided(&[&["run"], options, &["--", "sh", "-c", script]].concat());
     command.arg(std::env::current_exe().unwrap()).env(ROLE, role);
     command
 }

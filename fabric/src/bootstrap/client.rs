@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::Timeout;
+use rustix::process::{PidfdFlags, Signal};
 
 use crate::Error;
 use crate::bootstrap::environment::Environment;
@@ -46,8 +48,32 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     }
     board.join(rank).map_err(|source| failed("take a seat", Some(source)))?;
     let board = Arc::new(board);
-    let exchange = Arc::new(Client { board: Arc::clone(&board), connection: Mutex::new(Some(connection)) });
+    end_with_the_launcher(&connection, rank, &board).map_err(|source| failed("watch the launcher", Some(source)))?;
+    let exchange = Arc::new(Client {
+        board: Arc::clone(&board),
+        connection: Mutex::new(connection),
+        broken: AtomicBool::new(false),
+    });
     Ok(Job { rank, board, exchange })
+}
+
+/// When the launcher is killed, the kernel kills its children. A rank that is none of them, because a script stands
+/// between, has to see to that itself: nobody would end its waits.
+fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>) -> io::Result<()> {
+    let launcher = rustix::net::sockopt::socket_peercred(&connection.0)?.pid;
+    if rustix::process::getppid() == Some(launcher) {
+        return Ok(());
+    }
+    let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
+    let board = Arc::clone(board);
+    let watch = move || {
+        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // a signal; or no memory, which may pass
+        // One that has left goes on: it is nobody's rank any more.
+        if board.liveness(rank) == Liveness::Alive {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        }
+    };
+    std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).map(drop)
 }
 
 /// Both sides prove that they know the secret; then the launcher hands over the board.
@@ -86,8 +112,9 @@ fn handshake(environment: &Environment) -> Result<(Connection, OwnedFd), Error> 
 #[derive(Debug)]
 struct Client {
     board: Arc<Board>,
-    /// `None` once it broke: questions and answers would no longer match.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Connection>,
+    /// Questions and answers would no longer match. The connection stays open all the same: its end is this rank's.
+    broken: AtomicBool,
 }
 
 /// Why a request got no answer that helps.
@@ -128,16 +155,17 @@ impl Client {
         memory: Option<&Mapping>,
         patience: Duration,
     ) -> Result<(FromLauncher, Option<OwnedFd>), Unanswered> {
-        let mut guard = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let closed = || io::Error::new(io::ErrorKind::NotConnected, "it broke before");
-        let connection = guard.as_ref().ok_or_else(|| Unanswered::Broken(closed()))?;
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
+        }
         let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
         let answer = connection.say(request, memory).and_then(|()| connection.hear(until));
         match answer {
             Ok((FromLauncher::Failed(failure), _)) => Err(Unanswered::Failed(failure)),
             Ok(answer) => Ok(answer),
             Err(error) => {
-                *guard = None;
+                self.broken.store(true, Ordering::Relaxed);
                 Err(Unanswered::Broken(error))
             }
         }

@@ -1,5 +1,6 @@
 //! The launcher's side of one connection.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -71,9 +72,12 @@ impl Session {
     pub(crate) fn hear(&mut self, tables: &mut Tables) -> Next {
         let packet = match wire::receive(&self.socket) {
             Ok(Some(packet)) => packet,
-            Ok(None) => return Next::Close,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Next::Stay,
-            Err(_) => return self.refuse(Refusal::Malformed),
+            Ok(None) => return self.gone(tables),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Next::Stay,
+                ErrorKind::ConnectionReset => return self.gone(tables), // with an answer unread
+                _ => return self.refuse(Refusal::Malformed),
+            },
         };
         let Ok(said) = FromRank::decode(&packet.frame) else {
             return self.refuse(Refusal::Malformed);
@@ -146,6 +150,15 @@ impl Session {
         self.state = State::Rank(rank);
         let board = tables.board();
         self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
+    }
+
+    /// The other side is no more. A rank that had not left has died, even if what the launcher started, a script around
+    /// it perhaps, goes on.
+    fn gone(&self, tables: &Tables) -> Next {
+        if let State::Rank(rank) | State::Waiting { rank, .. } = self.state {
+            tables.board().declare_dead(rank);
+        }
+        Next::Close
     }
 
     fn answer(&self, answer: Answer<'_>) -> Next {

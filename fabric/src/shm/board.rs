@@ -20,6 +20,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x01");
 // The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
 const SEAT: u64 = 128;
+
+// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one.
+const SIZE_AT: u64 = 8;
+const SLOTS_AT: u64 = 12;
+const CASUALTY_AT: u64 = 16;
+
+// A seat's fields: its status first, and the doorbell in a line of its own.
+const RINGS_AT: u64 = 64;
+const SLEEPERS_AT: u64 = 68;
+
 /// A ring: a line for the receiver's count, then the slots.
 const SLOT: u64 = 64;
 const _: () = assert!(SLOT_WORDS * 8 <= SLOT as usize);
@@ -55,8 +65,8 @@ impl Board {
         let slots = Self::slots_for(size);
         let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots };
-        board.half(8).store(size, Ordering::Relaxed);
-        board.half(12).store(slots, Ordering::Relaxed);
+        board.half(SIZE_AT).store(size, Ordering::Relaxed);
+        board.half(SLOTS_AT).store(slots, Ordering::Relaxed);
         if let Some(magic) = board.memory.word(0) {
             magic.store(MAGIC, Ordering::Release);
         }
@@ -71,8 +81,8 @@ impl Board {
         let memory = Arc::new(Mapping::open(file)?);
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job board of this version of onesided");
         let magic = memory.word(0).ok_or_else(wrong)?.load(Ordering::Acquire);
-        let size = memory.half(8).ok_or_else(wrong)?.load(Ordering::Relaxed);
-        let slots = memory.half(12).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        let size = memory.half(SIZE_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        let slots = memory.half(SLOTS_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
         if magic != MAGIC || !SLOTS.contains(&slots) || memory.len() as u64 != Self::length(size, slots) {
             return Err(wrong());
         }
@@ -89,9 +99,12 @@ impl Board {
     }
 
     fn length(size: u32, slots: u32) -> u64 {
-        let size = u64::from(size);
-        let rings = (size * size).saturating_mul(Self::ring_bytes(slots));
-        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES).saturating_add(rings)
+        let rings = (u64::from(size) * u64::from(size)).saturating_mul(Self::ring_bytes(slots));
+        Self::rings_start(size).saturating_add(rings)
+    }
+
+    const fn rings_start(size: u32) -> u64 {
+        (HEADER + size as u64 * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {
@@ -131,9 +144,8 @@ impl Board {
 
     /// Where the ring from one rank to another lies in the board.
     pub(crate) fn ring(&self, from: Rank, to: Rank) -> u64 {
-        let (from, to, size) = (u64::from(from.0), u64::from(to.0), u64::from(self.size));
-        (HEADER + size * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
-            + (to * size + from) * Self::ring_bytes(self.slots)
+        let ring = u64::from(to.0) * u64::from(self.size) + u64::from(from.0);
+        Self::rings_start(self.size) + ring * Self::ring_bytes(self.slots)
     }
 
     fn status(&self, rank: Rank) -> &AtomicU32 {
@@ -166,8 +178,7 @@ impl Board {
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
         if died.is_ok() {
-            // The first casualty, plus one.
-            let _ = self.half(16).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
             self.ring_all();
         }
     }
@@ -191,12 +202,12 @@ impl Board {
     /// The first rank that died, if any did.
     #[must_use]
     pub fn casualty(&self) -> Option<Rank> {
-        self.half(16).load(Ordering::Acquire).checked_sub(1).map(Rank)
+        self.half(CASUALTY_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
     }
 
     pub(crate) fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
         let seat = self.seat(rank);
-        Doorbell { rings: self.half(seat + 64), sleepers: self.half(seat + 68) }
+        Doorbell { rings: self.half(seat + RINGS_AT), sleepers: self.half(seat + SLEEPERS_AT) }
     }
 
     /// Wakes a rank that sleeps.
@@ -262,7 +273,7 @@ mod tests {
             assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
             let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
             assert_eq!((again.size, again.slots), (board.size, board.slots));
-            board.half(8).store(size + 1, Ordering::Relaxed);
+            board.half(SIZE_AT).store(size + 1, Ordering::Relaxed);
             assert!(Board::open(board.file().try_clone_to_owned().unwrap()).is_err());
         }
         assert!(Board::create(0).is_err() && Board::create(1 << 16).is_err());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use remote_memory::{
-    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+    At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
 use crate::bootstrap::Job;
@@ -22,7 +22,7 @@ use crate::shm::once_table::OnceTable;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 use crate::shm::{Mapping, ShmSegment};
-use crate::{Agent, Capabilities, Drive, Error, Fabric, SegmentKey, Task, Ticket, WORLD_BYTES};
+use crate::{Agent, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES};
 
 /// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
 #[derive(Clone, Debug)]
@@ -82,6 +82,12 @@ impl Shm {
 
     fn me(&self) -> Rank {
         self.0.job.rank
+    }
+
+    /// `NotOwn` for what lies at a peer.
+    #[inline]
+    fn check_own(&self, owner: Rank) -> Result<(), Fault> {
+        if owner == self.me() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, owner)) }
     }
 
     /// Takes in what has arrived from all peers.
@@ -172,19 +178,24 @@ impl RemoteMemory for Shm {
         ready(Ok(word.word.fetch_add(add, Ordering::AcqRel)))
     }
 
+    fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
+        Chain::of(links.map(|link| {
+            if let Link::Read { .. } = link {
+                fence(Ordering::SeqCst); // what the links before it wrote may still be in this core's store buffer
+            }
+            link.waited().then_some(self.post_link(link))
+        }))
+    }
+
     #[inline]
     fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
-        if own.owner != self.me() {
-            return Err(Fault::of(FaultKind::NotOwn, own.owner));
-        }
+        self.check_own(own.owner)?;
         Ok(own.word.load(Ordering::Acquire))
     }
 
     #[inline]
     fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
-        if own.owner != self.me() {
-            return Err(Fault::of(FaultKind::NotOwn, own.owner));
-        }
+        self.check_own(own.owner)?;
         own.word.store(value, Ordering::Release);
         Ok(())
     }
@@ -303,11 +314,11 @@ impl Fabric for Shm {
     }
 
     fn rdma_write(&self, from: (&ShmSegment, u64), to: (&ShmSegment, u64), len: u64) -> Self::Transfer {
-        ready(self.own(from.0).and_then(|()| from.0.transfer(from.1, to, len)))
+        ready(self.check_own(from.0.rank()).and_then(|()| from.0.transfer(from.1, to, len)))
     }
 
     fn rdma_read(&self, from: (&ShmSegment, u64), into: (&ShmSegment, u64), len: u64) -> Self::Transfer {
-        ready(self.own(into.0).and_then(|()| from.0.transfer(from.1, into, len)))
+        ready(self.check_own(into.0.rank()).and_then(|()| from.0.transfer(from.1, into, len)))
     }
 
     #[inline]
@@ -330,12 +341,12 @@ impl Fabric for Shm {
     }
 
     fn read_own(&self, own: &ShmSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.own(own)?;
+        self.check_own(own.rank())?;
         own.read(offset, into)
     }
 
     fn write_own(&self, own: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        self.own(own)?;
+        self.check_own(own.rank())?;
         own.write(offset, from)
     }
 
@@ -346,13 +357,6 @@ impl Fabric for Shm {
     fn leave(&self) {
         self.0.endpoint.settle();
         self.0.leave();
-    }
-}
-
-impl Shm {
-    fn own(&self, segment: &ShmSegment) -> Result<(), Fault> {
-        use crate::Segment as _;
-        if segment.rank() == self.me() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, segment.rank())) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
@@ -393,4 +393,33 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+}
+
+/// Each writes a word of rank 0, then reads the other's word: by a chain, they cannot both read what was there before.
+#[test]
+fn a_chain_is_not_overtaken_by_its_own_read() {
+    const ROUNDS: u64 = 20_000;
+    let seen = threads(2, |shm| {
+        let home = shm.world_segment(Rank(0)).unwrap();
+        let [mine, theirs] = if shm.rank() == Rank(0) { [3000, 3128] } else { [3128, 3000] };
+        let word = |offset| shm.word_in(&home, offset).unwrap();
+        (1..=ROUNDS)
+            .map(|round| {
+                // Meet, so that the chains of a round are posted at the same time.
+                block_on(&shm, shm.fetch_add(word(3256), 1)).unwrap();
+                while block_on(&shm, shm.read(word(3256))) != Ok(2 * round) {
+                    if block_on(&shm, shm.read(word(3256))).unwrap() > 2 * round {
+                        break; // the other one is ahead
+                    }
+                    std::thread::yield_now();
+                }
+                let write = Link::Write { word: word(mine), value: round, notify: Notify::No, waited: false };
+                let read = Link::Read { word: word(theirs), waited: true };
+                block_on(&shm, shm.post([write, read])).unwrap()[1]
+            })
+            .collect::<Vec<_>>()
+    })
+    .unwrap();
+    let both_missed = (1..=ROUNDS).zip(seen[0].iter().zip(&seen[1])).filter(|(round, (a, b))| *a < round && *b < round);
+    assert_eq!(both_missed.count(), 0);
 }

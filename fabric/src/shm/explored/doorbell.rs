@@ -165,7 +165,7 @@ fn one_writer_wakes_the_same_sleeper_twice() {
 
 #[test]
 fn two_writers_wake_one_sleeper() {
-    holds(Some(4), 79_737, || {
+    holds(Some(3), 12_857, || {
         let sleeper = Sleeper::new(Flaw::None);
         let (one, two) = (Arc::clone(&sleeper), Arc::clone(&sleeper));
         let both = move || sleeper.wait(|| sleeper.words.iter().all(|word| word.load(Acquire) == 1));

@@ -17,7 +17,7 @@
 //! |---|---|---|---|
 //! | doorbell: a write; a death | 2 | any | 286 each |
 //! | doorbell: two writes, one sleeper | 2 | 5 | 25,226 |
-//! | doorbell: two writers, one sleeper | 3 | 4 | 79,737 |
+//! | doorbell: two writers, one sleeper | 3 | 3 | 12,857 |
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | ring: 3 messages through 1 slot | 2 | any | 18,748 |
