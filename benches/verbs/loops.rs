@@ -40,7 +40,7 @@ fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
     }
     world.barrier().wait()?;
     let send =
-        || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::No)).map_err(Error::operation("send"));
+        || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::Yes)).map_err(Error::operation("send"));
     let receive =
         || block_on(fabric, fabric.recv(Port::USER, Patience::on(peer))).map(drop).map_err(Error::operation("receive"));
     if world.rank() == 0 {

@@ -53,9 +53,9 @@ pub(super) enum Outcome {
 
 impl Slots {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Self {
-        let cells = Pool::new(domain, CELL, 1024, 64);
+        let cells = Pool::new(domain, CELL, 10, 64);
         let states = (0..cells.chunks.len()).map(|_| OnceLock::new()).collect();
-        Self { cells, buffers: Pool::new(domain, BUFFER, 64, 64), states }
+        Self { cells, buffers: Pool::new(domain, BUFFER, 6, 64), states }
     }
 
     /// Takes a slot for `len` bytes. `None` if there is none now, and no more can be made.
@@ -72,17 +72,19 @@ impl Slots {
         Some(slot)
     }
 
+    #[inline]
     fn state(&self, slot: u32) -> &State {
         let (chunk, at) = self.cells.place(slot);
         let states = self.states[chunk].get_or_init(|| {
             let state =
                 || State { phase: AtomicU32::new(POSTED), status: AtomicU32::new(0), buffer: AtomicU32::new(NONE) };
-            (0..self.cells.each).map(|_| state()).collect()
+            (0..1 << self.cells.shift).map(|_| state()).collect()
         });
         &states[at]
     }
 
     /// The memory of a slot.
+    #[inline]
     pub(super) fn piece(&self, slot: u32) -> Piece<'_> {
         match self.state(slot).buffer.load(Ordering::Relaxed) {
             NONE => self.cells.piece(slot),
@@ -91,6 +93,7 @@ impl Slots {
     }
 
     /// The status of the operation once it is done; what it brought is in the [piece](Self::piece) then.
+    #[inline]
     pub(super) fn status(&self, slot: u32) -> Option<u32> {
         let state = self.state(slot);
         (state.phase.load(Ordering::Acquire) == DONE).then(|| state.status.load(Ordering::Relaxed))
@@ -136,7 +139,8 @@ impl Slots {
 struct Pool {
     domain: Arc<ProtectionDomain>,
     size: u64,
-    each: u32,
+    /// A chunk has 2 to the power of this many pieces.
+    shift: u32,
     chunks: Box<[OnceLock<MemoryRegion>]>,
     free: Mutex<Free>,
 }
@@ -148,10 +152,10 @@ struct Free {
 }
 
 impl Pool {
-    /// Pieces of `size` bytes, `each` in a chunk.
-    fn new(domain: &Arc<ProtectionDomain>, size: u64, each: u32, chunks: u32) -> Self {
+    /// Pieces of `size` bytes, 2^`shift` in a chunk.
+    fn new(domain: &Arc<ProtectionDomain>, size: u64, shift: u32, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        Self { domain: Arc::clone(domain), size, each, chunks, free: Mutex::default() }
+        Self { domain: Arc::clone(domain), size, shift, chunks, free: Mutex::default() }
     }
 
     fn take(&self) -> Option<u32> {
@@ -160,11 +164,11 @@ impl Pool {
             return Some(piece);
         }
         // A chunk that cannot be had is no error yet: pieces come back.
-        let made = MemoryRegion::new(&self.domain, u64::from(self.each) * self.size).ok()?;
+        let made = MemoryRegion::new(&self.domain, self.size << self.shift).ok()?;
         self.chunks.get(free.chunks as usize)?.set(made).ok()?;
-        let first = free.chunks * self.each;
+        let first = free.chunks << self.shift;
         free.chunks += 1;
-        free.list.extend((first + 1..first + self.each).rev());
+        free.list.extend((first + 1..first + (1 << self.shift)).rev());
         Some(first)
     }
 
@@ -172,10 +176,12 @@ impl Pool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).list.push(piece);
     }
 
+    #[inline]
     const fn place(&self, piece: u32) -> (usize, usize) {
-        ((piece / self.each) as usize, (piece % self.each) as usize)
+        ((piece >> self.shift) as usize, (piece & ((1 << self.shift) - 1)) as usize)
     }
 
+    #[inline]
     fn piece(&self, piece: u32) -> Piece<'_> {
         let (chunk, at) = self.place(piece);
         Piece::new(self.chunks[chunk].get().expect("a taken piece's chunk is there"), at as u64 * self.size)

@@ -13,7 +13,7 @@ use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
 use crate::verbs::slots::Slots;
-use crate::verbs::{Verbs, VerbsWord};
+use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
 /// An operation on a word under way.
@@ -45,7 +45,13 @@ impl Posted {
 
     /// Ready when the operation has completed.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
-        match self.fabric.0.slots.status(self.slot) {
+        let Inner { slots, .. } = &*self.fabric.0;
+        // On a short way the completion is there at the first look.
+        let status = slots.status(self.slot).or_else(|| {
+            self.fabric.0.progress();
+            slots.status(self.slot)
+        });
+        match status {
             Some(0) => Poll::Ready(Ok(())),
             Some(status) => {
                 self.told = true;
