@@ -36,7 +36,8 @@ pub struct Job {
     pub rank: Rank,
     /// What all ranks of the host share: who lives, doorbells, message rings.
     pub board: Arc<Board>,
-    /// The way to the others before there is a fabric.
+    /// The way to the others before there is a fabric. Kept for as long as the rank is in the job: to the launcher, a
+    /// rank whose connection ends before it has left is dead.
     pub exchange: Arc<dyn Exchange>,
 }
 

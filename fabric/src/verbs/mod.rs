@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
-use crate::bootstrap::Job;
+use crate::bootstrap::{Exchange, Job};
 use crate::endpoint::Endpoint;
 use crate::ports::Ports;
 use crate::shm::Board;
@@ -105,6 +105,8 @@ struct Inner {
     rank: Rank,
     board: Arc<Board>,
     crowded: bool,
+    /// To the launcher a rank whose connection ends is dead.
+    _exchange: Arc<dyn Exchange>,
 }
 
 impl Inner {
@@ -174,6 +176,7 @@ impl Verbs {
             rank: job.rank,
             board: Arc::clone(&job.board),
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < size as usize),
+            _exchange: Arc::clone(&job.exchange),
         }));
         connect::meet(&job)?;
         if !fabric.try_words()? {
