@@ -176,6 +176,11 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
     }
 
     #[inline]
+    fn write_is_atomic(&self) -> bool {
+        ask!(self, fabric => fabric.write_is_atomic())
+    }
+
+    #[inline]
     fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op {
         post!(self, word, |fabric, word| fabric.compare_swap(word, expected, new))
     }

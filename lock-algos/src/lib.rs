@@ -8,7 +8,7 @@
 //!
 //! | lock | source | words | uncontended acquire + release |
 //! |---|---|---|---|
-//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home | compare-swap + write (shared: compare-swap + fetch-add) |
+//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home | compare-swap + write (on cards, and shared: compare-swap + fetch-add) |
 //!
 //! # How it is verified
 //!

@@ -11,8 +11,10 @@ use crate::{Backoff, LockAlgorithm, Mode, Owner, Place};
 /// Uncontended, an acquire is one compare-swap and a release one write (shared: one fetch-add) that nobody waits for.
 /// It is not fair: the next owner is whoever tries first after the release.
 ///
-/// The release of the exclusive mode is the paper's plain write. It loses nothing: while the word names an owner, every
-/// compare-swap on it fails, a reader's as well. A lock that is taken from dead owners would need a compare-swap there.
+/// The release of the exclusive mode is the paper's plain write where that is atomic against compare-swaps: while the word
+/// names an owner, every compare-swap on it fails, a reader's as well, so there is nothing to lose. Where it is not
+/// ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap may undo it, and the release is a fetch-add that
+/// takes the owner out. A lock that is taken from dead owners would need a compare-swap there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -116,9 +118,10 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn start_release<M: RemoteMemory>(&self, memory: &M, (word, _): Self::Words<'_, M>, mode: Mode) -> M::Op {
+    fn start_release<M: RemoteMemory>(&self, memory: &M, (word, owner): Self::Words<'_, M>, mode: Mode) -> M::Op {
         match mode {
-            Mode::Exclusive => memory.write(word, FREE, Notify::No),
+            Mode::Exclusive if memory.write_is_atomic() => memory.write(word, FREE, Notify::No),
+            Mode::Exclusive => memory.fetch_add(word, owner.wrapping_neg()),
             Mode::Shared => memory.fetch_add(word, 1_u64.wrapping_neg()),
         }
     }

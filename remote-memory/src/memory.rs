@@ -80,6 +80,15 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// Adds to a word, wrapping. The value is what was there before.
     fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op;
 
+    /// Whether a [`write`](Self::write) is atomic against compare-swaps and fetch-adds on the same word. Where it is not,
+    /// a write that meets one of them may be lost: what others may change at that time is changed by atomics alone.
+    ///
+    /// CPUs are; cards do not promise it (InfiniBand Architecture Specification, volume 1, 9.4.5), and Soft-RoCE's failing
+    /// compare-swap writes back what it found.
+    fn write_is_atomic(&self) -> bool {
+        true
+    }
+
     /// Posts operations on words of **one** target as an ordered chain: each takes effect after the one before it.
     /// The future waits for the links that are [waited for](Link::waited); the others are posted and let go.
     ///

@@ -55,7 +55,7 @@
 //! | | shared memory | verbs |
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
-//! | lock hands over | compare-swap is acquire, release is a release store | flush, then a write of the lock word on the same connection |
+//! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!

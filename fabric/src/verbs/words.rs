@@ -178,6 +178,10 @@ impl RemoteMemory for Verbs {
         self.operate(Link::Write { word, value, notify, waited: true })
     }
 
+    fn write_is_atomic(&self) -> bool {
+        false
+    }
+
     fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
         self.operate(Link::CompareSwap { word, expected, new, waited: true })
     }
