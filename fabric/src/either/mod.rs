@@ -335,7 +335,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 }
 
 impl<A: Drive, B: Drive> Drive for Either<A, B> {
-    #[inline(always)]
+    #[inline]
     fn progress(&self) -> usize {
         ask!(self, fabric => fabric.progress())
     }
