@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // memcpy into shared memory
 
 use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The smallest lock there is: compare-swap to take it, store to free it.
 #[inline(never)]
@@ -129,5 +129,63 @@ pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
     for _ in 0..n {
         // SAFETY: the caller vouches for `from`; `to` is exclusively borrowed.
         unsafe { std::ptr::copy_nonoverlapping(black_box(from), black_box(&mut *to).as_mut_ptr(), to.len()) };
+    }
+}
+
+/// The cheapest full fence. On x86-64 that is any locked instruction, and an exchange takes less time than what `fence`
+/// becomes.
+#[inline(always)]
+fn full_fence() {
+    if cfg!(target_arch = "x86_64") {
+        black_box(&AtomicU64::new(0)).swap(1, Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// `n` times: a row of `pieces` of `from`, all as long, copied to shared memory one by one, then a full fence.
+///
+/// # Safety
+/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which others at most read by atomics.
+#[inline(never)]
+pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], pieces: usize, n: u64) {
+    let len = from.len() / pieces;
+    for _ in 0..n {
+        for (i, piece) in from.chunks_exact(len).enumerate() {
+            // SAFETY: piece i of `from` has its place in `to`, which is as long.
+            let place = unsafe { to.cast::<u64>().add(i * len) };
+            if let [word] = piece {
+                // SAFETY: aligned, for `to` is; valid by the caller's word, and used by atomics alone.
+                unsafe { AtomicU64::from_ptr(place) }.store(*word, Ordering::Release);
+            } else {
+                // SAFETY: as in `memcpy_in`, for this piece.
+                unsafe { std::ptr::copy_nonoverlapping(black_box(piece).as_ptr(), black_box(place), len) };
+            }
+        }
+        full_fence();
+    }
+}
+
+/// [`copy_in`] the other way.
+///
+/// # Safety
+/// `from` is aligned to 8 and valid for reads of as many bytes as `to` has, which nobody writes meanwhile.
+#[inline(never)]
+pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, pieces: usize, n: u64) {
+    let len = to.len() / pieces;
+    for _ in 0..n {
+        for (i, piece) in to.chunks_exact_mut(len).enumerate() {
+            // SAFETY: piece i of `to` has its place in `from`, which is as long.
+            let place = unsafe { from.cast::<u64>().add(i * len) };
+            if let [word] = piece {
+                // SAFETY: aligned, for `from` is; valid by the caller's word.
+                *word = unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Acquire);
+                black_box(word);
+            } else {
+                // SAFETY: as in `memcpy_out`, for this piece.
+                unsafe { std::ptr::copy_nonoverlapping(black_box(place), black_box(piece).as_mut_ptr(), len) };
+            }
+        }
+        full_fence();
     }
 }

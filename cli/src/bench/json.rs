@@ -32,6 +32,8 @@ pub(crate) struct Machine {
 pub(crate) struct Limit {
     /// What was measured.
     pub(crate) name: String,
+    /// As in [`Row`].
+    pub(crate) size: Option<usize>,
     /// How many processes were there.
     pub(crate) ranks: u32,
     /// As in [`Row`].
@@ -52,9 +54,11 @@ pub(crate) struct Row {
     pub(crate) algorithm: String,
     /// `shm` or `verbs`.
     pub(crate) fabric: String,
+    /// The bytes of one operation; `null` where there is no size to choose.
+    pub(crate) size: Option<usize>,
     /// How many processes were there.
     pub(crate) ranks: u32,
-    /// `latency`, `bandwidth`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
+    /// `latency`, `bandwidth`, `message rate`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
     /// fairness).
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
@@ -97,9 +101,10 @@ impl Machine {
 }
 
 impl Limit {
-    fn of(Measured { what, metric, ranks, value, .. }: &Measured) -> Self {
+    fn of(Measured { what, size, metric, ranks, value, .. }: &Measured) -> Self {
         Self {
             name: what.clone(),
+            size: *size,
             ranks: *ranks,
             metric: metric.name(),
             value: value.median,
@@ -112,17 +117,18 @@ impl Limit {
 
 impl Row {
     fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
-        let Measured { what, metric, ranks, value, against } = result;
+        let Measured { what, size, metric, ranks, value, against } = result;
         let is_limit = |other: &&Measured| {
             other.against == Against::IsLimit
                 && matches!(against, Against::Limit(name) if *name == other.what)
-                && (other.metric, other.ranks) == (*metric, *ranks)
+                && (other.metric, other.ranks, other.size) == (*metric, *ranks, *size)
         };
         let limit = measured.iter().find(is_limit).map(|limit| limit.value.median);
         Self {
             benchmark: what.clone(),
             algorithm: LockDesign::default().to_string(),
             fabric: fabric.to_owned(),
+            size: *size,
             ranks: *ranks,
             metric: metric.name(),
             value: value.median,
@@ -142,20 +148,23 @@ mod tests {
 
     #[test]
     fn results_find_their_own_limits() {
-        let measured = |what: &str, ranks, value: f64, against| {
+        let sized = |what: &str, size, ranks, value: f64, against| {
             let value = Spread { median: value, min: value, max: value };
-            Measured { what: what.into(), metric: Metric::Latency, ranks, value, against }
+            Measured { what: what.into(), size, metric: Metric::Latency, ranks, value, against }
         };
+        let measured = |what: &str, ranks, value, against| sized(what, None, ranks, value, against);
         let against = || Against::Limit("bare".into());
         let all = [
             measured("ours", 2, 15.0, against()),
             measured("ours", 4, 15.0, against()),
             measured("other", 2, 15.0, Against::Nothing),
             measured("bare", 2, 10.0, Against::IsLimit),
+            sized("ours", Some(8), 2, 30.0, against()),
+            sized("bare", Some(8), 2, 20.0, Against::IsLimit),
         ];
         let Document { limits, results, .. } = Document::new(Machine::collect(), "shm", &all);
-        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (1, "bare", 10.0));
+        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0));
         let ratios: Vec<_> = results.iter().map(|row| (row.limit, row.ratio)).collect();
-        assert_eq!(ratios, [(Some(10.0), Some(1.5)), (None, None), (None, None)]);
+        assert_eq!(ratios, [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5))]);
     }
 }

@@ -1,21 +1,27 @@
 //! `onesided bench`: what this program does on this machine, beside what the machine itself can do.
 //!
-//! `bench locks` starts jobs of its own executable, whose ranks run the hidden `bench worker`: [`locks`] is the side of
-//! the user, [`worker`] that of a rank, [`report`] what goes from one to the other.
+//! `bench locks` and `bench rma` start jobs of their own executable, whose ranks run the hidden `bench worker`: [`measure`]
+//! is the side of the user, [`worker`] that of a rank, [`report`] what goes from one to the other. The results leave as
+//! [`table`], [`json`] and [`html`].
 
 mod bare;
 mod busy;
 mod contended;
+mod html;
 mod job;
 mod json;
 mod locks;
+mod measure;
 mod operations;
 mod rank;
 mod report;
+mod rma;
 mod rounds;
 mod spread;
+mod sweep;
 mod table;
 mod transfers;
+mod units;
 mod worker;
 
 use std::process::ExitCode;
@@ -28,6 +34,7 @@ use crate::failure::Failure;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Locks(locks::Args),
+    Rma(rma::Args),
     #[command(hide = true)]
     Worker(worker::Args),
 }
@@ -35,6 +42,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Locks(args) => locks::run(&args),
+        Command::Rma(args) => rma::run(&args),
         Command::Worker(args) => worker::run(&args),
     }
 }

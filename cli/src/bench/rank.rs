@@ -14,8 +14,9 @@ use crate::bench::report::{Against, Line, Measured, Metric, Reporter};
 use crate::bench::spread::Spread;
 use crate::failure::Failure;
 
-/// The largest transfer, and the words before it.
+/// The largest transfer, what all transfers before one flush have room in, and the words before it.
 pub(crate) const LARGEST: usize = 4 << 20;
+pub(crate) const ROOM: usize = 4 * LARGEST;
 const WORDS: u64 = 4096;
 /// Far from the numbers that the fabric gives its own regions.
 const BARE: RegionId = RegionId(u32::MAX - 1);
@@ -31,13 +32,13 @@ pub(crate) struct RankOfBench {
 impl RankOfBench {
     pub(crate) fn join(report: &Path) -> Result<Self, Failure> {
         pin()?;
-        let job = client::join()?.ok_or("`bench worker` is started by `bench locks`")?;
+        let job = client::join()?.ok_or("`bench worker` is started by `bench locks` and `bench rma`")?;
         let exchange = Arc::clone(&job.exchange);
         let (rank, size) = (job.rank, job.board.size());
         let name = std::env::var(environment::FABRIC)?;
         let world = World::new(fabric::endpoint(&name, job)?);
         let owner = Rank(size - 1);
-        let own = (rank == owner).then(|| Mapping::create(WORDS as usize + LARGEST).map(Arc::new)).transpose()?;
+        let own = (rank == owner).then(|| Mapping::create(WORDS as usize + ROOM).map(Arc::new)).transpose()?;
         if let Some(own) = &own {
             exchange.publish(BARE, own)?;
         }
@@ -64,9 +65,9 @@ impl RankOfBench {
         self.bare.word(number * 128 % WORDS).expect("a word of the first page")
     }
 
-    /// The bare memory for transfers, [`LARGEST`] bytes.
+    /// The bare memory for transfers, [`ROOM`] bytes; it is a multiple of 8.
     pub(crate) fn bytes(&self) -> *mut u8 {
-        self.bare.bytes(WORDS, LARGEST as u64).expect("the part after the words").as_ptr()
+        self.bare.bytes(WORDS, ROOM as u64).expect("the part after the words").as_ptr()
     }
 
     pub(crate) fn step(&self) -> Result<(), Failure> {
@@ -74,20 +75,31 @@ impl RankOfBench {
     }
 
     pub(crate) fn limit(&self, what: &str, metric: Metric, values: &[f64]) -> Result<(), Failure> {
-        self.measured(what, metric, values, Against::IsLimit)
+        self.measured((what, None), metric, values, None)
     }
 
     /// A result, beside the limit of that name.
     pub(crate) fn result(&self, what: &str, metric: Metric, values: &[f64], limit: &str) -> Result<(), Failure> {
-        // Fairness stands for itself: that of a bare lock is no limit.
-        let compared = self.has_limits() && !matches!(metric, Metric::Share | Metric::Jain);
-        let against = if compared { Against::Limit(limit.to_owned()) } else { Against::Nothing };
-        self.measured(what, metric, values, against)
+        self.measured((what, None), metric, values, Some(limit))
     }
 
-    fn measured(&self, what: &str, metric: Metric, values: &[f64], against: Against) -> Result<(), Failure> {
+    /// What was done, with how many bytes; a result has the name of its limit, a limit none.
+    pub(crate) fn measured(
+        &self,
+        (what, size): (&str, Option<usize>),
+        metric: Metric,
+        values: &[f64],
+        limit: Option<&str>,
+    ) -> Result<(), Failure> {
+        // Fairness stands for itself: that of a bare lock is no limit.
+        let compared = self.has_limits() && !matches!(metric, Metric::Share | Metric::Jain);
+        let against = match limit {
+            None => Against::IsLimit,
+            Some(limit) if compared => Against::Limit(limit.to_owned()),
+            Some(_) => Against::Nothing,
+        };
         let (what, ranks, value) = (what.to_owned(), self.world.size(), Spread::of(values));
-        Ok(self.reporter.say(&Line::Measured(Measured { what, metric, ranks, value, against }))?)
+        Ok(self.reporter.say(&Line::Measured(Measured { what, size, metric, ranks, value, against }))?)
     }
 }
 

@@ -20,10 +20,13 @@ pub(crate) enum Line {
 pub(crate) struct Measured {
     /// What was done.
     pub(crate) what: String,
+    /// The bytes of one operation, where that was chosen.
+    pub(crate) size: Option<usize>,
     pub(crate) metric: Metric,
     pub(crate) ranks: u32,
     pub(crate) value: Spread,
-    /// The name of a result's limit, which is a [`Measured`] of the same metric and ranks; a limit has none.
+    /// The name of a result's limit, which is a [`Measured`] of the same metric, ranks and size; a limit has
+    /// none.
     pub(crate) against: Against,
 }
 
@@ -42,6 +45,8 @@ pub(crate) enum Metric {
     /// Of one operation.
     Latency,
     Bandwidth,
+    /// Of one rank's operations.
+    MessageRate,
     /// Of all ranks together.
     Acquisitions,
     /// The smallest rank's over the largest's.
@@ -56,6 +61,7 @@ impl Metric {
         match self {
             Self::Latency => "latency",
             Self::Bandwidth => "bandwidth",
+            Self::MessageRate => "message rate",
             Self::Acquisitions => "acquisitions",
             Self::Share => "smallest/largest share",
             Self::Jain => "jain",
@@ -66,7 +72,7 @@ impl Metric {
         match self {
             Self::Latency => "ns",
             Self::Bandwidth => "GB/s",
-            Self::Acquisitions => "1/s",
+            Self::MessageRate | Self::Acquisitions => "1/s",
             Self::Share | Self::Jain => "1",
         }
     }

@@ -16,10 +16,15 @@ pub(crate) struct Probe<'p> {
     what: String,
     /// The limit to compare with; none if this is a limit itself.
     limit: Option<String>,
-    /// What one operation moves, where it is the bandwidth that matters.
-    bytes: Option<usize>,
-    batch: Box<dyn FnMut(u64) -> Result<(), Failure> + 'p>,
+    /// How many bytes one operation moves, where that was chosen.
+    size: Option<usize>,
+    metrics: &'static [Metric],
+    /// How many operations are done each time.
+    operations: u64,
+    batch: Batch<'p>,
 }
+
+type Batch<'p> = Box<dyn FnMut(u64) -> Result<(), Failure> + 'p>;
 
 impl<'p> Probe<'p> {
     /// A bare loop: so many times.
@@ -28,40 +33,61 @@ impl<'p> Probe<'p> {
             batch(n);
             Ok(())
         });
-        Self { what: what.to_owned(), limit: None, bytes: None, batch }
+        Self::new(what, None, batch)
     }
 
     /// Operations of ours: so many.
     pub(crate) fn ours(what: &str, limit: &str, mut batch: impl FnMut(u64) -> Result<(), windows::Error> + 'p) -> Self {
         let batch = Box::new(move |n| Ok(batch(n)?));
-        Self { what: what.to_owned(), limit: Some(limit.to_owned()), bytes: None, batch }
+        Self::new(what, Some(limit.to_owned()), batch)
     }
 
-    pub(crate) fn moves(self, bytes: usize) -> Self {
-        Self { bytes: Some(bytes), ..self }
+    /// Its latency is measured; each time is one operation.
+    fn new(what: &str, limit: Option<String>, batch: Batch<'p>) -> Self {
+        Self { what: what.to_owned(), limit, size: None, metrics: &[Metric::Latency], operations: 1, batch }
     }
 
-    /// How long one of `n` operations takes, in nanoseconds.
+    /// Each operation moves so many bytes.
+    pub(crate) fn of_size(self, bytes: usize) -> Self {
+        Self { size: Some(bytes), ..self }
+    }
+
+    /// This is what its time is told as.
+    pub(crate) fn measures(self, metrics: &'static [Metric]) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Each time is so many operations.
+    pub(crate) fn each_time(self, operations: usize) -> Self {
+        Self { operations: operations as u64, ..self }
+    }
+
+    /// How long one operation takes, of `n` times, in nanoseconds.
     fn time(&mut self, n: u64) -> Result<f64, Failure> {
         let start = Instant::now();
         (self.batch)(n)?;
-        Ok(start.elapsed().as_nanos() as f64 / n as f64)
+        Ok(start.elapsed().as_nanos() as f64 / (n * self.operations) as f64)
     }
 
-    /// How many operations make a batch. The shortest of three counts, for the first is cold and any may lose its core.
+    /// How many times make a batch. The shortest of three counts, for the first is cold and any may lose its core.
     fn calibrate(&mut self) -> Result<u64, Failure> {
         let mut n = 1;
         loop {
             let shortest = self.time(n)?.min(self.time(n)?).min(self.time(n)?);
-            if shortest * n as f64 * 2.0 >= BATCH.as_nanos() as f64 {
+            if shortest * (n * self.operations) as f64 * 2.0 >= BATCH.as_nanos() as f64 {
                 return Ok(n);
             }
             n *= 2;
         }
     }
 
-    fn value(&self, nanos: f64) -> f64 {
-        self.bytes.map_or(nanos, |bytes| bytes as f64 / nanos)
+    /// One operation's time in nanoseconds, told as a metric.
+    fn value(&self, metric: Metric, nanos: f64) -> f64 {
+        match metric {
+            Metric::Bandwidth => self.size.unwrap_or(0) as f64 / nanos,
+            Metric::MessageRate => 1e9 / nanos,
+            _ => nanos,
+        }
     }
 }
 
@@ -76,16 +102,15 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort, mut probes: Vec<Probe<'_>>
                 nanos.push(probe.time(*n)?);
             }
         }
-        for ((probe, nanos), values) in probes.iter().zip(&batches).zip(&mut runs) {
-            values.push(probe.value(Spread::of(nanos).median));
+        for (nanos, values) in batches.iter().zip(&mut runs) {
+            values.push(Spread::of(nanos).median);
         }
         rank.step()?;
     }
-    for (probe, values) in probes.iter().zip(&runs) {
-        let metric = if probe.bytes.is_some() { Metric::Bandwidth } else { Metric::Latency };
-        match &probe.limit {
-            None => rank.limit(&probe.what, metric, values)?,
-            Some(limit) => rank.result(&probe.what, metric, values, limit)?,
+    for (probe, nanos) in probes.iter().zip(&runs) {
+        for metric in probe.metrics {
+            let values: Vec<_> = nanos.iter().map(|nanos| probe.value(*metric, *nanos)).collect();
+            rank.measured((&probe.what, probe.size), *metric, &values, probe.limit.as_deref())?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The results for people.
 
 use crate::bench::json::{Document, Limit, Row};
+use crate::bench::units::{number, size, unit};
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
@@ -12,6 +13,9 @@ impl Document {
         if machine.load > 0.5 {
             text += &format!("The load was {} before the run: expect noise.\n", machine.load);
         }
+        if self.results.iter().all(|row| row.size.is_some()) {
+            return text + &self.by_size();
+        }
         if !self.limits.is_empty() {
             text +=
                 &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(limit));
@@ -21,10 +25,46 @@ impl Document {
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
             text += &table(head, self.results.iter().map(result));
         }
-        text += "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
-        text
+        text + RATIO
+    }
+
+    /// A line for each operation and size: first the latencies, then what many operations reach, whose two metrics are
+    /// told by one ratio. The limits stand beside the results.
+    fn by_size(&self) -> String {
+        let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
+        let title = format!("over {fabric}, {ranks} rank{}", if *ranks == 1 { "" } else { "s" });
+        let of = |metric| self.results.iter().filter(move |row| row.metric == metric);
+        let latencies = of("latency").map(|row| {
+            let mut cells = result(row);
+            cells[1] = bytes(row);
+            cells
+        });
+        let rates = of("message rate").map(|rate| {
+            let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
+            let [rate_value, rate_limit, rate_unit] = beside_limit(Some(rate));
+            let [value, limit, unit] = beside_limit(of("bandwidth").find(same));
+            let ratio = result(rate)[7].clone();
+            [rate.benchmark.clone(), bytes(rate), value, limit, unit, rate_value, rate_limit, rate_unit, ratio]
+        });
+        table([&*title, "size", "median", "min", "max", "", "limit", "ratio"], latencies)
+            + &table([&*title, "size", "bandwidth", "limit", "", "message rate", "limit", "", "ratio"], rates)
+            + RATIO
     }
 }
+
+fn bytes(row: &Row) -> String {
+    row.size.map_or_else(String::new, size)
+}
+
+/// A result, its limit, the unit of both.
+fn beside_limit(row: Option<&Row>) -> [String; 3] {
+    row.map_or_else(Default::default, |row| {
+        let number = |value| number(value, row.unit);
+        [number(row.value), row.limit.map_or_else(String::new, number), unit(row.unit)]
+    })
+}
+
+const RATIO: &str = "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
 
 fn limit(limit: &Limit) -> [String; 6] {
     let number = |value| number(value, limit.unit);
@@ -57,25 +97,6 @@ fn title(what: &str, metric: &str) -> String {
     match metric {
         "latency" | "bandwidth" | "acquisitions" => what.to_owned(),
         _ => format!("  {metric}"),
-    }
-}
-
-/// Millions a second read better than single ones.
-fn unit(unit: &str) -> String {
-    match unit {
-        "1/s" => "M/s".to_owned(),
-        "1" => String::new(),
-        unit => unit.to_owned(),
-    }
-}
-
-/// Three digits or so.
-fn number(value: f64, unit: &str) -> String {
-    match unit {
-        "1/s" => format!("{:.3}", value / 1e6),
-        "1" => format!("{value:.3}"),
-        _ if value < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
     }
 }
 
@@ -113,11 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_few_digits() {
-        assert_eq!(number(9.149, "ns"), "9.1");
-        assert_eq!(number(386_412.0, "ns"), "386412");
-        assert_eq!(number(16_123_456.0, "1/s"), "16.123");
-        assert_eq!(number(0.2, "1"), "0.200");
+    fn a_size_has_one_line_for_both_of_its_rates() {
+        let document = crate::bench::html::tests::sweep();
+        let text = document.to_text();
+        let line = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
+        let words = |begin| line(begin).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words("put + flush   "), "put + flush 8 B 20.0 15.0 25.0 ns 10.0 2.00");
+        assert_eq!(words("many put + flush"), "many put + flush 8 B 0.400 0.800 GB/s 50.000 100.000 M/s 0.50");
+        assert_eq!(words("many CAS + flush"), "many CAS + flush 8 B 50.000 100.000 M/s 0.50");
     }
 
     #[test]

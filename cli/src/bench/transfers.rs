@@ -8,6 +8,7 @@ use windows::{Access, Error, Window};
 
 use crate::bench::bare;
 use crate::bench::rank::{LARGEST, RankOfBench};
+use crate::bench::report::Metric;
 use crate::bench::rounds::{self, Probe};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
@@ -33,7 +34,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             if rank.has_limits() {
                 let shared = rank.bytes();
                 pair.push(Probe::limit(&to, move |n| {
-                    // SAFETY: the bare memory has LARGEST bytes, and nobody else uses them.
+                    // SAFETY: the bare memory has ROOM bytes, no fewer than LARGEST, and nobody else uses them.
                     unsafe { bare::memcpy_in(shared, &buffer.borrow()[..size], n) }
                 }));
                 pair.push(Probe::limit(&from, move |n| {
@@ -41,7 +42,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
                     unsafe { bare::memcpy_out(&mut buffer.borrow_mut()[..size], shared, n) }
                 }));
             }
-            probes.extend(pair.into_iter().map(|probe| probe.moves(size)));
+            probes.extend(pair.into_iter().map(|probe| probe.of_size(size).measures(&[Metric::Bandwidth])));
         }
         rounds::run(rank, effort, probes)?;
         epoch.unlock()?;

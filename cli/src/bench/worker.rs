@@ -1,4 +1,4 @@
-//! A rank of a benchmark: `onesided bench worker`, started by `onesided bench locks`.
+//! A rank of a benchmark: `onesided bench worker`, started by `onesided bench locks` and `bench rma`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::bench::rank::RankOfBench;
-use crate::bench::{busy, contended, operations, transfers};
+use crate::bench::{busy, contended, operations, sweep, transfers};
 use crate::failure::Failure;
 
-/// A rank of a benchmark; `bench locks` starts it.
+/// A rank of a benchmark; `bench locks` and `bench rma` start it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     suite: Suite,
@@ -26,6 +26,8 @@ pub(crate) enum Suite {
     Uncontended,
     /// All ranks at one lock.
     Contended,
+    /// Operations of all sizes, one rank at a time.
+    Rma,
 }
 
 /// How long it measures.
@@ -40,14 +42,16 @@ impl Suite {
         match self {
             Self::Uncontended => "uncontended",
             Self::Contended => "contended",
+            Self::Rma => "rma",
         }
     }
 
     /// How many [`Line::Step`](crate::bench::report::Line::Step)s it says.
-    pub(crate) const fn steps(self, effort: Effort) -> u64 {
+    pub(crate) fn steps(self, effort: Effort) -> u64 {
         match self {
             Self::Uncontended => 4 * effort.runs() as u64,
             Self::Contended => effort.runs() as u64,
+            Self::Rma => (sweep::sizes(effort).count() * effort.runs()) as u64,
         }
     }
 }
@@ -102,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             transfers::run(&rank, args.effort)?;
         }
         Suite::Contended => contended::run(&rank, args.effort)?,
+        Suite::Rma => sweep::run(&rank, args.effort)?,
     }
     rank.world.barrier().wait()?;
     Ok(ExitCode::SUCCESS)

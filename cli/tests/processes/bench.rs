@@ -1,25 +1,49 @@
-//! `onesided bench locks`: that it measures, not how fast anything is.
+//! `onesided bench`: that it measures and reports, not how fast anything is.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::{finish, onesided};
+use crate::support::{Ended, finish, onesided};
 
-#[test]
-fn locks_are_measured_and_reported() {
-    let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let file = std::env::temp_dir().join(format!("onesided-bench-{}-{unique}.json", std::process::id()));
-    let ended = finish(&mut onesided(&["bench", "locks", "--quick", "-n", "2", "--json", file.to_str().unwrap()]));
-    let json = std::fs::read_to_string(&file);
-    let _ = std::fs::remove_file(&file);
+/// A folder of its own, removed with whatever is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let folder = std::env::temp_dir().join(format!("onesided-bench-{}-{unique}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a benchmark for a few seconds; gives what it printed, its JSON and its page.
+fn bench(name: &str) -> (Ended, Value, String) {
+    let folder = Folder::new();
+    let path = |name: &str| folder.0.join(name);
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (json, report) = (text(&path("results.json")), text(&path("report.html")));
+    let ended = finish(&mut onesided(&["bench", name, "--quick", "-n", "2", "--json", &json, "--report", &report]));
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.is_empty(), "no bar where there is no terminal: {ended:?}");
+    let json = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    (ended, json, fs::read_to_string(report).unwrap())
+}
 
-    let json: Value = serde_json::from_str(&json.unwrap()).unwrap();
+/// What all benchmarks' JSON has in common.
+fn check_json(json: &Value) -> &[Value] {
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
     let results = json["results"].as_array().unwrap();
-    let fields = ["algorithm", "benchmark", "fabric", "limit", "metric", "ranks", "ratio", "unit", "value"];
+    let fields = ["algorithm", "benchmark", "fabric", "limit", "metric", "ranks", "ratio", "size", "unit", "value"];
     for result in results {
         let mut names: Vec<_> = result.as_object().unwrap().keys().collect();
         names.sort();
@@ -37,20 +61,78 @@ fn locks_are_measured_and_reported() {
             assert!(positive("value") && positive("limit") && positive("ratio"), "{result}");
         }
     }
-    for (benchmark, metric) in [
-        ("exclusive lock + unlock", "latency"),
-        ("lock + put 8 B + unlock, target computes", "latency"),
-        ("compare_and_swap", "latency"),
-        ("put + flush, 4 MiB", "bandwidth"),
-        ("lock + unlock, contended", "jain"),
-    ] {
-        assert!(results.iter().any(|result| result["benchmark"] == benchmark && result["metric"] == metric));
-        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
-    }
     for limit in json["limits"].as_array().unwrap() {
         let number = |name: &str| limit[name].as_f64().unwrap();
         assert!(number("min") <= number("value") && number("value") <= number("max"), "{limit}");
     }
+    results
+}
+
+/// A page on which every result has its row, which has plots with titles, and which loads nothing.
+fn check_page(page: &str, json: &Value) {
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<tr><th scope=\"row\"")).collect();
+    let all = |list: &str| json[list].as_array().unwrap().len();
+    assert_eq!(rows.len(), all("results") + all("limits"), "{page}");
+    for (result, row) in json["results"].as_array().unwrap().iter().zip(rows) {
+        for field in ["benchmark", "metric"] {
+            assert!(row.contains(&format!(">{}<", result[field].as_str().unwrap())), "{row}: {result}");
+        }
+    }
+    let plots = page.matches("<svg ").count();
+    assert!(plots > 1, "{page}");
+    for part in ["role=\"img\" aria-labelledby=", "<title id=", "<desc id=", "<figcaption>"] {
+        assert_eq!(page.matches(part).count(), plots, "{part}: {page}");
+    }
+    assert!(page.contains("<code>onesided bench "), "{page}");
+    for wrong in ["http:", "https:", "src=", "href=", "url(", "<script", "NaN", "inf\"", "inf "] {
+        assert!(!page.contains(wrong), "{wrong}: {page}");
+    }
+    assert!(page.ends_with("</html>\n"), "{page}");
+}
+
+#[test]
+fn locks_are_measured_and_reported() {
+    let (ended, json, page) = bench("locks");
+    let results = check_json(&json);
+    for (benchmark, metric, size) in [
+        ("exclusive lock + unlock", "latency", None),
+        ("lock + put 8 B + unlock, target computes", "latency", None),
+        ("compare_and_swap", "latency", None),
+        ("put + flush, 4 MiB", "bandwidth", Some(4 << 20)),
+        ("lock + unlock, contended", "jain", None),
+    ] {
+        let is_it = |result: &&Value| result["benchmark"] == benchmark && result["metric"] == metric;
+        let result = results.iter().find(is_it).unwrap_or_else(|| panic!("{benchmark}: {json}"));
+        assert_eq!(result["size"].as_u64(), size, "{result}");
+        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
+    }
+    check_page(&page, &json);
+}
+
+#[test]
+fn operations_of_all_sizes_are_measured_and_reported() {
+    let (ended, json, page) = bench("rma");
+    let results = check_json(&json);
+    for (operation, sizes) in [
+        ("put", &[8, 64, 1 << 20, 4 << 20][..]),
+        ("get", &[8, 64, 1 << 20, 4 << 20]),
+        ("fetch_and_op", &[8]),
+        ("compare_and_swap", &[8]),
+    ] {
+        let mut expected = vec![("", "latency"), ("many ", "message rate")];
+        if sizes.len() > 1 {
+            expected.push(("many ", "bandwidth"));
+        }
+        for (many, metric) in expected {
+            let benchmark = format!("{many}{operation} + flush");
+            let of = |result: &&Value| result["benchmark"] == *benchmark && result["metric"] == metric;
+            let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
+            assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
+            let lines = ended.stdout.iter().filter(|line| line.starts_with(&benchmark)).count();
+            assert_eq!(lines, found.len(), "{ended:?}");
+        }
+    }
+    check_page(&page, &json);
 }
 
 #[test]
@@ -66,6 +148,11 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let ended = finish(&mut onesided(&["bench", "locks", "--json", "/nonexistent/results.json"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
+    for bench in ["locks", "rma"] {
+        let ended = finish(&mut onesided(&["bench", bench, "--report", "/nonexistent/report.html"]));
+        assert_eq!(ended.code(), 1, "{ended:?}");
+        assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
+    }
     let ended = finish(&mut onesided(&["bench", "worker", "uncontended", "quick", "/dev/null"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("bench locks"), "{ended:?}");

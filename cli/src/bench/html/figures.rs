@@ -1,0 +1,122 @@
+//! Which results are drawn together, and as what.
+
+use crate::bench::html::plot::{self, Bar, Over, Point};
+use crate::bench::html::svg::escape;
+use crate::bench::json::{Document, Row};
+use crate::bench::units::quantity;
+
+/// All plots of a run, as HTML figures. Every result is in exactly one: those of a benchmark at several sizes or with
+/// several numbers of ranks are a curve, the others of a metric are bars.
+pub(crate) fn figures(document: &Document) -> Vec<String> {
+    let mut drawn: Vec<(Option<Over>, Vec<&Row>)> = Vec::new();
+    for row in &document.results {
+        let over = over(document, row);
+        let belongs = |(other_over, rows): &&mut (Option<Over>, Vec<&Row>)| {
+            let other = rows[0];
+            *other_over == over && other.metric == row.metric && (over.is_none() || other.benchmark == row.benchmark)
+        };
+        match drawn.iter_mut().find(belongs) {
+            Some((_, rows)) => rows.push(row),
+            None => drawn.push((over, vec![row])),
+        }
+    }
+    let pictures = drawn.iter().flat_map(|(over, rows)| match over {
+        Some(over) => vec![curve(*over, rows)],
+        None => bars(rows),
+    });
+    let figure = |(number, (title, picture)): (usize, (String, Picture<'_>))| {
+        let svg = picture(&format!("plot-{number}"), &title);
+        format!("<figure>\n<figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&title))
+    };
+    pictures.enumerate().map(figure).collect()
+}
+
+/// Makes the plot, given its id and its title.
+type Picture<'d> = Box<dyn Fn(&str, &str) -> String + 'd>;
+
+/// What a benchmark's results differ by, in this metric.
+fn over(document: &Document, row: &Row) -> Option<Over> {
+    let same = |other: &&Row| (&other.benchmark, other.metric) == (&row.benchmark, row.metric);
+    let differ = |by: fn(&Row) -> Option<u64>| document.results.iter().filter(same).any(|other| by(other) != by(row));
+    if differ(|row| row.size.map(|size| size as u64)) {
+        Some(Over::Size)
+    } else if differ(|row| Some(row.ranks.into())) {
+        Some(Over::Ranks)
+    } else {
+        None
+    }
+}
+
+fn curve<'d>(over: Over, rows: &[&'d Row]) -> (String, Picture<'d>) {
+    let (title, unit) = (format!("{}: {}", rows[0].benchmark, rows[0].metric), rows[0].unit);
+    let at = |row: &Row| match over {
+        Over::Size => row.size.unwrap_or(0) as f64,
+        Over::Ranks => row.ranks.into(),
+    };
+    let point = |row: &&Row| Point { at: at(row), value: row.value, range: row.range, limit: row.limit };
+    let points: Vec<_> = rows.iter().map(point).collect();
+    (title, Box::new(move |id, title| plot::curve(id, title, over, unit, &points)))
+}
+
+/// Results of one metric. A bar that would be shorter than a tenth of the longest is in another plot: nobody could
+/// compare it with its limit.
+fn bars<'d>(rows: &[&'d Row]) -> Vec<(String, Picture<'d>)> {
+    let length =
+        |row: &Row| [Some(row.value), row.limit].into_iter().flatten().filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let mut plots = Vec::new();
+    let mut rest = rows.to_vec();
+    while !rest.is_empty() {
+        let longest = rest.iter().map(|row| length(row)).fold(0.0, f64::max);
+        let (long, short): (Vec<_>, Vec<_>) = rest.into_iter().partition(|row| length(row) >= longest / 10.0);
+        plots.push((longest, long));
+        rest = short;
+    }
+    let several = plots.len() > 1;
+    let shortest_first = plots.into_iter().rev();
+    let plot = |(longest, rows): (f64, Vec<&'d Row>)| {
+        let (metric, unit) = (rows[0].metric, rows[0].unit);
+        let mut title =
+            if several { format!("{metric}, up to {}", quantity(longest, unit)) } else { metric.to_owned() };
+        title[..1].make_ascii_uppercase();
+        let bars: Vec<Bar<'_>> = rows.iter().map(|row| (&*row.benchmark, row.value, row.limit)).collect();
+        (title, Box::new(move |id: &str, title: &str| plot::bars(id, title, unit, &bars)) as Picture<'d>)
+    };
+    shortest_first.map(plot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::html::tests::{locks, sweep};
+
+    #[test]
+    fn every_result_is_drawn_once() {
+        let figures = figures(&sweep());
+        let captions: Vec<_> = figures.iter().map(|figure| caption(figure)).collect();
+        let expected = [
+            "put + flush: latency",
+            "many put + flush: bandwidth",
+            "many put + flush: message rate",
+            "Latency",
+            "Message rate",
+        ];
+        assert_eq!(captions, expected);
+        assert_eq!(figures[0].matches("\"dot\"").count(), 3, "{}", figures[0]);
+        assert_eq!(figures[3].matches("\"bar\"").count(), 2, "{}", figures[3]);
+    }
+
+    #[test]
+    fn locks_are_bars_and_contended_curves() {
+        let figures = figures(&locks());
+        let captions: Vec<_> = figures.iter().map(|figure| caption(figure)).collect();
+        let expected =
+            ["Latency, up to 30 ns", "Latency, up to 900 ns", "lock + unlock, contended: acquisitions", "Jain"];
+        assert_eq!(captions, expected);
+        let bars: Vec<_> = figures.iter().map(|figure| figure.matches("\"bar\"").count()).collect();
+        assert_eq!(bars, [3, 2, 0, 2], "each with its legend's");
+    }
+
+    fn caption(figure: &str) -> &str {
+        figure.split("figcaption>").nth(1).unwrap().trim_end_matches("</")
+    }
+}

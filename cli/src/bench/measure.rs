@@ -1,0 +1,104 @@
+//! The user's side of every benchmark: its options, its jobs, what becomes of the results.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::bench::html;
+use crate::bench::job::{self, Outcome};
+use crate::bench::json::{Document, Machine};
+use crate::bench::worker::{Effort, Suite};
+use crate::failure::Failure;
+use crate::run::{FabricName, interrupts};
+
+/// What every benchmark lets one choose.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// What the ranks reach each other's memory by
+    #[arg(long, value_enum, default_value_t = FabricName::Shm)]
+    fabric: FabricName,
+
+    /// Also write the results as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Also write a page with plots and all results: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Fewer and shorter runs: some seconds, and more noise
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What the help of every benchmark ends with.
+pub(crate) const HELP: &str = "\
+JSON: an object with `machine`, `limits` and `results`. Each result has `benchmark`, `algorithm`, `fabric`, `size` (the
+bytes of one operation, or null), `ranks`, `metric`, `value` (the median), `unit`, `limit` (what bare instructions reach,
+or null) and `ratio` (value / limit, or null). These names stay.";
+
+/// Runs the jobs, suites with their numbers of ranks, and prints and writes the results.
+pub(crate) fn run(title: &str, options: &Options, jobs: &[(Suite, u32)]) -> Result<ExitCode, Failure> {
+    let fabric = options.fabric.built_in()?;
+    let (machine, begun) = (Machine::collect(), SystemTime::now());
+    // Made first: a minute of measurements must not end in a file that cannot be written.
+    let json = options.json.as_deref().map(create).transpose()?;
+    let report = options.report.as_deref().map(create).transpose()?;
+    let interrupts = interrupts()?;
+    let effort = if options.quick { Effort::Quick } else { Effort::Full };
+
+    let progress = progress(jobs.iter().map(|(suite, _)| suite.steps(effort)).sum());
+    let mut measured = Vec::new();
+    for (suite, ranks) in jobs {
+        progress.set_message(format!("{}, {ranks} ranks", suite.name()));
+        match job::run((*suite, effort), (*ranks, fabric), &interrupts, || progress.inc(1))? {
+            Outcome::Measured(more) => measured.extend(more),
+            Outcome::Ended(code) => return Ok(code.into()),
+        }
+    }
+    progress.finish_and_clear();
+
+    let document = Document::new(machine, fabric, &measured);
+    if let Some(mut json) = json {
+        json.write_all((serde_json::to_string_pretty(&document)? + "\n").as_bytes())?;
+    }
+    if let Some(mut report) = report {
+        report.write_all(html::page(&document, title, &command(), begun).as_bytes())?;
+    }
+    match io::stdout().lock().write_all(document.to_text().as_bytes()) {
+        // A reader that has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// A bar on standard error, if that is a terminal. It is drawn between the steps, never while something is measured.
+fn progress(steps: u64) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
+    ProgressBar::with_draw_target(Some(steps), target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What this program was asked to do, whatever folder it lies in.
+fn command() -> String {
+    let mut command = "onesided".to_owned();
+    for argument in std::env::args_os().skip(1) {
+        let argument = argument.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            command += &format!(" {argument}");
+        } else {
+            command += &format!(" '{}'", argument.replace('\'', r"'\''"));
+        }
+    }
+    command
+}

@@ -1,0 +1,32 @@
+//! `onesided bench rma`: the user's side.
+
+use std::process::ExitCode;
+
+use crate::bench::measure::{self, HELP, Options};
+use crate::bench::worker::Suite;
+use crate::failure::Failure;
+
+/// Measures put, get, fetch_and_op and compare_and_swap between processes of this host, beside what bare instructions can
+/// do.
+///
+/// Rank 0 reaches into the part of the last rank, which does nothing meanwhile. Sizes are 8 B to 4 MiB by powers of two
+/// (--quick: of four); the atomic operations have 8 B. Latency: one operation, waited for, and a flush. Bandwidth and
+/// message rate ("many"): 64 operations on 64 places, as many as 16 MiB hold if those are fewer, all waited for, and one
+/// flush. The limits do the same with memcpy (8 B: a store or a load) between the same local buffer and memory that is
+/// shared like a window's, and a full fence, or with the bare atomic instruction; they are measured in turns with the
+/// results, by the same process. Each rank is kept on one core. Every figure is the median of 7 runs (--quick: 3). An
+/// otherwise idle machine is assumed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// How many ranks; 1 measures its own part
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    measure::run("onesided bench rma", &args.options, &[(Suite::Rma, args.ranks)])
+}
