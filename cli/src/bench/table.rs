@@ -66,7 +66,8 @@ fn beside_limit(row: Option<&Row>) -> [String; 3] {
 
 const RATIO: &str = "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
 
-fn limit(limit: &Limit) -> [String; 6] {
+/// What, ranks, median, smallest, largest, unit.
+pub(crate) fn limit(limit: &Limit) -> [String; 6] {
     let number = |value| number(value, limit.unit);
     [
         title(&limit.name, limit.metric),
@@ -78,7 +79,8 @@ fn limit(limit: &Limit) -> [String; 6] {
     ]
 }
 
-fn result(row: &Row) -> [String; 8] {
+/// What, ranks, median, smallest, largest, unit, limit, ratio.
+pub(crate) fn result(row: &Row) -> [String; 8] {
     let number = |value| number(value, row.unit);
     [
         title(&row.benchmark, row.metric),

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::bench::html::figures::figures;
 use crate::bench::html::svg::escape;
 use crate::bench::json::{Document, Limit, Row};
-use crate::bench::units::{number, size, unit};
+use crate::bench::table;
+use crate::bench::units::size;
 
 /// Nothing is loaded from anywhere: the policy has the browser hold the page to it.
 const HEAD: &str = "\
@@ -32,11 +33,11 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
     let about = "Medians of all runs, the smallest and the largest. Ratio: median / limit, lower is better for a \
                    latency, higher for the rest.";
     let head = ["benchmark", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
-    page += &table(about, &head, document.results.iter().map(result));
+    page += &to_html(about, &head, document.results.iter().map(result));
     if !document.limits.is_empty() {
         page += "<h2>Limits of this machine</h2>\n";
         let head = ["limit", "size", "ranks", "metric", "median", "min", "max", "unit"];
-        page += &table(
+        page += &to_html(
             "What bare instructions reach, and what the results while the target computes are compared with.",
             &head,
             document.limits.iter().map(limit),
@@ -69,37 +70,19 @@ fn about(document: &Document, command: &str, begun: SystemTime) -> String {
 }
 
 fn result(row: &Row) -> Vec<String> {
-    let number = |value| number(value, row.unit);
-    vec![
-        row.benchmark.clone(),
-        row.size.map_or_else(String::new, size),
-        row.ranks.to_string(),
-        row.metric.to_owned(),
-        number(row.value),
-        number(row.range.0),
-        number(row.range.1),
-        unit(row.unit),
-        row.limit.map_or_else(String::new, number),
-        row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-    ]
+    let [_, ranks, numbers @ ..] = table::result(row);
+    let head = [row.benchmark.clone(), row.size.map_or_else(String::new, size), ranks, row.metric.to_owned()];
+    head.into_iter().chain(numbers).collect()
 }
 
 fn limit(limit: &Limit) -> Vec<String> {
-    let number = |value| number(value, limit.unit);
-    vec![
-        limit.name.clone(),
-        limit.size.map_or_else(String::new, size),
-        limit.ranks.to_string(),
-        limit.metric.to_owned(),
-        number(limit.value),
-        number(limit.min),
-        number(limit.max),
-        unit(limit.unit),
-    ]
+    let [_, ranks, numbers @ ..] = table::limit(limit);
+    let head = [limit.name.clone(), limit.size.map_or_else(String::new, size), ranks, limit.metric.to_owned()];
+    head.into_iter().chain(numbers).collect()
 }
 
 /// The first cell of a row is its head. Wider than a phone, it scrolls in its own box, which the keyboard reaches.
-fn table(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let class = |column: usize| match head[column] {
         "metric" => " class=\"text\"",
         "unit" => " class=\"unit\"",
@@ -155,6 +138,7 @@ mod tests {
 
     use super::*;
     use crate::bench::html::tests::{locks, sweep};
+    use crate::bench::units::number;
 
     #[test]
     fn every_result_and_every_limit_has_its_row() {

@@ -67,20 +67,23 @@ impl Scale {
             Kind::Linear(step) => (0..TICKS).map(|tick| tick as f64 * step).filter(within).collect(),
             Kind::Binary => {
                 let all = |step: i32| (-64..64).map(move |i| 2_f64.powi(i * step)).filter(within);
-                (0..6).map(|i| 1 << i).map(|step| all(step).collect()).find(fits).unwrap_or_default()
+                (0..6)
+                    .map(|i| 1 << i)
+                    .map(|step| all(step).collect())
+                    .find(|ticks: &Vec<f64>| ticks.len() <= TICKS)
+                    .unwrap_or_default()
             }
             Kind::Decimal => {
                 let decades = |step: i32| (-30..30).map(move |i| 10_f64.powi(i * step));
                 let round = decades(1).flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * decade)).filter(within);
                 let sparse = [1, 2, 3, 6, 12].map(|step| decades(step).filter(within).collect());
-                std::iter::once(round.collect()).chain(sparse).find(fits).unwrap_or_default()
+                std::iter::once(round.collect())
+                    .chain(sparse)
+                    .find(|ticks: &Vec<f64>| ticks.len() <= TICKS)
+                    .unwrap_or_default()
             }
         }
     }
-}
-
-fn fits(ticks: &Vec<f64>) -> bool {
-    ticks.len() <= TICKS
 }
 
 /// The smallest and the largest value that has a logarithm; 1 if none has.
