@@ -8,9 +8,11 @@ use std::time::Duration;
 use fabric::bootstrap::client::{join, join_as};
 use fabric::bootstrap::environment::Environment;
 use fabric::bootstrap::{Job, Secret};
-use fabric::remote_memory::{Rank, RegionId};
+use fabric::remote_memory::{Liveness, Rank, RegionId};
 use fabric::shm::Mapping;
+use fabric::{Any, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windows::Window;
 
 use crate::support::{DEADLINE, onesided};
 
@@ -54,6 +56,8 @@ fn a_rank() {
         "desert" => join().map(|_| 0).unwrap(),
         "wait for a value" => wait_for_a_value(&join().unwrap().unwrap()),
         "guess the secret" => guess_the_secret(),
+        "outlive" => outlive(),
+        "fail in turn" => fail_in_turn(&join().unwrap().unwrap()),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -93,6 +97,66 @@ fn wait_for_a_value(job: &Job) -> i32 {
     eprintln!("{error}");
     job.board.leave(job.rank);
     7
+}
+
+/// Rank 3 takes the lock on rank 0 and says its process, to be killed. Rank 1 waits for that lock; then the survivors go
+/// on with one another, and even with the memory of the dead.
+fn outlive() -> i32 {
+    let world = World::<Any>::init().unwrap();
+    let window = Window::<u64>::allocate(&world, 1).unwrap();
+    let me = world.rank();
+    if me == 3 {
+        let _held = window.lock_exclusive(0).wait().unwrap();
+        eprintln!("{}", std::process::id());
+        std::thread::sleep(DEADLINE);
+        return 1;
+    }
+    while world.is_alive(3) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if me == 1 {
+        eprintln!("{}", window.lock_exclusive(0).wait().unwrap_err());
+    }
+    for target in [2, 3] {
+        for _ in 0..100 {
+            let epoch = window.lock_exclusive(target).wait().unwrap();
+            let mut value = [0];
+            epoch.get(0, &mut value).wait().unwrap();
+            epoch.put(0, &[value[0] + 1]).unwrap();
+            epoch.unlock().unwrap();
+        }
+    }
+    // Rank 2 watches the count in its own part: a barrier would need everybody.
+    let sees = |count| (0..1000).any(|_| window.local().read(0..1) == [count] || pause());
+    if me == 2 {
+        eprintln!("all counted: {}", sees(300));
+    }
+    eprintln!("{}", world.barrier().wait().unwrap_err());
+    0
+}
+
+/// Always `false`.
+fn pause() -> bool {
+    std::thread::sleep(Duration::from_millis(10));
+    false
+}
+
+/// Rank 2 fails, rank 1 after it and with another status, rank 0 not at all.
+fn fail_in_turn(job: &Job) -> i32 {
+    let dead = |rank| while job.board.liveness(rank) == Liveness::Alive && !pause() {};
+    match job.rank.0 {
+        2 => 42,
+        1 => {
+            dead(Rank(2));
+            43
+        }
+        _ => {
+            dead(Rank(1));
+            eprintln!("{:?} {:?}", job.board.liveness(Rank(1)), job.board.liveness(Rank(2)));
+            job.board.leave(job.rank);
+            0
+        }
+    }
 }
 
 fn guess_the_secret() -> i32 {
