@@ -7,6 +7,7 @@ mod deaths;
 mod endings;
 mod info;
 mod limits;
+mod managers;
 mod output;
 mod ranks;
 mod support;
