@@ -36,6 +36,25 @@
 //! sets the same variables and not with Slurm. Managers that speak only PMI-2 or PMIx (Open MPI's `mpirun`, `srun --mpi=pmix`)
 //! are not understood: without any of the variables above each process is a world of one.
 //!
+//! # A rendezvous
+//!
+//! Whoever can start processes on a host can start ranks: each gets, in its environment,
+//!
+//! | variable | says |
+//! |---|---|
+//! | `ONESIDED_ADDRESS` | `HOST:PORT`, where rank 0 listens while the ranks come |
+//! | `ONESIDED_RANK`, `ONESIDED_SIZE` | who it is, and of how many |
+//! | `ONESIDED_SECRET_FILE` | a file with 64 hexadecimal digits that only its owner may read |
+//!
+//! ```sh
+//! (umask 077; od -An -tx1 -N32 -v /dev/urandom | tr -d ' \n' > secret)
+//! export ONESIDED_ADDRESS=localhost:7000 ONESIDED_SIZE=4 ONESIDED_SECRET_FILE=secret
+//! for rank in 0 1 2 3; do ONESIDED_RANK=$rank ./program & done; wait
+//! ```
+//!
+//! In whatever order they start: the others try until rank 0 listens. Both sides prove that they know the secret, which is
+//! never sent, before anything else is said; who does not is dropped. Then rank 0 tells its socket, and keeps the job.
+//!
 //! # Where rank 0 keeps the job
 //!
 //! - `init` is **collective**: it returns when all ranks have come, and is an error everywhere if one does not come within

@@ -10,4 +10,5 @@ mod limits;
 mod managers;
 mod output;
 mod ranks;
+mod rendezvous;
 mod support;

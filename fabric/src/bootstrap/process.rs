@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// In the kernel's ticks since it was booted.
+    /// In the kernel's ticks since it was booted; 0: nobody knows.
     pub(crate) started: u64,
 }
 
@@ -29,8 +29,12 @@ impl Process {
     pub(crate) fn watch(self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Asked after it was opened: a number that is used again only then does no harm.
-            Ok(opened) => Ok((started(self.pid) == Some(self.started)).then_some(opened)),
+            // Asked after it was opened: a number that is used again only then does no harm. Where the system does not say
+            // when processes start, the number has to do.
+            Ok(opened) => {
+                let another = self.started != 0 && started(self.pid).is_some_and(|started| started != self.started);
+                Ok((!another).then_some(opened))
+            }
             Err(Errno::SRCH) => Ok(None),
             Err(error) => Err(error.into()),
         }
