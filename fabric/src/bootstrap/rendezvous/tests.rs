@@ -99,7 +99,7 @@ fn wrong_caller(change: impl Fn(&mut Place)) -> (Error, Error) {
     let mut caller = place(&address, 1, 2, &secret);
     change(&mut caller);
     scope(|scope| {
-        let zero = scope.spawn(|| join(&place(&address, 0, 2, &secret), SHORT * 2).unwrap_err());
+        let zero = scope.spawn(|| join(&place(&address, 0, 2, &secret), SHORT * 4).unwrap_err());
         let caller = join(&caller, SOON).unwrap_err();
         (caller, zero.join().unwrap())
     })
@@ -127,7 +127,7 @@ fn two_of_one_rank_are_one_too_many() {
         let joins: Vec<_> = [0, 1, 1]
             .map(|rank| {
                 let place = place(&address, rank, 3, &secret);
-                scope.spawn(move || join(&place, SHORT * 2).unwrap_err().to_string())
+                scope.spawn(move || join(&place, SHORT * 4).unwrap_err().to_string())
             })
             .into_iter()
             .collect();
@@ -249,7 +249,7 @@ fn garbage_silence_and_other_versions_do_not_disturb_rank_0() {
 }
 
 /// What rank 1 reports if what listens says this and closes or keeps silent.
-fn error_after(said: &[u8], then_close: bool) -> Error {
+fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     scope(|scope| {
@@ -261,7 +261,7 @@ fn error_after(said: &[u8], then_close: bool) -> Error {
             }
             let _ = stream.read_to_end(&mut Vec::new()); // until the rank gives up
         });
-        join(&place(&address, 1, 2, &Secret::random()), SHORT).unwrap_err()
+        join(&place(&address, 1, 2, &Secret::random()), patience).unwrap_err()
     })
 }
 
@@ -271,19 +271,19 @@ fn what_is_no_rank_0_is_a_typed_error() {
     let mut other_version = greeting.clone();
     other_version[8] = VERSION as u8 + 1;
     let false_answer = FromRankZero::Here { proof: [0; 32], socket: "onesided-false".to_owned() }.encode();
-    assert!(matches!(error_after(&[greeting.clone(), false_answer].concat(), false), Error::Secret));
-    let text = |said: &[u8]| error_after(said, false).to_string();
+    assert!(matches!(error_after(&[greeting.clone(), false_answer].concat(), false, SOON), Error::Secret));
+    let text = |said: &[u8]| error_after(said, false, SOON).to_string();
     assert!(text(&other_version).contains(&format!("version {} of the protocol", VERSION + 1)));
     for garbage in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 8], &[3, 0, 0, 0, 1, 2, 3], &[0xff; 400]] {
         assert!(text(garbage).contains("does not speak like rank 0"), "{garbage:?}: {}", text(garbage));
     }
     assert!(text(&[greeting.clone(), greeting.clone()].concat()).contains("does not speak like rank 0"));
     for end in [0, 1, 4, 20, greeting.len() - 1, greeting.len()] {
-        let silent = error_after(&greeting[..end], false);
+        let silent = error_after(&greeting[..end], false, SHORT);
         assert_eq!(silent.fault().kind(), FaultKind::TimedOut, "{end}: {silent}");
     }
     for end in [1, 4, 20, greeting.len() - 1, greeting.len()] {
-        let closed = error_after(&greeting[..end], true);
+        let closed = error_after(&greeting[..end], true, SOON);
         assert!(matches!(closed, Error::Join { .. }), "{end}: {closed}");
     }
 }
