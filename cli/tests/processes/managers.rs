@@ -162,6 +162,17 @@ fn deaths_are_seen_after_rank_0_has_died() {
     }
 }
 
+/// A rank 0 that panicked is dead though its process goes on; so it serves nobody, and watches nobody.
+#[test]
+fn deaths_are_seen_after_rank_0_has_panicked() {
+    let manager = Manager::of_mpich(4, "rank 0 panics");
+    let pids: Vec<i32> = manager.ranks[1..].iter().map(|rank| rank.line().parse().unwrap()).collect();
+    assert!(manager.ranks[1..].iter().all(|rank| rank.line() == "0 died"));
+    kill(pids[0], Signal::KILL);
+    assert_eq!([manager.ranks[2].line(), manager.ranks[3].line()], ["1 died", "1 died"]);
+    assert!(runs(manager.ranks[0].pid()));
+}
+
 /// Rank 0 that has left still serves those who have not.
 #[test]
 fn rank_0_leaves_first_and_goes_last() {

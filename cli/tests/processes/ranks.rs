@@ -80,6 +80,7 @@ fn a_rank() {
         "name the dead" => name_the_dead(&join().unwrap().unwrap()),
         "desert alone" => desert_alone(&join().unwrap().unwrap()),
         "rank 0 leaves first" => rank_0_leaves_first(),
+        "rank 0 panics" => rank_0_panics(),
         "fail to join" => fail_to_join(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
@@ -257,6 +258,20 @@ fn rank_0_leaves_first() -> i32 {
     say!("mapped");
     std::thread::sleep(Duration::from_millis(500));
     job.board.leave(job.rank);
+    0
+}
+
+/// Rank 0 catches its panic and goes on, without a world; the others name the dead.
+fn rank_0_panics() -> i32 {
+    if std::env::var("PMI_RANK").unwrap() != "0" {
+        return name_the_dead(&join().unwrap().unwrap());
+    }
+    let panic = std::panic::catch_unwind(|| {
+        let _world = World::<Any>::init().unwrap();
+        panic!("as it should");
+    });
+    assert!(panic.is_err());
+    std::thread::sleep(DEADLINE);
     0
 }
 

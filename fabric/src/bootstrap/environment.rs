@@ -1,4 +1,4 @@
-//! How the launcher tells a process which rank it is: environment variables.
+//! How a process is told which rank it is: environment variables.
 
 use std::ffi::OsString;
 
@@ -11,11 +11,11 @@ use crate::bootstrap::Secret;
 pub const RANK: &str = "ONESIDED_RANK";
 /// How many ranks the job has.
 pub const SIZE: &str = "ONESIDED_SIZE";
-/// The name of the launcher's abstract Unix socket.
+/// The name of the launcher's abstract Unix socket; with [`SECRET_FILE`], `HOST:PORT` of a rendezvous.
 pub const ADDRESS: &str = "ONESIDED_ADDRESS";
 /// The job's secret, 64 hexadecimal digits.
 pub const SECRET: &str = "ONESIDED_SECRET";
-/// A file with the job's secret, for ranks that nobody's launcher starts: see [`rendezvous`](super::rendezvous).
+/// A file with the job's secret, for ranks that no launcher of ours starts: see [`rendezvous`](super::rendezvous).
 pub const SECRET_FILE: &str = "ONESIDED_SECRET_FILE";
 /// The fabric that `onesided run --fabric` named. A user may set it for a program that runs alone, too.
 pub const FABRIC: &str = "ONESIDED_FABRIC";

@@ -7,7 +7,7 @@
 //! # Who keeps a job
 //!
 //! Somebody makes the board, serves values and memory, and declares deaths: the launcher, where it is ours. Otherwise it
-//! is rank 0, from a thread, and then
+//! is rank 0, from a thread, in the launcher's place in all that is said below, and then
 //!
 //! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
 //! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map

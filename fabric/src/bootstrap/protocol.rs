@@ -1,4 +1,5 @@
-//! What launcher and ranks say to each other: the wire format, all of it.
+//! What launcher and ranks say to each other: the wire format, all of it. Rank 0, where it keeps the job, speaks as the
+//! launcher.
 //!
 //! A frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MAX_FRAME`] bytes, integers little endian:
 //!
@@ -84,7 +85,7 @@ pub(crate) enum Refusal {
     NoSuchRank,
     #[error("another process has joined as this rank; was this program started by a rank, or did it join twice?")]
     Taken,
-    #[error("the launcher did not understand the request; was this program built with another version of onesided?")]
+    #[error("the other side did not understand the request; was this program built with another version of onesided?")]
     Malformed,
     #[error("the job has another number of ranks")]
     Size,
@@ -101,13 +102,15 @@ pub(crate) enum Failure {
     TimedOut,
     #[error("{0} died")]
     PeerDied(Rank),
-    #[error("no descriptors left at the launcher; raise the limit (ulimit -n) or use fewer segments")]
+    #[error(
+        "no descriptors left where the job is kept (the launcher, or rank 0); raise the limit (ulimit -n) or use fewer segments"
+    )]
     NoDescriptors,
     #[error("the region is published already")]
     RegionTaken,
     #[error("the rank has published no such region")]
     NoSuchRegion,
-    #[error("the launcher keeps no more values")]
+    #[error("the job keeps no more values")]
     Full,
 }
 

@@ -48,7 +48,8 @@ const DEAD: u32 = 3;
 /// What all ranks of a job on one host share from the start: who lives, a doorbell a rank, a world segment a rank, and
 /// a ring of small messages for each pair.
 ///
-/// One memory file, made by the launcher (or by [`threads`](crate::shm::threads)). The launcher alone declares deaths.
+/// One memory file, made by who keeps the job: the launcher, rank 0, or [`threads`](crate::shm::threads). Deaths are declared
+/// by who can know of them.
 #[derive(Debug)]
 pub struct Board {
     memory: Arc<Mapping>,
@@ -193,7 +194,7 @@ impl Board {
     }
 
     /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
-    /// reaped the process, the thread that ran the rank.
+    /// reaped the process, whoever watched it end, the thread that ran the rank.
     pub fn declare_dead(&self, rank: Rank) {
         let status = self.status(rank);
         let died = status
