@@ -80,7 +80,7 @@ impl<F: Drive> Flush<'_, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
-    #[inline]
+    #[inline(always)] // see `Get::wait`
     pub fn wait(self) -> Result<(), Error> {
         wait_for(self.inner.fabric(), self.flush).map_err(|fault| self.inner.failed(self.operation, self.target, fault))
     }
