@@ -45,7 +45,8 @@
 //! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
 //!   it.
 //! - **Unsafe** lies in the files that say `allow(unsafe_code)`: mappings, copies, the way from a segment to its bytes,
-//!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left open. The benchmarks have two more, for bare `memcpy`.
+//!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left open. The benchmarks
+//!   have two more, for bare `memcpy`.
 //!
 //! # How it is verified
 //!
