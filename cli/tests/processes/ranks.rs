@@ -129,18 +129,6 @@ fn outlive() -> i32 {
     let world = World::<Any>::init().unwrap();
     let window = Window::<u64>::allocate(&world, 2).unwrap();
     let me = world.rank();
-    if me == 3 {
-        let _held = window.lock_exclusive(0).wait().unwrap();
-        say!("{}", std::process::id());
-        std::thread::sleep(DEADLINE);
-        return 1;
-    }
-    while world.is_alive(3) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    if me == 1 {
-        say!("{}", window.lock_exclusive(0).wait().unwrap_err());
-    }
     let add = |target, place: usize, by| {
         let epoch = window.lock_exclusive(target).wait().unwrap();
         let mut value = [0];
@@ -149,6 +137,23 @@ fn outlive() -> i32 {
         epoch.unlock().unwrap();
         value[0] + by
     };
+    if me == 3 {
+        // A rank that is still creating the window would fail with it.
+        while window.local().read(1..2) != [3] {
+            pause();
+        }
+        let _held = window.lock_exclusive(0).wait().unwrap();
+        say!("{}", std::process::id());
+        std::thread::sleep(DEADLINE);
+        return 1;
+    }
+    add(3, 1, 1);
+    while world.is_alive(3) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if me == 1 {
+        say!("{}", window.lock_exclusive(0).wait().unwrap_err());
+    }
     for _ in 0..100 {
         add(2, 0, 1);
         add(3, 0, 1);
@@ -161,8 +166,9 @@ fn outlive() -> i32 {
     if me == 2 {
         say!("counted {} and {}", add(2, 0, 0), add(3, 0, 0));
     }
+    // Whose memory the others use leaves last.
     add(2, 1, 1);
-    while add(2, 1, 0) < 6 {
+    while me == 2 && window.local().read(1..2) != [6] {
         pause();
     }
     say!("{}", world.barrier().wait().unwrap_err());
