@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
-use fabric::bootstrap::environment::Environment;
+use fabric::bootstrap::Start;
 use fabric::shm::Mapping;
 use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
@@ -75,8 +75,10 @@ struct Ability {
 
 #[derive(Debug, Serialize)]
 struct Launcher {
-    /// Whether `onesided run` started this process.
+    /// Whether somebody started this process as a rank of a job.
     present: bool,
+    /// Who, or by what: `onesided run`, `rendezvous`, `PMI-1`.
+    kind: Option<&'static str>,
     rank: Option<u32>,
     size: Option<u32>,
     /// What is wrong with the environment.
@@ -176,19 +178,27 @@ impl Limit {
 
 impl Launcher {
     fn collect() -> Self {
-        let none = Self { present: false, rank: None, size: None, error: None };
-        match Environment::read() {
-            Ok(None) => none,
-            Ok(Some(found)) => Self { present: true, rank: Some(found.rank.0), size: Some(found.size), ..none },
-            Err(error) => Self { error: Some(error.to_string()), ..none },
-        }
+        let none = Self { present: false, kind: None, rank: None, size: None, error: None };
+        let start = match Start::find() {
+            Ok(start) => start,
+            Err(error) => return Self { error: Some(error.to_string()), ..none },
+        };
+        let kind = match start {
+            Start::Launched(_) => Some("onesided run"),
+            Start::Rendezvous(_) => Some("rendezvous"),
+            Start::Pmi(_) => Some("PMI-1"),
+            _ => None,
+        };
+        let (rank, size) = start.rank_and_size().map(|(rank, size)| (rank.0, size)).unzip();
+        Self { present: kind.is_some(), kind, rank, size, ..none }
     }
 
     fn to_text(&self) -> String {
-        match (self.rank.zip(self.size), &self.error) {
-            (Some((rank, size)), _) => format!("rank {rank} of {size}"),
-            (None, Some(error)) => error.clone(),
-            (None, None) => "none: a program started like this is a world of one".to_owned(),
+        match (self.kind, self.rank.zip(self.size), &self.error) {
+            (Some(kind), Some((rank, size)), _) => format!("{kind}: rank {rank} of {size}"),
+            (Some(kind), None, _) => format!("{kind}, which knows the rank"),
+            (None, _, Some(error)) => error.clone(),
+            (None, ..) => "none: a program started like this is a world of one".to_owned(),
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::failure::{Failure, USAGE, say};
 /// Starts N processes of a program on this host as the ranks of one job.
 ///
 /// Rank 0 reads standard input, the others read nothing. Each line of output begins with its rank when there are
-/// several. When a rank dies, the others get 2 s to report it, then SIGTERM, then, 2 s later, SIGKILL. Ctrl-C and
+/// several. When a rank fails, the others get 2 s to report it, then SIGTERM, then, 2 s later, SIGKILL; with
+/// `--on-failure continue` they go on. The exit status is that of the first rank that failed. Ctrl-C and
 /// SIGTERM are forwarded to the ranks, which are killed if they do not end within 2 s; a second one kills them at once.
 /// Whatever the ranks have started and left running in their process groups is killed at the job's end.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! The fabric that a process finds itself on.
 
-use crate::bootstrap::{Job, client, environment};
+use crate::bootstrap::{self, Job, environment};
 use crate::shm::Shm;
 use crate::{Error, World};
 
@@ -44,16 +44,17 @@ fn chosen() -> String {
 }
 
 impl World<Any> {
-    /// Joins the job that started this process: under `onesided run` one of its ranks, otherwise a world of one. On the
-    /// fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
+    /// Joins the job that this process was started for: one of its ranks under `onesided run`, MPICH's `mpiexec` or
+    /// whatever sets the variables of a rendezvous ([`bootstrap::Start`]), otherwise a world of one. On the fabric that
+    /// `ONESIDED_FABRIC` names, shared memory if it is not set.
     ///
-    /// Once a process: under a launcher a second call finds its rank taken. The world is left when the last handle to it is
-    /// dropped.
+    /// Once a process: a second call finds its rank taken. The world is left when the last handle to it is dropped. Without
+    /// a launcher of ours, rank 0 keeps the job: its last handle is dropped when all others have left.
     ///
     /// # Errors
     /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.
     pub fn init() -> Result<Self, Error> {
-        let job = match client::join()? {
+        let job = match bootstrap::join()? {
             Some(job) => job,
             None => Job::alone()?,
         };
@@ -71,5 +72,5 @@ impl World<Any> {
 /// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(World<Any>) -> T + Sync) -> Result<Vec<T>, Error> {
     let name = chosen();
-    crate::bootstrap::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
+    bootstrap::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
 }

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, Waker};
 use crate::Drive;
 use crate::sync::thread_local;
 
-/// Turns of looking before the core is given away, where every rank has one: about as long as a wake-up would take.
-const SPINS: u32 = 2_000;
-/// The same where ranks share cores: whoever is waited for may be waiting for this core.
+/// Turns of looking before the core is given away where ranks share cores: whoever is waited for may be waiting for this
+/// one.
 const SPINS_CROWDED: u32 = 20;
 /// Turns of yielding after that, before the thread sleeps.
 const YIELDS: u32 = 50;
@@ -99,7 +98,7 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
-    let spins = if drive.crowded() { SPINS_CROWDED } else { SPINS };
+    let spins = if drive.crowded() { SPINS_CROWDED } else { drive.spins() };
     let mut turn = 0_u32;
     loop {
         blocking.forget();

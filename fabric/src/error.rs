@@ -51,8 +51,8 @@ pub enum Error {
         #[source]
         source: Option<io::Error>,
     },
-    /// The launcher refused this process, or this process the launcher: one of them does not know the job's secret.
-    #[error("join the job: the secret in ONESIDED_SECRET is not the job's")]
+    /// Whoever keeps the job refused this process, or this process the keeper: one of them does not know the job's secret.
+    #[error("join the job: the secret (ONESIDED_SECRET, ONESIDED_SECRET_FILE) is not the job's")]
     Secret,
     /// The launcher could not start the job or keep it going.
     #[error("start the job: {what}")]

@@ -276,6 +276,12 @@ pub trait Drive: Fabric {
         std::hint::spin_loop();
     }
 
+    /// How many such looks before a thread gives its core away, where every rank has one: they take longer than being
+    /// woken up, or two ranks that answer one another would sleep every time once they have slept.
+    fn spins(&self) -> u32 {
+        2_000
+    }
+
     /// Whether this host runs more ranks than it has cores: then whoever waits gives the core away at once.
     fn crowded(&self) -> bool;
 

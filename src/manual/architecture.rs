@@ -45,7 +45,8 @@
 //! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
 //!   it.
 //! - **Unsafe** lies in the files that say `allow(unsafe_code)`: mappings, copies, the way from a segment to its bytes,
-//!   libibverbs, and what happens between fork and exec. The benchmarks have two more, for bare `memcpy`.
+//!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left open. The benchmarks
+//!   have three more, for bare `memcpy`.
 //!
 //! # How it is verified
 //!
@@ -54,4 +55,4 @@
 //! | the locks, as shipped | loom over a memory of its own (2 and 3 origins, bounds in [`lock_algos`]); proptest against a sequential model; planted wrong variants that both must catch |
 //! | the shared memory's doorbell and rings | loom over their real orderings |
 //! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
-//! | processes, faults | real processes under the real launcher: kills, wrong secrets, garbage, exhausted limits |
+//! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |

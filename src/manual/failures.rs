@@ -15,7 +15,8 @@
 //! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
 //!
-//! On one host death is known within milliseconds: the launcher waits for its children, and rings everybody who sleeps.
+//! On one host death is known within milliseconds: who keeps the job, the launcher or rank 0, waits for the ranks' processes
+//! and rings everybody who sleeps. When rank 0 kept it and has died, the next rank does.
 //!
 //! **A lock whose owner died stays locked.** Locks that recover, with fencing tokens, are the next step of this project; for
 //! now the error names the owner, and the job decides.

@@ -1,19 +1,70 @@
 //! How a program becomes ranks, how it finds its job, and how it ends.
 //!
-//! The same program runs three ways:
+//! The same program, with the same [`World::init`](crate::World::init), runs
 //!
-//! - **Alone**: nobody launched it, so [`World::init`](crate::World::init) makes a world of one.
-//! - **As threads**: [`threads`](crate::threads) runs a closure once a rank: for tests, examples, small programs.
-//! - **As processes**: `onesided run -n 4 -- PROGRAM ARGS`. Output lines are told apart by rank; standard input goes to
-//!   rank 0; the exit status is that of the first rank that failed.
+//! | as | started by | who keeps the job |
+//! |---|---|---|
+//! | one | nothing special: a world of one | itself |
+//! | threads | [`threads`](crate::threads), a closure once a rank: for tests, examples, small programs | itself |
+//! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
+//! | processes | MPICH's `mpiexec -n 4 PROGRAM ARGS`, or what else speaks PMI-1 | rank 0 |
+//! | processes | by hand, by ssh, by a script, with the variables of a rendezvous | rank 0 |
 //!
-//! # How a process finds its job
+//! The first of these that the environment speaks of holds: `onesided run`, a rendezvous, PMI-1, alone. `onesided info`,
+//! started like the program, tells which that is.
 //!
-//! The launcher tells it by environment variables: `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract Unix
-//! socket: nothing lies in a file system) and `ONESIDED_SECRET`. The process and the launcher prove to each other that they
-//! know the secret, by keyed BLAKE3 over two nonces, before a descriptor or a key is handed out. Then it gets the job's
-//! *board* (who lives, doorbells, mail), and from then on reaches the memory of any rank through the launcher, without that
-//! rank's help.
+//! # `onesided run`
+//!
+//! Output lines are told apart by rank; standard input goes to rank 0; the exit status is that of the first rank that
+//! failed.
+//!
+//! It tells a process who it is by `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract Unix socket: nothing
+//! lies in a file system) and `ONESIDED_SECRET`. The process and the launcher prove to each other that they know the
+//! secret, by keyed BLAKE3 over two nonces, before a descriptor or a key is handed out. Then it gets the job's *board* (who
+//! lives, doorbells, mail), and from then on reaches the memory of any rank through the launcher, without that rank's help.
+//!
+//! # `mpiexec`, and other process managers that speak PMI-1
+//!
+//! `mpiexec` of MPICH (Hydra) sets `PMI_FD`, `PMI_RANK` and `PMI_SIZE`, or with `-pmi-port` `PMI_PORT` and `PMI_ID`. Rank 0
+//! puts its socket and a fresh secret into the manager's key-value space, which only the job's processes can ask, and
+//! keeps the job; after a barrier the others read it, and join rank 0 with the same proofs as above. Then the manager is
+//! left alone: it forwards output and signals, and by its own rules ends the others when a signal killed a rank. A program
+//! that also initialises MPI should come by a rendezvous, for the manager takes one client a process.
+//!
+//! Slurm's variables (`SLURM_PROCID`, `SLURM_NTASKS`) are taken where `PMI_FD` is set and `PMI_RANK` and `PMI_SIZE` are not,
+//! as by `srun --mpi=pmi2`, whose socket answers PMI-1 as well according to its sources. That was tried with a stand-in that
+//! sets the same variables and not with Slurm. Managers that speak only PMI-2 or PMIx (Open MPI's `mpirun`, `srun --mpi=pmix`)
+//! are not understood: without any of the variables above each process is a world of one.
+//!
+//! # A rendezvous
+//!
+//! Whoever can start processes on a host can start ranks: each gets, in its environment,
+//!
+//! | variable | says |
+//! |---|---|
+//! | `ONESIDED_ADDRESS` | `HOST:PORT`, where rank 0 listens while the ranks come |
+//! | `ONESIDED_RANK`, `ONESIDED_SIZE` | who it is, and of how many |
+//! | `ONESIDED_SECRET_FILE` | a file with 64 hexadecimal digits that only its owner may read |
+//!
+//! ```sh
+//! (umask 077; od -An -tx1 -N32 -v /dev/urandom | tr -d ' \n' > secret)
+//! export ONESIDED_ADDRESS=localhost:7000 ONESIDED_SIZE=4 ONESIDED_SECRET_FILE=secret
+//! for rank in 0 1 2 3; do ONESIDED_RANK=$rank ./program & done; wait
+//! ```
+//!
+//! In whatever order they start: the others try until rank 0 listens. Both sides prove that they know the secret, which is
+//! never sent, before anything else is said; who does not is dropped. Then rank 0 tells its socket, and keeps the job.
+//!
+//! # Where rank 0 keeps the job
+//!
+//! - `init` is **collective**: it returns when all ranks have come, and is an error everywhere if one does not come within
+//!   `ONESIDED_JOIN_TIMEOUT` seconds (60 if it is not set).
+//! - **Rank 0 goes last**: dropping its last handle to the world waits until all others have left or died, because they may
+//!   still need to map one another's memory.
+//! - Nobody ends the others when a rank fails, unless whoever started them does: they go on as with `--on-failure continue`.
+//! - When **rank 0 dies**, that is an error at whoever waits for it, and later deaths are noticed all the same. Memory that
+//!   was mapped stays reachable; a new window, or a first access to memory that was not mapped yet, is an error.
+//! - All ranks run on one host, in one network namespace. Others are refused.
 //!
 //! # What the environment chooses
 //!
@@ -22,12 +73,13 @@
 //! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs` (`onesided run --fabric` sets it) | `shm` |
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set` | `test-and-set` |
+//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together, where rank 0 keeps the job | 60 |
 //!
 //! # How a job ends
 //!
 //! A rank **leaves** when the last handle to its world is dropped. A rank that ends without leaving (a signal, `exit`, a
 //! panic) is **dead**: everybody who waits for it gets an error within a second, see [`failures`](super::failures). By
-//! default the launcher then ends the job: the survivors have two seconds to report, then `SIGTERM`, then `SIGKILL`. With
+//! default `onesided run` then ends the job: the survivors have two seconds to report, then `SIGTERM`, then `SIGKILL`. With
 //! `--on-failure continue` they go on.
 //!
 //! Ctrl-C and `SIGTERM` end the whole job. If the launcher itself is killed, the kernel kills its ranks. Memory files have

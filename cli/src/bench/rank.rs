@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fabric::bootstrap::{client, environment};
+use fabric::bootstrap::{self, environment};
 use fabric::remote_memory::{Rank, RegionId};
 use fabric::shm::Mapping;
 use fabric::{Any, Fabric, World};
@@ -32,7 +32,7 @@ pub(crate) struct RankOfBench {
 impl RankOfBench {
     pub(crate) fn join(report: &Path) -> Result<Self, Failure> {
         pin()?;
-        let job = client::join()?.ok_or("`bench worker` is started by `bench locks` and `bench rma`")?;
+        let job = bootstrap::join()?.ok_or("`bench worker` is started by `bench locks` and `bench rma`")?;
         let exchange = Arc::clone(&job.exchange);
         let (rank, size) = (job.rank, job.board.size());
         let name = std::env::var(environment::FABRIC)?;

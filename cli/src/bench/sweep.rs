@@ -143,36 +143,35 @@ fn get(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
 
 #[inline(never)]
 fn fetch_and_op(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    fetch(access, row.pieces, n, |place, _| access.fetch_and_op(place, 1, Op::Sum))
+    fetch(access, row, n, |place, _| access.fetch_and_op(place, 1, Op::Sum))
 }
 
 #[inline(never)]
 fn compare_and_swap(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    access.put(0, &[0; MANY][..row.pieces])?;
-    fetch(access, row.pieces, n, |place, i| access.compare_and_swap(place, i, i + 1))
+    fetch(access, row, n, |place, expected| access.compare_and_swap(place, expected, expected.wrapping_add(1)))
 }
 
-/// Starts the operation on so many words, waits for all of them and flushes, `n` times.
+/// Starts the operation on each word of the row, waits for all of them and flushes, `n` times. The buffer has what each
+/// word is expected to be: wrong the first time at most, so that compare-swaps swap.
 #[inline(always)]
 fn fetch<'a>(
     access: &'a Access<'_>,
-    words: usize,
+    row: Row<'_>,
     n: u64,
     start: impl Fn(usize, u64) -> Fetch<'a, u64, fabric::Any>,
 ) -> Result<(), Error> {
-    let mut sum = 0_u64;
-    for i in 0..n {
-        if words == 1 {
-            sum = sum.wrapping_add(start(0, i).wait()?);
+    let after = |expected, old: u64| if old == expected { old.wrapping_add(1) } else { old };
+    for _ in 0..n {
+        if let [word] = &mut *row.buffer {
+            *word = after(*word, start(0, *word).wait()?);
         } else {
-            let fetches: Vec<_> = (0..words).map(|place| start(place, i)).collect();
-            for fetch in fetches {
-                sum = sum.wrapping_add(fetch.wait()?);
+            let fetches: Vec<_> = row.buffer.iter().enumerate().map(|(place, word)| start(place, *word)).collect();
+            for (word, fetch) in row.buffer.iter_mut().zip(fetches) {
+                *word = after(*word, fetch.wait()?);
             }
         }
         access.flush().wait()?;
     }
-    black_box(sum);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
     match unit {
         "1/s" if value < 1e5 => format!("{:.5}", value / 1e6),
         "1/s" => format!("{:.3}", value / 1e6),
+        "GB/s" if value < 0.1 => format!("{value:.5}"),
         _ if value < 1.0 || unit == "1" => format!("{value:.3}"),
         _ if value < 100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(number(386_412.0, "ns"), "386412");
         assert_eq!(number(16_123_456.0, "1/s"), "16.123");
         assert_eq!(number(3_214.5, "1/s"), "0.00321");
-        assert_eq!(number(0.0016, "GB/s"), "0.002");
+        assert_eq!([0.0016, 0.4].map(|rate| number(rate, "GB/s")), ["0.00160", "0.400"]);
         assert_eq!([0.2, 1.0].map(|jain| number(jain, "1")), ["0.200", "1.000"]);
     }
 

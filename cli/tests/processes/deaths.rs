@@ -42,6 +42,35 @@ fn whoever_waits_for_a_value_learns_of_the_death() {
     assert_eq!(running.wait().code(), 128 + 15);
 }
 
+/// Survivors that were told to go on are not stopped, use one another's memory and that of the dead, and whoever waits for
+/// the dead gets an error.
+#[test]
+fn survivors_go_on_and_who_waits_for_the_dead_gets_an_error() {
+    let running = start(&mut play(&["-n", "4", "--on-failure", "continue"], "outlive"));
+    let pid = running.line().strip_prefix("[3] ").unwrap().parse().unwrap();
+    kill(pid, Signal::KILL);
+    let ended = running.wait();
+    assert_eq!(ended.code(), 137, "{ended:?}");
+    let mut lines = ended.stdout.clone();
+    lines.sort();
+    assert_eq!(lines.len(), 5, "{ended:?}");
+    assert_eq!(lines[0], "[0] barrier: rank 3: the peer died");
+    assert!(
+        lines[1] == "[1] barrier: rank 3: the peer died" && lines[2].contains("rank 3 died while it held"),
+        "{ended:?}"
+    );
+    assert_eq!(lines[3..], ["[2] barrier: rank 3: the peer died", "[2] counted 300 and 300"]);
+    assert_eq!(ended.stderr, format!("onesided: rank 3 (pid {pid}) was killed by SIGKILL (signal 9)"));
+}
+
+#[test]
+fn of_several_failures_the_first_gives_the_status() {
+    let ended = finish(&mut play(&["-n", "3", "--on-failure", "continue"], "fail in turn"));
+    assert_eq!((ended.code(), &*ended.stdout), (42, &["[0] Dead Dead".to_owned()][..]), "{ended:?}");
+    let said: Vec<_> = ended.stderr.lines().collect();
+    assert!(said.len() == 2 && said[0].contains("rank 2") && said[1].contains("rank 1"), "{ended:?}");
+}
+
 #[test]
 fn ending_without_leaving_is_a_death() {
     let ended = finish(&mut play(&["-n", "1"], "desert"));

@@ -7,6 +7,8 @@ mod deaths;
 mod endings;
 mod info;
 mod limits;
+mod managers;
 mod output;
 mod ranks;
+mod rendezvous;
 mod support;

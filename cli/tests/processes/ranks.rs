@@ -5,14 +5,23 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::bootstrap::client::{join, join_as};
+use fabric::bootstrap::client::join_as;
 use fabric::bootstrap::environment::Environment;
-use fabric::bootstrap::{Job, Secret};
-use fabric::remote_memory::{Rank, RegionId};
+use fabric::bootstrap::{Job, Secret, join};
+use fabric::remote_memory::{Liveness, Rank, RegionId};
 use fabric::shm::Mapping;
+use fabric::{Any, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windows::Window;
 
 use crate::support::{DEADLINE, onesided};
+
+/// Prints a line in one piece: there are launchers that put their labels between pieces.
+macro_rules! say {
+    ($($text:tt)*) => {
+        std::io::Write::write_all(&mut std::io::stderr(), (format!($($text)*) + "\n").as_bytes()).unwrap()
+    };
+}
 
 const ROLE: &str = "ONESIDED_TEST_ROLE";
 
@@ -44,6 +53,18 @@ fn play_in(script: &str, options: &[&str], role: &str) -> Command {
     command
 }
 
+/// A process that plays a role and that nobody launched: whoever starts it sets the variables.
+pub(crate) fn plays(role: &str) -> Command {
+    plays_after("", role)
+}
+
+/// The same, after a few shell commands.
+pub(crate) fn plays_after(commands: &str, role: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{commands} {BECOME_A_RANK}")]).arg(std::env::current_exe().unwrap()).env(ROLE, role);
+    command
+}
+
 /// No test of its own: without a role it has nothing to do.
 #[test]
 fn a_rank() {
@@ -54,6 +75,13 @@ fn a_rank() {
         "desert" => join().map(|_| 0).unwrap(),
         "wait for a value" => wait_for_a_value(&join().unwrap().unwrap()),
         "guess the secret" => guess_the_secret(),
+        "outlive" => outlive(),
+        "fail in turn" => fail_in_turn(&join().unwrap().unwrap()),
+        "name the dead" => name_the_dead(&join().unwrap().unwrap()),
+        "desert alone" => desert_alone(&join().unwrap().unwrap()),
+        "rank 0 leaves first" => rank_0_leaves_first(),
+        "rank 0 panics" => rank_0_panics(),
+        "fail to join" => fail_to_join(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -65,40 +93,204 @@ fn exchange(job: &Job) -> i32 {
     job.exchange.put(&format!("name/{}", job.rank.0), &job.rank.0.to_le_bytes()).unwrap();
     let all = (0..job.board.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
     let sum: u32 = all.map(|value| u32::from_le_bytes(value.try_into().unwrap())).sum();
-    eprintln!("sum {sum}");
+    say!("sum {sum}");
     job.board.leave(job.rank);
     0
 }
 
 /// Says its process, and waits for anybody's death; says whose.
 fn watch(job: &Job) -> i32 {
-    eprintln!("{}", std::process::id());
+    say!("{}", std::process::id());
     while job.board.casualty().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let died = job.board.casualty().unwrap();
-    eprintln!("{died} {:?}", job.board.liveness(died));
+    say!("{died} {:?}", job.board.liveness(died));
     job.board.leave(job.rank);
     0
 }
 
 /// Rank 0 waits for a value that nobody puts; the others say their process and wait to be killed.
 fn wait_for_a_value(job: &Job) -> i32 {
-    eprintln!("{}", std::process::id());
+    say!("{}", std::process::id());
     if job.rank != Rank(0) {
         std::thread::sleep(DEADLINE);
         return 1;
     }
     let error = job.exchange.get("never", DEADLINE).unwrap_err();
-    eprintln!("{error}");
+    say!("{error}");
     job.board.leave(job.rank);
     7
+}
+
+/// Rank 3 takes the lock on rank 0 and says its process, to be killed. Rank 1 waits for that lock; then the survivors go
+/// on with one another, and even with the memory of the dead.
+fn outlive() -> i32 {
+    let world = World::<Any>::init().unwrap();
+    let window = Window::<u64>::allocate(&world, 2).unwrap();
+    let me = world.rank();
+    let add = |target, place: usize, by| {
+        let epoch = window.lock_exclusive(target).wait().unwrap();
+        let mut value = [0];
+        epoch.get(place, &mut value).wait().unwrap();
+        epoch.put(place, &[value[0] + by]).unwrap();
+        epoch.unlock().unwrap();
+        value[0] + by
+    };
+    if me == 3 {
+        // A rank that is still creating the window would fail with it.
+        while window.local().read(1..2) != [3] {
+            pause();
+        }
+        let _held = window.lock_exclusive(0).wait().unwrap();
+        say!("{}", std::process::id());
+        std::thread::sleep(DEADLINE);
+        return 1;
+    }
+    add(3, 1, 1);
+    while world.is_alive(3) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if me == 1 {
+        say!("{}", window.lock_exclusive(0).wait().unwrap_err());
+    }
+    for _ in 0..100 {
+        add(2, 0, 1);
+        add(3, 0, 1);
+    }
+    // A barrier would need everybody.
+    add(2, 1, 1);
+    while add(2, 1, 0) < 3 {
+        pause();
+    }
+    if me == 2 {
+        say!("counted {} and {}", add(2, 0, 0), add(3, 0, 0));
+    }
+    // Whose memory the others use leaves last.
+    add(2, 1, 1);
+    while me == 2 && window.local().read(1..2) != [6] {
+        pause();
+    }
+    say!("{}", world.barrier().wait().unwrap_err());
+    0
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(10));
+}
+
+/// Rank 2 fails, rank 1 after it and with another status, rank 0 not at all.
+fn fail_in_turn(job: &Job) -> i32 {
+    let dead = |rank| {
+        while job.board.liveness(rank) == Liveness::Alive {
+            pause();
+        }
+    };
+    match job.rank.0 {
+        2 => 42,
+        1 => {
+            dead(Rank(2));
+            43
+        }
+        _ => {
+            dead(Rank(1));
+            say!("{:?} {:?}", job.board.liveness(Rank(1)), job.board.liveness(Rank(2)));
+            job.board.leave(job.rank);
+            0
+        }
+    }
+}
+
+/// Says its process, then each rank whose death it sees, until two are left; then asks for new memory.
+fn name_the_dead(job: &Job) -> i32 {
+    say!("{}", std::process::id());
+    let ranks = || (0..job.board.size()).map(Rank);
+    let mut alive: Vec<_> = ranks().collect();
+    while alive.len() > 2 {
+        alive.retain(|rank| {
+            let dead = job.board.liveness(*rank) == Liveness::Dead;
+            if dead {
+                say!("{} died", rank.0);
+            }
+            !dead
+        });
+        pause();
+    }
+    if let Err(error) = job.exchange.publish(RegionId(0), &Arc::new(Mapping::create(4096).unwrap())) {
+        say!("{error}");
+    }
+    job.board.leave(job.rank);
+    0
+}
+
+/// The last rank exits without leaving; the others see it.
+fn desert_alone(job: &Job) -> i32 {
+    if job.rank.0 == job.board.size() - 1 {
+        std::process::exit(9);
+    }
+    watch_silently(job)
+}
+
+fn watch_silently(job: &Job) -> i32 {
+    let died = loop {
+        match job.board.casualty() {
+            Some(died) => break died,
+            None => pause(),
+        };
+    };
+    say!("{died} {:?}", job.board.liveness(died));
+    job.board.leave(job.rank);
+    0
+}
+
+/// The others publish and map one another's memory only after rank 0 has left.
+fn rank_0_leaves_first() -> i32 {
+    let job = join().unwrap().unwrap();
+    if job.rank == Rank(0) {
+        say!("{}", std::process::id());
+        job.board.leave(job.rank);
+        drop(job);
+        say!("went");
+        return 0;
+    }
+    while job.board.liveness(Rank(0)) == Liveness::Alive {
+        pause();
+    }
+    job.exchange.publish(RegionId(1), &Arc::new(Mapping::create(4096).unwrap())).unwrap();
+    let other = Rank(3 - job.rank.0);
+    job.exchange.put(&format!("published/{}", job.rank.0), &[]).unwrap();
+    job.exchange.get(&format!("published/{}", other.0), DEADLINE).unwrap();
+    job.exchange.fetch(other, RegionId(1)).unwrap();
+    say!("mapped");
+    std::thread::sleep(Duration::from_millis(500));
+    job.board.leave(job.rank);
+    0
+}
+
+/// Rank 0 catches its panic and goes on, without a world; the others name the dead.
+fn rank_0_panics() -> i32 {
+    if std::env::var("PMI_RANK").unwrap() != "0" {
+        return name_the_dead(&join().unwrap().unwrap());
+    }
+    let panic = std::panic::catch_unwind(|| {
+        let _world = World::<Any>::init().unwrap();
+        panic!("as it should");
+    });
+    assert!(panic.is_err());
+    std::thread::sleep(DEADLINE);
+    0
+}
+
+fn fail_to_join() -> i32 {
+    let error = join().map(|job| job.map(|job| job.rank)).unwrap_err();
+    say!("{error}{}", std::error::Error::source(&error).map_or_else(String::new, |source| format!(": {source}")));
+    0
 }
 
 fn guess_the_secret() -> i32 {
     let environment = Environment::read().unwrap().unwrap();
     let error = join_as(&Environment { secret: Secret::random(), ..environment }).unwrap_err();
-    eprintln!("{error}");
+    say!("{error}");
     3
 }
 
@@ -107,14 +299,14 @@ fn publish_without_end(job: &Job) -> i32 {
     let memory = Arc::new(Mapping::create(4096).unwrap());
     let mut regions = (0..).map(RegionId);
     let full = regions.find_map(|region| job.exchange.publish(region, &memory).err()).unwrap();
-    eprintln!("publish: {}", full.fault());
+    say!("publish: {}", full.fault());
     job.exchange.retract(RegionId(0));
     job.exchange.publish(RegionId(0), &memory).unwrap();
 
     let limit = getrlimit(Resource::Nofile);
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..limit }).unwrap();
-    eprintln!("fetch: {}", job.exchange.fetch(job.rank, RegionId(0)).unwrap_err().fault());
+    say!("fetch: {}", job.exchange.fetch(job.rank, RegionId(0)).unwrap_err().fault());
     setrlimit(Resource::Nofile, limit).unwrap();
     job.exchange.fetch(job.rank, RegionId(0)).unwrap();
     job.board.leave(job.rank);

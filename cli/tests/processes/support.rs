@@ -48,7 +48,12 @@ impl Ended {
 }
 
 pub(crate) fn start(command: &mut Command) -> Running {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    start_with(command.stdin(Stdio::null()))
+}
+
+/// With the standard input that the command has.
+pub(crate) fn start_with(command: &mut Command) -> Running {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = lines(child.stdout.take().unwrap());
     let stderr = lines(child.stderr.take().unwrap());
     Running { child, stdout, stderr, deadline: Instant::now() + DEADLINE }

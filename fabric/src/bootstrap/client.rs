@@ -1,9 +1,9 @@
-//! A rank's side of the bootstrap under `onesided run`.
+//! A rank's side of the bootstrap: its connection to whoever keeps the job, the launcher or [rank 0](super#who-keeps-a-job).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
@@ -23,38 +23,21 @@ use crate::shm::{Board, Mapping};
 /// How long the launcher may take to answer what it can answer at once. It may share its core with many ranks.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Joins the job that this process was started for. `None` if no launcher started it.
+/// Joins the job of the launcher that `environment` describes.
 ///
 /// The rank's seat is taken when this returns: whoever ends without [leaving](Board::leave) from now on has died.
 ///
 /// # Errors
-/// [`Error::Join`]: the environment is half set, the launcher is gone, does not answer within 30 s, or refuses.
-/// [`Error::Secret`]: either side does not know the job's secret.
-pub fn join() -> Result<Option<Job>, Error> {
-    Environment::read()?.map(|environment| join_as(&environment)).transpose()
-}
-
-/// Joins the job that `environment` describes.
-///
-/// # Errors
-/// As [`join`].
+/// [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses. [`Error::Secret`]: either side does
+/// not know the job's secret.
 pub fn join_as(environment: &Environment) -> Result<Job, Error> {
-    let Environment { rank, size, .. } = *environment;
-    let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
-    let (connection, board) = handshake(environment)?;
-    let board = Board::open(board).map_err(|source| failed("map the job's board", Some(source)))?;
-    if board.size() != size {
-        return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", board.size()), None));
-    }
-    board.join(rank).map_err(|source| failed("take a seat", Some(source)))?;
-    let board = Arc::new(board);
-    end_with_the_launcher(&connection, rank, &board).map_err(|source| failed("watch the launcher", Some(source)))?;
-    let exchange = Arc::new(Client {
-        board: Arc::clone(&board),
-        connection: Mutex::new(connection),
-        broken: AtomicBool::new(false),
-    });
-    Ok(Job { rank, board, exchange })
+    let rank = environment.rank;
+    let client = Client::connect(environment, "the launcher")?;
+    client.sit(rank)?;
+    let board = Arc::clone(&client.board);
+    end_with_the_launcher(&client.connection(), rank, &board)
+        .map_err(|source| Error::Join { what: "watch the launcher".to_owned(), source: Some(source) })?;
+    Ok(Job { rank, board, exchange: Arc::new(client) })
 }
 
 /// When the launcher is killed, the kernel kills its children. A rank that is none of them, because a script stands
@@ -77,19 +60,22 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>
 }
 
 /// Both sides prove that they know the secret; then the launcher hands over the board.
-fn handshake(environment: &Environment) -> Result<(Connection, OwnedFd), Error> {
+fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connection, OwnedFd), Error> {
     let Environment { rank, size, address, secret } = environment;
-    let failed = |what: &'static str| move |source| Error::Join { what: what.to_owned(), source: Some(source) };
-    let connection = Connection::open(address).map_err(failed("connect to the launcher (is it still running?)"))?;
+    let failed = |what: &str| {
+        let what = what.replace("{}", keeper);
+        move |source| Error::Join { what, source: Some(source) }
+    };
+    let connection = Connection::open(address).map_err(failed("connect to {} (is it still running?)"))?;
     let until = Instant::now() + ANSWER;
-    let hear = || connection.hear(until).map_err(failed("hear from the launcher"));
+    let hear = || connection.hear(until).map_err(failed("hear from {}"));
     let (FromLauncher::Challenge { nonce: theirs }, _) = hear()? else {
-        return Err(failed("hear from the launcher")(unexpected()));
+        return Err(failed("hear from {}")(unexpected()));
     };
     let mine = random_bytes();
     let proof = *secret.proof(Side::Rank, *rank, &theirs, &mine).as_bytes();
     let hello = FromRank::Hello { rank: *rank, nonce: mine, proof };
-    connection.say(&hello, None).map_err(failed("speak to the launcher"))?;
+    connection.say(&hello, None).map_err(failed("speak to {}"))?;
     match hear()? {
         (FromLauncher::Welcome { size: told, proof }, Some(board)) => {
             if !secret.accepts(&proof, Side::Launcher, *rank, &theirs, &mine) {
@@ -104,14 +90,16 @@ fn handshake(environment: &Environment) -> Result<(Connection, OwnedFd), Error> 
         (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job's board")(rustix::io::Errno::MFILE.into())),
         (FromLauncher::Refused(Refusal::Secret), _) => Err(Error::Secret),
         (FromLauncher::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
-        _ => Err(failed("hear from the launcher")(unexpected())),
+        _ => Err(failed("hear from {}")(unexpected())),
     }
 }
 
-/// What [`join_as`] makes: the [`Exchange`] over the launcher's socket.
+/// The [`Exchange`] over the socket of whoever keeps the job.
 #[derive(Debug)]
-struct Client {
+pub(crate) struct Client {
     board: Arc<Board>,
+    /// Who keeps the job, for errors.
+    keeper: &'static str,
     connection: Mutex<Connection>,
     /// Questions and answers would no longer match. The connection stays open all the same: its end is this rank's.
     broken: AtomicBool,
@@ -125,11 +113,11 @@ enum Unanswered {
 
 impl Unanswered {
     /// The cause in one word, and the texts of a rich error.
-    fn explain(self) -> (Fault, String, Option<io::Error>) {
+    fn explain(self, keeper: &str) -> (Fault, String, Option<io::Error>) {
         match self {
             Self::Failed(failure) => (failure.fault(), failure.to_string(), None),
             Self::Broken(source) => {
-                (Fault::new(FaultKind::Refused), "the connection to the launcher broke".to_owned(), Some(source))
+                (Fault::new(FaultKind::Refused), format!("the connection to {keeper} broke"), Some(source))
             }
         }
     }
@@ -149,13 +137,40 @@ impl Failure {
 }
 
 impl Client {
+    /// Connects to the job's keeper; both prove that they know the secret. The seat is not taken yet.
+    pub(crate) fn connect(environment: &Environment, keeper: &'static str) -> Result<Self, Error> {
+        let size = environment.size;
+        let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
+        let (connection, board) = handshake(environment, keeper)?;
+        let board = Board::open(board).map_err(|source| failed("map the job's board", Some(source)))?;
+        if board.size() != size {
+            return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", board.size()), None));
+        }
+        let connection = Mutex::new(connection);
+        Ok(Self { board: Arc::new(board), keeper, connection, broken: AtomicBool::new(false) })
+    }
+
+    /// Takes the rank's seat.
+    pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
+        let failed = |source| Error::Join { what: "take a seat".to_owned(), source: Some(source) };
+        self.board.join(rank).map_err(failed)
+    }
+
+    pub(crate) const fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ask(
         &self,
         request: &FromRank,
         memory: Option<&Mapping>,
         patience: Duration,
     ) -> Result<(FromLauncher, Option<OwnedFd>), Unanswered> {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection();
         if self.broken.load(Ordering::Relaxed) {
             return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
         }
@@ -185,7 +200,7 @@ impl Exchange for Client {
         let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
         match self.ask(&request, None, ANSWER) {
             Ok((FromLauncher::Done, _)) => Ok(()),
-            other => Err(about_value("put", name, other)),
+            other => Err(about_value(self.keeper, "put", name, other)),
         }
     }
 
@@ -195,7 +210,7 @@ impl Exchange for Client {
         let request = FromRank::Get { name: name.to_owned(), patience_ms };
         match self.ask(&request, None, patience.saturating_add(ANSWER)) {
             Ok((FromLauncher::Value(value), _)) => Ok(value),
-            other => Err(about_value("get", name, other)),
+            other => Err(about_value(self.keeper, "get", name, other)),
         }
     }
 
@@ -203,7 +218,7 @@ impl Exchange for Client {
         match self.ask(&FromRank::Publish { region }, Some(memory), ANSWER) {
             Ok((FromLauncher::Done, _)) => Ok(()),
             other => {
-                let (fault, why, source) = unanswered(other).explain();
+                let (fault, why, source) = unanswered(other).explain(self.keeper);
                 Err(Error::Allocate {
                     len: memory.len() as u64,
                     what: format!("let peers map it: {why}"),
@@ -235,7 +250,7 @@ impl Exchange for Client {
                 Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
             }
             other => {
-                let (fault, why, source) = unanswered(other).explain();
+                let (fault, why, source) = unanswered(other).explain(self.keeper);
                 let fault = match (fault.kind(), self.board.liveness(rank)) {
                     (FaultKind::NoSuchRegion, Liveness::Dead) => Fault::of(FaultKind::PeerDied, rank),
                     (FaultKind::NoSuchRegion, Liveness::Left) => Fault::of(FaultKind::PeerLeft, rank),
@@ -260,13 +275,13 @@ fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::Join { what: format!("{name:?} is no name: 1 to 64 printable ASCII characters"), source: None })
 }
 
-fn about_value(verb: &str, name: &str, answer: Answer) -> Error {
+fn about_value(keeper: &str, verb: &str, name: &str, answer: Answer) -> Error {
     match unanswered(answer) {
         Unanswered::Failed(failure @ (Failure::TimedOut | Failure::PeerDied(_))) => {
             Error::Operation { operation: "wait for a value of the job", fault: failure.fault() }
         }
         other => {
-            let (_, why, source) = other.explain();
+            let (_, why, source) = other.explain(keeper);
             Error::Join { what: format!("{verb} {name:?}: {why}"), source }
         }
     }
@@ -278,7 +293,7 @@ fn unexpected() -> io::Error {
 
 /// A connected socket.
 #[derive(Debug)]
-struct Connection(OwnedFd);
+pub(crate) struct Connection(pub(crate) OwnedFd);
 
 impl Connection {
     fn open(address: &str) -> io::Result<Self> {

@@ -1,4 +1,4 @@
-//! How the launcher tells a process which rank it is: environment variables.
+//! How a process is told which rank it is: environment variables.
 
 use std::ffi::OsString;
 
@@ -11,10 +11,12 @@ use crate::bootstrap::Secret;
 pub const RANK: &str = "ONESIDED_RANK";
 /// How many ranks the job has.
 pub const SIZE: &str = "ONESIDED_SIZE";
-/// The name of the launcher's abstract Unix socket.
+/// The name of the launcher's abstract Unix socket; with [`SECRET_FILE`], `HOST:PORT` of a rendezvous.
 pub const ADDRESS: &str = "ONESIDED_ADDRESS";
 /// The job's secret, 64 hexadecimal digits.
 pub const SECRET: &str = "ONESIDED_SECRET";
+/// A file with the job's secret, for ranks that no launcher of ours starts: see [`rendezvous`](super::rendezvous).
+pub const SECRET_FILE: &str = "ONESIDED_SECRET_FILE";
 /// The fabric that `onesided run --fabric` named. A user may set it for a program that runs alone, too.
 pub const FABRIC: &str = "ONESIDED_FABRIC";
 
@@ -32,7 +34,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the process's environment. `None` if no launcher started it.
+    /// Reads the process's environment. `None` if no launcher of ours started it.
     ///
     /// # Errors
     /// [`Error::Join`] that names the variable which is missing or makes no sense.
@@ -40,23 +42,15 @@ impl Environment {
         Self::parse(|name| std::env::var_os(name))
     }
 
-    fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+    pub(crate) fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         if [RANK, SIZE, ADDRESS, SECRET].into_iter().all(|name| variable(name).is_none()) {
             return Ok(None);
         }
-        let text = |name: &str| {
-            let value = variable(name).ok_or_else(|| wrong(name, "is not set, but others of ONESIDED_* are"))?;
-            value.into_string().map_err(|_| wrong(name, "is not text"))
-        };
-        let number =
-            |name: &str| text(name)?.parse().map_err(|_| wrong(name, "is not a whole number that a job can have"));
-        let (rank, size) = (number(RANK)?, number(SIZE)?);
-        if rank >= size {
-            return Err(wrong(RANK, &format!("is {rank}, but the job has {size} ranks")));
-        }
-        let address = text(ADDRESS)?;
-        let secret = Secret::from_hex(&text(SECRET)?).ok_or_else(|| wrong(SECRET, "is not 64 hexadecimal digits"))?;
-        Ok(Some(Self { rank: Rank(rank), size, address, secret }))
+        let (rank, size) = rank_and_size(&variable)?;
+        let address = text(&variable, ADDRESS)?;
+        let secret = text(&variable, SECRET)?;
+        let secret = Secret::from_hex(&secret).ok_or_else(|| wrong(SECRET, "is not 64 hexadecimal digits"))?;
+        Ok(Some(Self { rank, size, address, secret }))
     }
 
     /// The variables to set for the process.
@@ -71,8 +65,27 @@ impl Environment {
     }
 }
 
-fn wrong(name: &str, what: &str) -> Error {
-    Error::Join { what: format!("{name} {what}; `onesided run` sets it"), source: None }
+/// A variable that has to be set.
+pub(crate) fn text(variable: impl Fn(&str) -> Option<OsString>, name: &str) -> Result<String, Error> {
+    let value = variable(name).ok_or_else(|| wrong(name, "is not set, but others of ONESIDED_* are"))?;
+    value.into_string().map_err(|_| wrong(name, "is not text"))
+}
+
+/// The rank and the size, which have to be set and to fit.
+pub(crate) fn rank_and_size(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Rank, u32), Error> {
+    let number = |name: &str| {
+        text(&variable, name)?.parse().map_err(|_| wrong(name, "is not a whole number that a job can have"))
+    };
+    let (rank, size) = (number(RANK)?, number(SIZE)?);
+    if rank >= size {
+        return Err(wrong(RANK, &format!("is {rank}, but the job has {size} ranks")));
+    }
+    Ok((Rank(rank), size))
+}
+
+pub(crate) fn wrong(name: &str, what: &str) -> Error {
+    let what = format!("{name} {what}; `onesided run` sets it, or whoever starts the ranks by hand");
+    Error::Join { what, source: None }
 }
 
 #[cfg(test)]

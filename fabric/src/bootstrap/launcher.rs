@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 pub use crate::bootstrap::events::{End, Event};
 
 use crate::Error;
-use crate::bootstrap::environment::{Environment, FABRIC};
+use crate::bootstrap::environment::{Environment, FABRIC, SECRET_FILE};
 use crate::bootstrap::output::{Output, Stream, Target};
 use crate::bootstrap::ranks::Ranks;
 use crate::bootstrap::{Secret, Server, timespec};
@@ -29,10 +29,12 @@ use crate::shm::Board;
 
 /// How long survivors may take to notice a failure and report it, and then to obey `SIGTERM`.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How long a process may take to end whose connection has ended.
+const DYING: Duration = Duration::from_millis(200);
 /// How long what a rank left running may take to write its last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// Descriptors of the launcher for each rank (process, two pipes, connection), and beside them.
-const DESCRIPTORS_A_RANK: u64 = 4;
+/// Descriptors of the launcher for each rank (process, two pipes, connection and its process), and beside them.
+const DESCRIPTORS_A_RANK: u64 = 5;
 const DESCRIPTORS: u64 = 128;
 
 /// A job to be started.
@@ -142,7 +144,12 @@ impl Launch {
 
     fn command(&self, environment: &Environment) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).envs(environment.variables()).env(FABRIC, &self.fabric).process_group(0);
+        command
+            .args(&self.args)
+            .envs(environment.variables())
+            .env(FABRIC, &self.fabric)
+            .env_remove(SECRET_FILE)
+            .process_group(0);
         command.stdin(if environment.rank == Rank(0) { stdin() } else { Stdio::null() });
         // One rank without a label may have the terminal for itself.
         if self.labels || self.size > 1 {
@@ -224,7 +231,7 @@ impl Supervisor<'_> {
                 interrupt.get_or_insert(signal);
                 self.interrupt(signal);
             }
-            for (rank, pid, end) in self.ranks.ended() {
+            for (rank, pid, end) in self.ended()? {
                 let Some(end) = self.settle(rank, end) else { continue };
                 // What ends because it was told to does not fail.
                 if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
@@ -240,6 +247,22 @@ impl Supervisor<'_> {
         interrupt = interrupt.or(self.last_lines()?);
         let interrupted = interrupt.map(|signal| End::Killed(signal.as_raw()));
         Ok(interrupted.or(failure).map_or(0, End::code))
+    }
+
+    /// Those that ended, the first that died first: others fail because of it. They may learn of its death by its
+    /// connection and end before the kernel has quite finished with it.
+    fn ended(&mut self) -> io::Result<Vec<(Rank, Pid, End)>> {
+        let mut ended = self.ranks.ended();
+        let first = self.board.casualty();
+        if let Some(dying) = first.filter(|_| !ended.is_empty()).and_then(|first| self.ranks.end_of(first)) {
+            // Not for long: it may have been inside a script that goes on.
+            match poll(&mut [PollFd::new(&dying, PollFlags::IN)], Some(&timespec(DYING))) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => ended.extend(self.ranks.ended()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        ended.sort_by_key(|(rank, _, end)| (Some(*rank) != first, !matches!(end, End::Killed(_))));
+        Ok(ended)
     }
 
     /// Tells the board how a rank ended. `Some` if it failed.

@@ -1,19 +1,38 @@
 //! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
 //!
-//! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by
-//! [`client::join`] under `onesided run`. The endpoints of all fabrics are made from it.
+//! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by [`join`], from what the environment
+//! says: under `onesided run` [`client`] speaks to the launcher; started by others, ranks meet by [`pmi`] or a
+//! [`rendezvous`]. The endpoints of all fabrics are made from it.
+//!
+//! # Who keeps a job
+//!
+//! Somebody makes the board, serves values and memory, and declares deaths: the launcher, where it is ours. Otherwise it
+//! is rank 0, from a thread, in the launcher's place in all that is said below, and then
+//!
+//! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
+//! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map
+//!   one another's memory;
+//! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
+//!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 
 pub mod client;
 pub mod environment;
 mod events;
+mod host;
+mod host_name;
 pub mod launcher;
 pub mod local;
 mod output;
+pub mod pmi;
+mod process;
 mod protocol;
 mod ranks;
+pub mod rendezvous;
 mod secret;
 mod server;
 mod session;
+mod start;
+mod succession;
 mod tables;
 mod wire;
 
@@ -25,6 +44,9 @@ use remote_memory::{Rank, RegionId};
 
 pub use crate::bootstrap::secret::Secret;
 pub use crate::bootstrap::server::Server;
+pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};
+
+pub(crate) use crate::bootstrap::process::Process;
 
 use crate::Error;
 use crate::shm::{Board, Mapping};

@@ -1,4 +1,5 @@
-//! What launcher and ranks say to each other: the wire format, all of it.
+//! What launcher and ranks say to each other: the wire format, all of it. Rank 0, where it keeps the job, speaks as the
+//! launcher.
 //!
 //! A frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MAX_FRAME`] bytes, integers little endian:
 //!
@@ -84,8 +85,12 @@ pub(crate) enum Refusal {
     NoSuchRank,
     #[error("another process has joined as this rank; was this program started by a rank, or did it join twice?")]
     Taken,
-    #[error("the launcher did not understand the request; was this program built with another version of onesided?")]
+    #[error("the other side did not understand the request; was this program built with another version of onesided?")]
     Malformed,
+    #[error("the job has another number of ranks")]
+    Size,
+    #[error("the job's rank 0 runs on another host, and the ranks of several hosts cannot join one world yet")]
+    OtherHost,
 }
 
 /// Why a request failed.
@@ -97,13 +102,15 @@ pub(crate) enum Failure {
     TimedOut,
     #[error("{0} died")]
     PeerDied(Rank),
-    #[error("no descriptors left at the launcher; raise the limit (ulimit -n) or use fewer segments")]
+    #[error(
+        "no descriptors left where the job is kept (the launcher, or rank 0); raise the limit (ulimit -n) or use fewer segments"
+    )]
     NoDescriptors,
     #[error("the region is published already")]
     RegionTaken,
     #[error("the rank has published no such region")]
     NoSuchRegion,
-    #[error("the launcher keeps no more values")]
+    #[error("the job keeps no more values")]
     Full,
 }
 
@@ -201,13 +208,20 @@ impl FromRank {
 }
 
 impl Refusal {
-    const ALL: [(u16, Self); 4] = [(1, Self::Secret), (2, Self::NoSuchRank), (3, Self::Taken), (4, Self::Malformed)];
+    const ALL: [(u16, Self); 6] = [
+        (1, Self::Secret),
+        (2, Self::NoSuchRank),
+        (3, Self::Taken),
+        (4, Self::Malformed),
+        (5, Self::Size),
+        (6, Self::OtherHost),
+    ];
 
-    fn code(self) -> u16 {
+    pub(crate) fn code(self) -> u16 {
         Self::ALL.iter().find(|(_, refusal)| *refusal == self).map_or(0, |(code, _)| *code)
     }
 
-    fn from_code(code: u16) -> Result<Self, Malformed> {
+    pub(crate) fn from_code(code: u16) -> Result<Self, Malformed> {
         Self::ALL.iter().find(|(known, _)| *known == code).map(|(_, refusal)| *refusal).ok_or(Malformed::Reason(code))
     }
 }
@@ -244,7 +258,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn frame(kind: u16, fields: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn frame(kind: u16, fields: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + fields.iter().map(|field| field.len()).sum::<usize>());
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -253,7 +267,7 @@ fn frame(kind: u16, fields: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn open(frame: &[u8]) -> Result<(u16, Fields<'_>), Malformed> {
+pub(crate) fn open(frame: &[u8]) -> Result<(u16, Fields<'_>), Malformed> {
     let mut fields = Fields(frame);
     if frame.get(..4).is_some_and(|magic| magic != MAGIC) {
         return Err(Malformed::Magic);
@@ -266,20 +280,20 @@ fn open(frame: &[u8]) -> Result<(u16, Fields<'_>), Malformed> {
 }
 
 /// The fields of a frame that are not read yet.
-struct Fields<'f>(&'f [u8]);
+pub(crate) struct Fields<'f>(&'f [u8]);
 
 impl Fields<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::Short(N - self.0.len()))?;
         self.0 = rest;
         Ok(*array)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
@@ -287,7 +301,7 @@ impl Fields<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn name(&mut self) -> Result<String, Malformed> {
+    pub(crate) fn name(&mut self) -> Result<String, Malformed> {
         let [len] = self.array()?;
         let len = usize::from(len);
         let (name, rest) = self.0.split_at_checked(len).ok_or_else(|| Malformed::Short(len - self.0.len()))?;
@@ -302,7 +316,7 @@ impl Fields<'_> {
         }
     }
 
-    const fn end(self) -> Result<(), Malformed> {
+    pub(crate) const fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long(self.0.len())) }
     }
 }

@@ -53,7 +53,12 @@ impl Ranks {
         self.running().map(|process| process.pidfd.as_fd())
     }
 
-    /// Those that ended since the last call, and how; the killed first, for others fail because of them.
+    /// What becomes readable when this rank ends, if it runs.
+    pub(crate) fn end_of(&self, rank: Rank) -> Option<BorrowedFd<'_>> {
+        self.running().find(|process| process.rank == rank).map(|process| process.pidfd.as_fd())
+    }
+
+    /// Those that ended since the last call, and how.
     pub(crate) fn ended(&mut self) -> Vec<(Rank, Pid, End)> {
         let mut ended = Vec::new();
         for process in self.0.iter_mut().filter(|process| process.running) {
@@ -68,7 +73,6 @@ impl Ranks {
             };
             ended.push((process.rank, process.pid, end));
         }
-        ended.sort_by_key(|(_, _, end)| !matches!(end, End::Killed(_)));
         ended
     }
 

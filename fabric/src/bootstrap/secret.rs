@@ -51,6 +51,16 @@ impl Secret {
         hasher.finalize()
     }
 
+    /// A proof over any parts, for one purpose. Parts are told apart by their lengths.
+    pub(crate) fn proof_of(&self, purpose: &str, parts: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+
     /// Whether `proof` is what `side` should have sent.
     pub(crate) fn accepts(&self, proof: &Proof, side: Side, rank: Rank, launcher: &Nonce, client: &Nonce) -> bool {
         self.proof(side, rank, launcher, client) == blake3::Hash::from_bytes(*proof)

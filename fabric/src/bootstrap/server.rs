@@ -4,7 +4,7 @@
 //! few seconds or when too many others come, and a rank that does not read its answers loses its connection.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -112,7 +112,8 @@ impl Service {
             let now = Instant::now();
             let mut readable = ready.sessions.into_iter();
             self.keep(|session, tables| match readable.next() {
-                Some(true) => session.hear(tables),
+                Some(Readable { process: true, .. }) => session.ended(tables),
+                Some(Readable { socket: true, .. }) => session.hear(tables),
                 _ => Next::Stay,
             });
             // Only now: what one puts another may wait for.
@@ -121,6 +122,8 @@ impl Service {
                 self.accept(now);
             }
         }
+        // Last words for who waits for a value, if it never comes because somebody died.
+        self.keep(|session, tables| session.look(tables, Instant::now()));
     }
 
     fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {
@@ -140,10 +143,16 @@ impl Service {
         let until = self.sessions.iter().filter_map(Session::deadline).chain(self.closed_until).min();
         let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
         let visitors = if self.closed_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
-        let mut polled = Vec::with_capacity(self.sessions.len() + 2);
+        let mut polled = Vec::with_capacity(2 * self.sessions.len() + 2);
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
         polled.push(PollFd::new(&self.listener, visitors));
-        polled.extend(self.sessions.iter().map(|session| PollFd::new(session, PollFlags::IN)));
+        for session in &self.sessions {
+            // Where there is no process to be watched, the socket once more, for nothing but its end.
+            let (process, what) =
+                session.process().map_or((session.socket(), PollFlags::empty()), |p| (p, PollFlags::IN));
+            polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
+            polled.push(PollFd::from_borrowed_fd(process, what));
+        }
         if poll(&mut polled, timeout.as_ref()).is_err() {
             return Ready::default(); // a signal; or no memory, which may pass
         }
@@ -151,7 +160,10 @@ impl Service {
         Ready {
             woken: ready(&polled[0]),
             visitors: ready(&polled[1]),
-            sessions: polled[2..].iter().map(ready).collect(),
+            sessions: polled[2..]
+                .chunks_exact(2)
+                .map(|pair| Readable { socket: ready(&pair[0]), process: pair[1].revents().contains(PollFlags::IN) })
+                .collect(),
         }
     }
 
@@ -194,13 +206,12 @@ struct Ready {
     woken: bool,
     visitors: bool,
     /// In the order of the sessions.
-    sessions: Vec<bool>,
+    sessions: Vec<Readable>,
 }
 
-impl AsFd for Session {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.socket()
-    }
+struct Readable {
+    socket: bool,
+    process: bool,
 }
 
 #[cfg(test)]

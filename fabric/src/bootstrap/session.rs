@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use remote_memory::Rank;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::bootstrap::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
 use crate::bootstrap::secret::{Side, random_bytes};
@@ -18,6 +19,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Session {
     socket: OwnedFd,
+    /// The process at the other end: a child that it forked would keep the connection open after its end.
+    process: Option<OwnedFd>,
     state: State,
 }
 
@@ -47,12 +50,17 @@ impl Session {
             return None;
         }
         let nonce = random_bytes();
-        let session = Self { socket, state: State::Stranger { nonce, until: now + PATIENCE } };
+        let session = Self { socket, process: None, state: State::Stranger { nonce, until: now + PATIENCE } };
         (session.say(&FromLauncher::Challenge { nonce }, None) == Next::Stay).then_some(session)
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// What becomes readable when the rank's process ends, where there is such a thing.
+    pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(OwnedFd::as_fd)
     }
 
     pub(crate) const fn is_stranger(&self) -> bool {
@@ -66,6 +74,12 @@ impl Session {
             State::Rank(_) => None,
             State::Waiting { until, .. } => *until,
         }
+    }
+
+    /// The rank's process has ended. It never ends between a question and the answer that the question waits for, so
+    /// nothing that counts is left unread.
+    pub(crate) fn ended(&self, tables: &Tables) -> Next {
+        self.gone(tables)
     }
 
     /// Takes in one frame and answers it.
@@ -148,6 +162,9 @@ impl Session {
             return self.refuse(refusal);
         }
         self.state = State::Rank(rank);
+        // Without it (no descriptors) the connection's end has to do.
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
+        self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         let board = tables.board();
         self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
     }

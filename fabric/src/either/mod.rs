@@ -345,6 +345,10 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         ask!(self, fabric => fabric.relax());
     }
 
+    fn spins(&self) -> u32 {
+        ask!(self, fabric => fabric.spins())
+    }
+
     fn arm(&self) -> Ticket {
         ask!(self, fabric => fabric.arm())
     }

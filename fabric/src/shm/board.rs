@@ -9,13 +9,14 @@ use std::time::Duration;
 use remote_memory::{Liveness, Rank};
 use rustix::thread::futex;
 
+use crate::bootstrap::Process;
 use crate::shm::Mapping;
 use crate::shm::doorbell::Doorbell;
 use crate::shm::ring::{RingMemory, SLOT_WORDS};
 use crate::{Ticket, WORLD_BYTES};
 
 /// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x02");
 
 // The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
@@ -26,7 +27,9 @@ const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
 const CASUALTY_AT: u64 = 16;
 
-// A seat's fields: its status first, and the doorbell in a line of its own.
+// A seat's fields: its status first, who sits there, and the doorbell in a line of its own.
+const PID_AT: u64 = 4;
+const STARTED_AT: u64 = 8;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -45,7 +48,8 @@ const DEAD: u32 = 3;
 /// What all ranks of a job on one host share from the start: who lives, a doorbell a rank, a world segment a rank, and
 /// a ring of small messages for each pair.
 ///
-/// One memory file, made by the launcher (or by [`threads`](crate::shm::threads)). The launcher alone declares deaths.
+/// One memory file, made by who keeps the job: the launcher, rank 0, or [`threads`](crate::shm::threads). Deaths are declared
+/// by who can know of them.
 #[derive(Debug)]
 pub struct Board {
     memory: Arc<Mapping>,
@@ -152,6 +156,24 @@ impl Board {
         self.half(self.seat(rank))
     }
 
+    /// Says which process a rank is, for whoever has to watch it. Before it joins.
+    pub(crate) fn introduce(&self, rank: Rank, process: Process) {
+        let seat = self.seat(rank);
+        self.memory
+            .word(seat + STARTED_AT)
+            .expect("the layout fits the board")
+            .store(process.started, Ordering::Relaxed);
+        self.half(seat + PID_AT).store(process.pid, Ordering::Release);
+    }
+
+    /// Which process a rank is, if it said so.
+    pub(crate) fn process(&self, rank: Rank) -> Option<Process> {
+        let seat = self.seat(rank);
+        let pid = self.half(seat + PID_AT).load(Ordering::Acquire);
+        let started = self.memory.word(seat + STARTED_AT)?.load(Ordering::Relaxed);
+        (pid != 0).then_some(Process { pid, started })
+    }
+
     /// Takes a seat: from now on the rank counts as alive.
     ///
     /// # Errors
@@ -172,7 +194,7 @@ impl Board {
     }
 
     /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
-    /// reaped the process, the thread that ran the rank.
+    /// reaped the process, whoever watched it end, the thread that ran the rank.
     pub fn declare_dead(&self, rank: Rank) {
         let status = self.status(rank);
         let died = status

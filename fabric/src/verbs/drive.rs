@@ -53,6 +53,11 @@ impl Drive for Verbs {
     #[inline]
     fn relax(&self) {}
 
+    /// A turn has no pause, and an event comes by the card's interrupt and a descriptor.
+    fn spins(&self) -> u32 {
+        20_000
+    }
+
     fn arm(&self) -> Ticket {
         self.0.arm()
     }

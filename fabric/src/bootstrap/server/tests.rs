@@ -1,5 +1,6 @@
 //! The server against its clients, honest and hostile.
 
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use proptest::prelude::*;

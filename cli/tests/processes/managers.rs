@@ -1,0 +1,263 @@
+//! Ranks that other launchers start: a process manager that speaks PMI-1 (one of ours, and MPICH's where it is).
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::ranks::{plays, plays_after};
+use crate::support::{
+    Ended, Running, eventually, finish, is_open_somewhere, kill, memory_files, runs, start, start_with,
+};
+
+/// A process manager of PMI-1, in this process. What its processes write comes without labels, rank by rank.
+struct Manager {
+    ranks: Vec<Running>,
+}
+
+impl Manager {
+    /// Starts `size` processes that play a role; `variables` says what each gets beside the socket.
+    fn start(size: u32, role: &str, variables: impl Fn(u32) -> Vec<(&'static str, String)>) -> Self {
+        let space = Arc::new(Space { values: Mutex::default(), barrier: Barrier::new(size as usize) });
+        let ranks = (0..size).map(|rank| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let space = Arc::clone(&space);
+            std::thread::spawn(move || space.serve(ours));
+            // A descriptor that survives the exec, by a shell's redirection.
+            let mut command = plays_after("exec 3<&0 </dev/null;", role);
+            command.env("PMI_FD", "3").envs(variables(rank)).stdin(Stdio::from(OwnedFd::from(theirs)));
+            start_with(&mut command)
+        });
+        Self { ranks: ranks.collect() }
+    }
+
+    fn of_mpich(size: u32, role: &str) -> Self {
+        Self::start(size, role, |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())])
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.ranks.iter().map(Running::line).collect()
+    }
+
+    fn wait(self) -> Vec<Ended> {
+        self.ranks.into_iter().map(Running::wait).collect()
+    }
+}
+
+/// What the processes of a job put.
+struct Space {
+    values: Mutex<HashMap<String, String>>,
+    barrier: Barrier,
+}
+
+impl Space {
+    fn serve(&self, stream: UnixStream) {
+        let mut writer = stream.try_clone().unwrap();
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let field = |name: &str| {
+                let found = line.split(' ').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+                found.map_or_else(String::new, |(_, value)| value.to_owned())
+            };
+            let answer = match &*field("cmd") {
+                "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned(),
+                "get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024".to_owned(),
+                "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_0".to_owned(),
+                "put" => {
+                    self.values.lock().unwrap().insert(field("key"), field("value"));
+                    "cmd=put_result rc=0 msg=success".to_owned()
+                }
+                "barrier_in" => {
+                    self.barrier.wait();
+                    "cmd=barrier_out".to_owned()
+                }
+                "get" => match self.values.lock().unwrap().get(&field("key")) {
+                    Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
+                    None => "cmd=get_result rc=-1 msg=not_found".to_owned(),
+                },
+                "finalize" => "cmd=finalize_ack".to_owned(),
+                _ => return, // closes
+            };
+            if writeln!(writer, "{answer}").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn all_said(ended: &[Ended], line: &str) {
+    assert!(ended.iter().all(|ended| ended.code() == 0 && ended.stdout == [line]), "{ended:?}");
+}
+
+#[test]
+fn ranks_of_a_process_manager_meet() {
+    all_said(&Manager::of_mpich(5, "exchange").wait(), "sum 10");
+    all_said(&Manager::of_mpich(1, "exchange").wait(), "sum 0");
+}
+
+/// What Slurm sets beside the socket. Slurm itself was not there to be tried.
+#[test]
+fn slurm_says_rank_and_size_in_its_own_variables() {
+    let slurm = |rank: u32| vec![("SLURM_PROCID", rank.to_string()), ("SLURM_NTASKS", "3".to_owned())];
+    all_said(&Manager::start(3, "exchange", slurm).wait(), "sum 3");
+}
+
+#[test]
+fn our_own_launcher_goes_before_a_process_manager() {
+    let mut command = crate::ranks::play(&["-n", "2"], "exchange");
+    let ended = finish(command.env("PMI_FD", "0").env("PMI_RANK", "0").env("PMI_SIZE", "7"));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+}
+
+#[test]
+fn windows_work_and_survivors_go_on_without_a_launcher_of_ours() {
+    let manager = Manager::of_mpich(4, "outlive");
+    kill(manager.ranks[3].line().parse().unwrap(), Signal::KILL);
+    let ended = manager.wait();
+    let barrier = "barrier: rank 3: the peer died";
+    assert_eq!(ended[0].stdout, [barrier], "{ended:?}");
+    assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
+    assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");
+    assert!(ended[..3].iter().all(|ended| ended.code() == 0), "{ended:?}");
+}
+
+#[test]
+fn rank_0_sees_a_death_and_tells_it() {
+    let manager = Manager::of_mpich(3, "watch");
+    let pids: Vec<i32> = manager.lines().iter().map(|line| line.parse().unwrap()).collect();
+    let begin = Instant::now();
+    kill(pids[1], Signal::KILL);
+    assert_eq!([manager.ranks[0].line(), manager.ranks[2].line()], ["rank 1 Dead", "rank 1 Dead"]);
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+/// When rank 0 dies, the others learn it, and of every later death, in whatever order: the next rank watches on.
+#[test]
+fn deaths_are_seen_after_rank_0_has_died() {
+    for order in [[0, 3, 1], [0, 1, 2], [3, 0, 1]] {
+        let manager = Manager::of_mpich(5, "name the dead");
+        let pids: Vec<i32> = manager.lines().iter().map(|line| line.parse().unwrap()).collect();
+        let boards = memory_files(&pids[0].to_string());
+        for (count, dead) in order.into_iter().enumerate() {
+            kill(pids[dead], Signal::KILL);
+            let begin = Instant::now();
+            for alive in (0..5).filter(|rank| !order[..=count].contains(rank)) {
+                assert_eq!(manager.ranks[alive].line(), format!("{dead} died"), "{order:?}");
+            }
+            assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        }
+        // Of what rank 0 kept, memory that was mapped is left; new memory is an error, and nobody hangs.
+        let ended = manager.wait();
+        let survivors: Vec<_> = (0..5).filter(|rank| !order.contains(rank)).collect();
+        assert!(survivors.iter().all(|rank| ended[*rank].code() == 0), "{ended:?}");
+        for rank in survivors {
+            assert!(ended[rank].stdout.iter().any(|line| line.contains("the connection to rank 0 broke")), "{ended:?}");
+        }
+        assert!(!boards.is_empty());
+        eventually(Duration::from_secs(1), "no memory is left", || !boards.iter().any(|file| is_open_somewhere(*file)));
+    }
+}
+
+/// A rank 0 that panicked is dead though its process goes on; so it serves nobody, and watches nobody.
+#[test]
+fn deaths_are_seen_after_rank_0_has_panicked() {
+    let manager = Manager::of_mpich(4, "rank 0 panics");
+    let pids: Vec<i32> = manager.ranks[1..].iter().map(|rank| rank.line().parse().unwrap()).collect();
+    assert!(manager.ranks[1..].iter().all(|rank| rank.line() == "0 died"));
+    kill(pids[0], Signal::KILL);
+    assert_eq!([manager.ranks[2].line(), manager.ranks[3].line()], ["1 died", "1 died"]);
+    assert!(runs(manager.ranks[0].pid()));
+}
+
+/// Rank 0 that has left still serves those who have not.
+#[test]
+fn rank_0_leaves_first_and_goes_last() {
+    let manager = Manager::of_mpich(3, "rank 0 leaves first");
+    let pid: i32 = manager.ranks[0].line().parse().unwrap();
+    assert_eq!([manager.ranks[1].line(), manager.ranks[2].line()], ["mapped", "mapped"]);
+    assert!(runs(pid));
+    let ended = manager.wait();
+    assert!(ended.iter().all(|ended| ended.code() == 0), "{ended:?}");
+    assert_eq!(ended[0].stdout, ["went"]);
+}
+
+#[test]
+fn a_rank_that_never_joins_is_missed_in_time() {
+    let timeout = ("ONESIDED_JOIN_TIMEOUT", "1".to_owned());
+    let size = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "3".to_owned()), timeout.clone()];
+    // Two processes are started, so they pass the barrier of two; the job has three.
+    let ended = Manager::start(2, "fail to join", size).wait();
+    assert!(ended[0].stdout[0].ends_with("rank 2: the deadline passed"), "{ended:?}");
+    assert!(ended[1].stdout[0].contains("rank 2: the peer died"), "{ended:?}");
+    assert!(ended.iter().all(|ended| ended.took < Duration::from_secs(10)), "{ended:?}");
+}
+
+#[test]
+fn a_second_join_and_a_manager_that_is_gone_are_errors() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(ours);
+    let mut command = plays_after("exec 3<&0 </dev/null;", "fail to join");
+    command.envs([("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]).stdin(Stdio::from(OwnedFd::from(theirs)));
+    let ended = start_with(&mut command).wait();
+    assert!(ended.stdout[0].contains("process manager"), "{ended:?}");
+    let none = finish(plays("fail to join").envs([("PMI_FD", "77"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]));
+    assert!(none.stdout[0].contains("PMI_FD"), "{none:?}");
+}
+
+/// MPICH's own launcher. `ONESIDED_MPIEXEC` says where it is, if not on the path.
+fn mpiexec(options: &[&str], role: &str) -> Command {
+    let program = std::env::var_os("ONESIDED_MPIEXEC").unwrap_or_else(|| "mpiexec.hydra".into());
+    let plays = plays(role);
+    let mut command = Command::new(program);
+    command.args(["-l"]).args(options).arg(plays.get_program()).args(plays.get_args());
+    command.envs(plays.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+fn sorted(ended: &Ended) -> Vec<&str> {
+    let mut lines: Vec<_> = ended.stdout.iter().map(|line| line.trim_end()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+#[ignore = "what the stage mpiexec of scripts/test starts"]
+fn mpiexec_of_mpich_starts_a_job() {
+    for options in [&["-n", "4"][..], &["-pmi-port", "-n", "4"]] {
+        let ended = finish(&mut mpiexec(options, "exchange"));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        assert_eq!(sorted(&ended), ["[0] sum 6", "[1] sum 6", "[2] sum 6", "[3] sum 6"]);
+    }
+}
+
+#[test]
+#[ignore = "what the stage mpiexec of scripts/test starts"]
+fn mpiexec_of_mpich_and_a_rank_that_fails() {
+    // It lets the others report a rank that exits, and kills them when a signal killed one.
+    let ended = finish(&mut mpiexec(&["-n", "3"], "desert alone"));
+    assert_eq!(ended.code(), 9, "{ended:?}");
+    assert!(ended.stdout.iter().filter(|line| line.ends_with("rank 2 Dead")).count() == 2, "{ended:?}");
+
+    let running = start(&mut mpiexec(&["-n", "3"], "name the dead"));
+    let pids: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();
+    kill(pids[0], Signal::KILL);
+    let ended = running.wait();
+    assert_ne!(ended.code(), 0, "{ended:?}");
+    eventually(Duration::from_secs(1), "all are gone", || !pids.iter().any(|pid| runs(*pid)));
+}
+
+#[test]
+#[ignore = "what the stage mpiexec of scripts/test starts"]
+fn mpiexec_of_mpich_that_is_killed_leaves_nothing() {
+    let running = start(&mut mpiexec(&["-n", "3"], "name the dead"));
+    let pids: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();
+    let boards = memory_files(&pids[1].to_string());
+    assert!(!boards.is_empty());
+    running.signal(Signal::KILL);
+    eventually(Duration::from_secs(5), "all are gone", || !pids.iter().any(|pid| runs(*pid)));
+    assert!(!boards.iter().any(|file| is_open_somewhere(*file)));
+}

@@ -1,0 +1,136 @@
+//! Ranks that nobody's launcher starts: they meet at a TCP address.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fabric::bootstrap::Secret;
+use rustix::process::Signal;
+
+use crate::ranks::plays;
+use crate::support::{Ended, Running, finish, kill, onesided, start};
+
+/// Where the ranks of a test meet, and the file with their secret.
+struct Place {
+    address: String,
+    secret: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let secret = std::env::temp_dir().join(format!("onesided-test-{}-{number}", std::process::id()));
+        let place = Self { address, secret };
+        place.write(&Secret::random());
+        place
+    }
+
+    fn write(&self, secret: &Secret) {
+        let _ = fs::remove_file(&self.secret);
+        let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&self.secret).unwrap();
+        writeln!(file, "{}", secret.to_hex()).unwrap();
+    }
+
+    /// Tells a command that it is this rank.
+    fn set<'c>(&self, command: &'c mut Command, rank: u32, size: u32) -> &'c mut Command {
+        command.env("ONESIDED_ADDRESS", &self.address).env("ONESIDED_SECRET_FILE", &self.secret);
+        command.env("ONESIDED_RANK", rank.to_string()).env("ONESIDED_SIZE", size.to_string())
+    }
+
+    fn start(&self, role: &str, rank: u32, size: u32) -> Running {
+        start(self.set(&mut plays(role), rank, size))
+    }
+
+    fn start_all(&self, role: &str, size: u32) -> Vec<Running> {
+        (0..size).map(|rank| self.start(role, rank, size)).collect()
+    }
+
+    /// What a rank says that cannot join.
+    fn failure(&self, rank: u32, size: u32, timeout: &str) -> String {
+        let mut command = plays("fail to join");
+        let ended = finish(self.set(&mut command, rank, size).env("ONESIDED_JOIN_TIMEOUT", timeout));
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+        ended.stdout.join("\n")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.secret);
+    }
+}
+
+fn wait(ranks: Vec<Running>) -> Vec<Ended> {
+    ranks.into_iter().map(Running::wait).collect()
+}
+
+#[test]
+fn processes_meet_in_whatever_order_they_start() {
+    let place = Place::new();
+    let ranks = [3, 1, 0, 2].map(|rank| {
+        let running = place.start("exchange", rank, 4);
+        std::thread::sleep(Duration::from_millis(100));
+        running
+    });
+    for ended in wait(ranks.into()) {
+        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 6".to_owned()][..]), "{ended:?}");
+    }
+}
+
+#[test]
+fn windows_work_and_survivors_go_on() {
+    let place = Place::new();
+    let ranks = place.start_all("outlive", 4);
+    kill(ranks[3].line().parse().unwrap(), Signal::KILL);
+    let ended = wait(ranks);
+    let barrier = "barrier: rank 3: the peer died";
+    assert_eq!(ended[0].stdout, [barrier], "{ended:?}");
+    assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
+    assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");
+}
+
+#[test]
+fn the_same_address_serves_one_job_after_another() {
+    let place = Place::new();
+    for _ in 0..3 {
+        let ended = wait(place.start_all("exchange", 3));
+        assert!(ended.iter().all(|ended| ended.code() == 0 && ended.stdout == ["sum 3"]), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_wrong_secret_a_missing_rank_and_a_missing_rank_0_are_errors() {
+    let place = Place::new();
+    let mut zero = plays("fail to join");
+    let zero = start(place.set(&mut zero, 0, 2).env("ONESIDED_JOIN_TIMEOUT", "2"));
+    // It has read its secret when it listens; the other's is another.
+    while std::net::TcpStream::connect(&place.address).is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    place.write(&Secret::random());
+    let said = place.failure(1, 2, "10");
+    assert!(said.contains("is not the job's"), "{said}");
+    let ended = zero.wait();
+    assert!(ended.stdout[0].ends_with("rank 1: the deadline passed"), "{ended:?}");
+    let said = place.failure(1, 2, "1");
+    assert!(said.contains("did not listen in time"), "{said}");
+    assert!(place.failure(1, 2, "soon").contains("ONESIDED_JOIN_TIMEOUT"));
+    assert!(place.failure(1, 2, "0").contains("ONESIDED_JOIN_TIMEOUT"));
+}
+
+#[test]
+fn our_own_launcher_and_info_know_a_rendezvous() {
+    let place = Place::new();
+    let info = finish(place.set(&mut onesided(&["info"]), 1, 3));
+    assert!(info.stdout.iter().any(|line| line.contains("rendezvous: rank 1 of 3")), "{info:?}");
+    // What it starts are ranks of its own job.
+    let ended = finish(place.set(&mut crate::ranks::play(&["-n", "2", "--no-label"], "exchange"), 0, 3));
+    assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1".to_owned(), "sum 1".to_owned()][..]), "{ended:?}");
+}

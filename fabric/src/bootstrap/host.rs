@@ -1,0 +1,172 @@
+//! A job that no launcher of ours started: rank 0 keeps what the launcher would keep.
+//!
+//! It makes the board and serves values and memory from a thread. The others, which learnt its socket and the secret in
+//! some way, join there as they would at the launcher, with the same proofs. What that promises: see
+//! [`bootstrap`](super#who-keeps-a-job).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use rustix::net::Shutdown;
+use rustix::process::Resource;
+
+use crate::Error;
+use crate::bootstrap::client::Client;
+use crate::bootstrap::environment::Environment;
+use crate::bootstrap::process::Process;
+use crate::bootstrap::succession::{self, KEEPER};
+use crate::bootstrap::{Exchange, Job, Secret, Server};
+use crate::shm::{Board, Mapping};
+
+/// Under these names in the exchange each rank says that it is there, and rank 0 that all are.
+const HERE: &str = "join/";
+const ALL_HERE: &str = "join/all";
+/// How much longer the others wait for rank 0 than it for them: it knows who is missing.
+const LONGER: Duration = Duration::from_secs(2);
+/// How often a rank 0 that has left looks whether the others have, at first and at most.
+const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
+
+/// What rank 0 keeps.
+#[derive(Debug)]
+pub(crate) struct Host {
+    server: Server,
+    size: u32,
+    secret: Secret,
+}
+
+impl Host {
+    /// Makes the board and begins to serve. Regions may take half of the descriptors that this process may have.
+    ///
+    /// # Errors
+    /// [`Error::Join`], [`Error::Launch`]: no memory, no descriptors, no thread, a bad size.
+    pub(crate) fn start(size: u32, secret: Secret) -> Result<Self, Error> {
+        let failed = |source| Error::Join { what: format!("make a board for {size} ranks"), source: Some(source) };
+        let board = Arc::new(Board::create(size).map_err(failed)?);
+        let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let regions = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
+        Ok(Self { server: Server::start(board, secret.clone(), regions)?, size, secret })
+    }
+
+    /// The name of its socket.
+    pub(crate) fn address(&self) -> &str {
+        self.server.address()
+    }
+
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Joins it as rank 0.
+    ///
+    /// # Errors
+    /// As [`join`].
+    pub(crate) fn join(self, until: Instant) -> Result<Job, Error> {
+        let address = self.address().to_owned();
+        let environment = Environment { rank: KEEPER, size: self.size, address, secret: self.secret.clone() };
+        join(&environment, Some(self), until)
+    }
+}
+
+/// Joins the job that rank 0 keeps, and waits for all others. `host`: what rank 0 itself keeps.
+///
+/// # Errors
+/// [`Error::Join`], [`Error::Secret`]: rank 0 is not there, or refuses. [`Error::Operation`]: a rank did not come in time
+/// (`TimedOut`), or died on its way (`PeerDied`).
+pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant) -> Result<Job, Error> {
+    let rank = environment.rank;
+    let client = Client::connect(environment, if host.is_some() { "this rank's own service" } else { "rank 0" })?;
+    let board = Arc::clone(client.board());
+    board.introduce(rank, Process::own());
+    client.sit(rank)?;
+    let hosted = Hosted { rank, board: Arc::clone(&board), client, host };
+    hosted.meet(until).inspect_err(|_| board.declare_dead(rank))?; // its process may go on
+    Ok(Job { rank, board, exchange: Arc::new(hosted) })
+}
+
+/// The [`Exchange`] of a rank in such a job.
+#[derive(Debug)]
+struct Hosted {
+    rank: Rank,
+    board: Arc<Board>,
+    /// Dropped before the host: rank 0 is a client of itself.
+    client: Client,
+    host: Option<Host>,
+}
+
+impl Hosted {
+    /// Waits until all ranks have come.
+    fn meet(&self, until: Instant) -> Result<(), Error> {
+        // Who has come as far as this is on its way: at the last moment is early enough.
+        let left = || until.saturating_duration_since(Instant::now()).max(LONGER);
+        self.put(&format!("{HERE}{}", self.rank.0), &[])?;
+        if self.host.is_none() {
+            succession::watch(&self.client.connection().0, &self.board, self.rank)
+                .map_err(|source| Error::Join { what: "watch rank 0".to_owned(), source: Some(source) })?;
+            return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(KEEPER));
+        }
+        for rank in (0..self.board.size()).map(Rank) {
+            // The others are told whom the job lacks.
+            self.get(&format!("{HERE}{}", rank.0), left())
+                .inspect_err(|_| self.board.declare_dead(rank))
+                .map_err(missing(rank))?;
+        }
+        self.put(ALL_HERE, &[])
+    }
+
+    /// Rank 0 has left: waits until nobody needs it any more.
+    fn go_last(&self) {
+        let somebody = || (0..self.board.size()).any(|rank| self.board.liveness(Rank(rank)) == Liveness::Alive);
+        let mut pause = LOOK.0;
+        while somebody() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK.1);
+        }
+    }
+}
+
+/// Names the rank that did not come; who died is named already.
+fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
+    move |error| match error.fault().kind() {
+        FaultKind::TimedOut => came_not(rank),
+        _ => error,
+    }
+}
+
+/// What everybody is told when a rank did not come in time.
+pub(crate) const fn came_not(rank: Rank) -> Error {
+    Error::Operation { operation: "wait for all ranks to join the job", fault: Fault::of(FaultKind::TimedOut, rank) }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        // One that did not leave is dead, and the others will notice.
+        if self.host.is_some() && self.board.liveness(self.rank) == Liveness::Left {
+            self.go_last();
+        }
+        // The watch over rank 0 has a duplicate. To rank 0, the connection's end is this rank's.
+        let _ = rustix::net::shutdown(&self.client.connection().0, Shutdown::Both);
+    }
+}
+
+impl Exchange for Hosted {
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        self.client.put(name, value)
+    }
+
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+        self.client.get(name, patience)
+    }
+
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
+        self.client.publish(region, memory)
+    }
+
+    fn retract(&self, region: RegionId) {
+        self.client.retract(region);
+    }
+
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        self.client.fetch(rank, region)
+    }
+}

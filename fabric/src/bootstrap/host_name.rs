@@ -1,0 +1,22 @@
+//! Which host this is, so that ranks know whether they can share memory.
+
+use std::fs;
+
+/// A host, or what counts as one: ranks that have the same one reach each other by abstract Unix sockets.
+pub(crate) type HostId = [u8; 16];
+
+/// This process's host: one boot of one kernel, and in it one network namespace, for such sockets belong to one.
+pub(crate) fn own() -> HostId {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(boot.trim().as_bytes());
+    hasher.update(&namespace.0.to_le_bytes());
+    hasher.update(&namespace.1.to_le_bytes());
+    if boot.is_empty() {
+        hasher.update(rustix::system::uname().nodename().to_bytes());
+    }
+    let mut id = HostId::default();
+    id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    id
+}

@@ -1,0 +1,77 @@
+//! Which process a rank is, so that others can watch it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process, told apart from a later one of the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// In the kernel's ticks since it was booted; 0: nobody knows.
+    pub(crate) started: u64,
+}
+
+impl Process {
+    /// This process.
+    pub(crate) fn own() -> Self {
+        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        Self { pid, started: started(pid).unwrap_or(0) }
+    }
+
+    /// What becomes readable when the process ends; `None` if it has ended.
+    ///
+    /// # Errors
+    /// No descriptors, no memory: nobody knows whether it runs.
+    pub(crate) fn watch(self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Asked after it was opened: a number that is used again only then does no harm. Where the system does not say
+            // when processes start, the number has to do.
+            Ok(opened) => {
+                let another = self.started != 0 && started(self.pid).is_some_and(|started| started != self.started);
+                Ok((!another).then_some(opened))
+            }
+            Err(Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// When a process started; `None` if there is none of that number.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything, so the fields are counted from its end: the state is the third, the start the 22nd.
+    stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_is_seen_and_another_of_its_number_is_not_taken_for_it() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process { pid: child.id(), started: started(child.id()).unwrap() };
+        let watch = process.watch().unwrap().unwrap();
+        let ended = |limit: Duration| {
+            poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&crate::bootstrap::timespec(limit))).unwrap() == 1
+        };
+        assert!(!ended(Duration::ZERO));
+        let another = Process { started: process.started + 1, ..process };
+        assert!(another.watch().unwrap().is_none());
+        child.kill().unwrap();
+        assert!(ended(Duration::from_secs(10)));
+        child.wait().unwrap();
+        assert!(process.watch().unwrap().is_none());
+        assert!(Process::own().watch().unwrap().is_some());
+    }
+}

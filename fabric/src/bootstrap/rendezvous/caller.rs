@@ -1,0 +1,148 @@
+//! The other ranks' side: they connect to rank 0 as soon as it listens.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::Error;
+use crate::bootstrap::host_name;
+use crate::bootstrap::protocol::Refusal;
+use crate::bootstrap::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
+use crate::bootstrap::rendezvous::place::Place;
+use crate::bootstrap::secret::random_bytes;
+
+/// How long to try one address before the next.
+const CONNECT: Duration = Duration::from_secs(3);
+/// How long to wait before the next try.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The name of rank 0's socket.
+///
+/// # Errors
+/// See [`join`](super::join).
+pub(super) fn find(place: &Place, until: Instant) -> Result<String, Error> {
+    loop {
+        let stream = connect(place, until)?;
+        match ask(place, &stream, until) {
+            Ok(found) => return Ok(found),
+            // Rank 0 has too many strangers, or what listened was no rank 0 of ours and has gone; it costs one more try.
+            Err(Unanswered::ClosedAtOnce) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(Unanswered::ClosedAtOnce) => return Err(late()),
+            Err(Unanswered::Error(error)) => return Err(error),
+        }
+    }
+}
+
+fn connect(place: &Place, until: Instant) -> Result<TcpStream, Error> {
+    let failed = |source: io::Error| {
+        let what = format!("connect to rank 0 at {} (ONESIDED_ADDRESS): it did not listen in time", place.address);
+        Error::Join { what, source: Some(source) }
+    };
+    loop {
+        let last = match place.address.to_socket_addrs() {
+            Ok(addresses) => match connect_to_any(addresses, until) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            },
+            Err(error) => error, // a name server may answer later
+        };
+        if Instant::now() + PAUSE >= until {
+            return Err(failed(last));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn connect_to_any(addresses: impl Iterator<Item = SocketAddr>, until: Instant) -> io::Result<TcpStream> {
+    let mut last = ErrorKind::NotFound.into();
+    for address in addresses {
+        let left = until.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), CONNECT);
+        match TcpStream::connect_timeout(&address, left) {
+            // Where nobody listens, a connection within one host can meet itself, from a port that it was given by chance.
+            Ok(stream) if stream.local_addr()? == stream.peer_addr()? => last = ErrorKind::ConnectionRefused.into(),
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+enum Unanswered {
+    /// Closed before a single byte came.
+    ClosedAtOnce,
+    Error(Error),
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn ask(place: &Place, stream: &TcpStream, until: Instant) -> Result<String, Unanswered> {
+    let Place { rank, size, secret, .. } = place;
+    let FromRankZero::Greeting { nonce: greeting } = hear(stream, until)? else { return Err(unexpected().into()) };
+    let mut coming = Coming { rank: *rank, size: *size, host: host_name::own(), nonce: random_bytes(), proof: [0; 32] };
+    coming.proof = coming.proof(secret, &greeting);
+    let mut writer = stream;
+    writer.write_all(&coming.encode()).map_err(|error| failed("speak to rank 0", Some(error)))?; // a few bytes
+    let answer = hear(stream, until).map_err(|unanswered| match unanswered {
+        Unanswered::ClosedAtOnce => failed("rank 0 closed the connection without an answer", None),
+        Unanswered::Error(error) => error,
+    })?;
+    match answer {
+        FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, &greeting, &socket)) => Ok(socket),
+        FromRankZero::Here { .. } | FromRankZero::Refused(Refusal::Secret) => Err(Error::Secret.into()),
+        FromRankZero::Refused(Refusal::Size) => {
+            Err(failed(&format!("the job does not have {size} ranks, as ONESIDED_SIZE says here"), None).into())
+        }
+        FromRankZero::Refused(refusal) => Err(failed(&refusal.to_string(), None).into()),
+        FromRankZero::Greeting { .. } => Err(unexpected().into()),
+    }
+}
+
+/// The next frame.
+fn hear(mut stream: &TcpStream, until: Instant) -> Result<FromRankZero, Unanswered> {
+    let mut incoming = Incoming::default();
+    loop {
+        let missing = match incoming.missing() {
+            Ok(0) => break,
+            Ok(missing) => missing,
+            Err(_) => return Err(unexpected().into()),
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late().into());
+        }
+        let mut bytes = vec![0; missing];
+        match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes)) {
+            Ok(read @ 1..) => incoming.add(&bytes[..read]),
+            Ok(0) if incoming.is_empty() => return Err(Unanswered::ClosedAtOnce),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && incoming.is_empty() => {
+                return Err(Unanswered::ClosedAtOnce);
+            }
+            Ok(0) => return Err(failed("hear from rank 0", Some(ErrorKind::UnexpectedEof.into())).into()),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(failed("hear from rank 0", Some(error)).into()),
+        }
+    }
+    FromRankZero::decode(&incoming.take()).map_err(|error| {
+        let what = format!("what listens at ONESIDED_ADDRESS does not speak like rank 0: {error}");
+        failed(&what, None).into()
+    })
+}
+
+fn failed(what: &str, source: Option<io::Error>) -> Error {
+    Error::Join { what: what.to_owned(), source }
+}
+
+fn unexpected() -> Error {
+    failed("what listens at ONESIDED_ADDRESS does not speak like rank 0", None)
+}
+
+fn late() -> Error {
+    let fault = Fault::of(FaultKind::TimedOut, Rank(0));
+    Error::Operation { operation: "wait for an answer at ONESIDED_ADDRESS", fault }
+}

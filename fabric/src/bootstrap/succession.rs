@@ -1,0 +1,94 @@
+//! Who declares deaths when rank 0, which kept the job, is no more.
+//!
+//! Without it nobody could take memory or values any more, which is an error at whoever tries. But a rank that waits for
+//! another must still learn of that one's death, so the watch goes on: each rank waits for the ends of the processes
+//! before it, in turn, and the first that still runs watches all behind it. A process that left the job watches on for as
+//! long as it runs.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use remote_memory::{Liveness, Rank};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::bootstrap::timespec;
+use crate::shm::Board;
+
+/// Who keeps a job that no launcher of ours started.
+pub(crate) const KEEPER: Rank = Rank(0);
+/// How soon to look again where the system cannot tell.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Watches rank 0, at the other end of `connection`, from a thread of its own; and after it the others.
+///
+/// # Errors
+/// The system's: no descriptors, no thread.
+pub(crate) fn watch(connection: impl AsFd, board: &Arc<Board>, me: Rank) -> io::Result<()> {
+    let connection = connection.as_fd().try_clone_to_owned()?;
+    let keeper = pidfd_open(rustix::net::sockopt::socket_peercred(&connection)?.pid, PidfdFlags::empty())?;
+    let board = Arc::clone(board);
+    let run = move || {
+        wait_for_the_keeper(&connection, &keeper, &board);
+        drop((connection, keeper));
+        succeed(&board, me);
+    };
+    std::thread::Builder::new().name("succession".to_owned()).spawn(run).map(drop)
+}
+
+/// Until rank 0's process has ended, or it serves no more although it goes on: it panicked, or left when all others had.
+fn wait_for_the_keeper(connection: &OwnedFd, keeper: &OwnedFd, board: &Board) {
+    let mut hung_up = false;
+    while board.liveness(KEEPER) == Liveness::Alive || !hung_up {
+        // Asked for nothing, a socket tells of its end alone. That may be ours alone, too.
+        let mut polled = [PollFd::new(keeper, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
+        let (polled, limit) = if hung_up { (&mut polled[..1], Some(timespec(SOON))) } else { (&mut polled[..], None) };
+        if poll(polled, limit.as_ref()).is_err() {
+            continue; // a signal; or no memory, which may pass
+        }
+        if !polled[0].revents().is_empty() {
+            return board.declare_dead(KEEPER); // unless it left
+        }
+        hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
+    }
+}
+
+fn succeed(board: &Board, me: Rank) {
+    (1..me.0).for_each(|before| declare_ends(board, vec![Rank(before)]));
+    declare_ends(board, (me.0 + 1..board.size()).map(Rank).collect());
+}
+
+/// Waits until these ranks' processes have ended, and declares each dead that had not left; a rank that has not come by
+/// now never will.
+fn declare_ends(board: &Board, ranks: Vec<Rank>) {
+    let mut watched: Vec<(Rank, Option<OwnedFd>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
+    loop {
+        watched.retain_mut(|(rank, watch)| {
+            let ended = match watch {
+                Some(watch) => poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1),
+                None => match board.process(*rank).map_or(Ok(None), |process| process.watch()) {
+                    Ok(Some(opened)) => {
+                        *watch = Some(opened);
+                        false
+                    }
+                    Ok(None) => true,
+                    Err(_) => false, // asked again below
+                },
+            };
+            if ended {
+                board.declare_dead(*rank);
+            }
+            !ended
+        });
+        if watched.is_empty() {
+            return;
+        }
+        let unknown = watched.iter().any(|(_, watch)| watch.is_none());
+        let limit = unknown.then(|| timespec(SOON));
+        let mut polled: Vec<_> =
+            watched.iter().filter_map(|(_, watch)| Some(PollFd::new(watch.as_ref()?, PollFlags::IN))).collect();
+        let _ = poll(&mut polled, limit.as_ref()); // whatever it says, look
+    }
+}
