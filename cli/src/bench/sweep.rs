@@ -161,14 +161,19 @@ fn fetch<'a>(
     start: impl Fn(usize, u64) -> Fetch<'a, u64, fabric::Any>,
 ) -> Result<(), Error> {
     let after = |expected, old: u64| if old == expected { old.wrapping_add(1) } else { old };
+    if let [word] = &mut *row.buffer {
+        let mut expected = *word; // in a register
+        for _ in 0..n {
+            expected = after(expected, start(0, expected).wait()?);
+            access.flush().wait()?;
+        }
+        *word = expected;
+        return Ok(());
+    }
     for _ in 0..n {
-        if let [word] = &mut *row.buffer {
-            *word = after(*word, start(0, *word).wait()?);
-        } else {
-            let fetches: Vec<_> = row.buffer.iter().enumerate().map(|(place, word)| start(place, *word)).collect();
-            for (word, fetch) in row.buffer.iter_mut().zip(fetches) {
-                *word = after(*word, fetch.wait()?);
-            }
+        let fetches: Vec<_> = row.buffer.iter().enumerate().map(|(place, word)| start(place, *word)).collect();
+        for (word, fetch) in row.buffer.iter_mut().zip(fetches) {
+            *word = after(*word, fetch.wait()?);
         }
         access.flush().wait()?;
     }
