@@ -18,6 +18,8 @@
 //! |---|---|
 //! | [`Access::put`](crate::Access::put) | the slice may be used again. The target has the data later. |
 //! | [`Access::get`](crate::Access::get), waited for | the slice has what the target had at some time between the call and the return; of this rank's own earlier puts to that target, all. |
+//! | [`Access::accumulate`](crate::Access::accumulate), waited for | the slice may be used again. The target has the outcome later, as with a put; a later atomic operation of this rank on these elements comes after it. |
+//! | [`Access::get_accumulate`](crate::Access::get_accumulate) and the other atomic operations that give a value, waited for | the operation is complete **there**. |
 //! | [`Access::flush`](crate::Access::flush), waited for | everything this rank has posted to the target is complete **there**: whoever then synchronises with this rank, by whatever means, sees it: the target's CPU, the target's card, a third rank that gets it. And what this rank reads next is not older than the flush. |
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
@@ -39,11 +41,22 @@
 //!
 //! # Atomics
 //!
+//! [`accumulate`](crate::Access::accumulate), [`get_accumulate`](crate::Access::get_accumulate),
 //! [`fetch_and_op`](crate::Access::fetch_and_op), [`compare_and_swap`](crate::Access::compare_and_swap) and the locks are
-//! atomic against each other, whoever issues them, the owner of the part included: all of them go through the one agent
+//! atomic against each other, element by element, whoever issues them, the owner of the part included: all of them go through the one agent
 //! that the window's memory belongs to ([`Capabilities::agent`](fabric::Capabilities)). On shared memory that is the CPU. On
 //! verbs it is the target's card, and a rank reaches even its own part through the card: with `ATOMIC_HCA` the CPU's atomics
 //! and the card's are not atomic with one another (InfiniBand Architecture Specification, volume 1, 9.4.5).
+//!
+//! An accumulate of many elements is as many atomic operations, in no particular order: another rank may see some of them
+//! done and others not. All operations may meet on one element; MPI promises less (the same operation, or
+//! no-op, unless the window says otherwise).
+//!
+//! *Order.* Atomic operations of one rank on one element take effect in the order in which that rank waited for them: MPI's
+//! default `accumulate_ordering`. Two whose handles are open at the same time have no order, even on one element. Nothing
+//! is promised across elements, or between an atomic operation and a put. The ground: an operation that is a loop of
+//! compare-swaps is over when it was waited for, and one that is the fabric's own is posted when its call returns, on a
+//! connection that keeps the order of its atomics and reads.
 //!
 //! They are **not** atomic against puts, against local writes, or against each other across two overlapping windows.
 //! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytemuck::{Pod, Zeroable};
-use onesided::{AtomicElement, Element, Op, Window};
+use onesided::{AtomicElement, Element, Located, Op, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -12,11 +12,29 @@ use crate::support::ranks;
 
 /// Elements of a part: with those of one byte a few words and a rest.
 const LEN: usize = 37;
-const OPS: [Op; 9] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::And, Op::Or, Op::Xor, Op::Replace, Op::NoOp];
+const OPS: [Op; 14] = [
+    Op::Sum,
+    Op::Product,
+    Op::Min,
+    Op::Max,
+    Op::And,
+    Op::Or,
+    Op::Xor,
+    Op::LogicalAnd,
+    Op::LogicalOr,
+    Op::LogicalXor,
+    Op::MinLoc,
+    Op::MaxLoc,
+    Op::Replace,
+    Op::NoOp,
+];
 
-/// What an operation makes of an element and an operand, written down once more; `None` where there is no such operation.
-trait Model: AtomicElement + Debug + Arbitrary {
+trait Model: AtomicElement + Debug {
+    /// What an operation makes of an element and an operand, written down once more; `None` where there is no such
+    /// operation.
     fn model(op: Op, element: Self, operand: Self) -> Option<Self>;
+
+    fn values() -> BoxedStrategy<Self>;
 }
 
 macro_rules! integers {
@@ -32,10 +50,17 @@ macro_rules! integers {
                     Op::And => a & b,
                     Op::Or => a | b,
                     Op::Xor => a ^ b,
+                    Op::LogicalAnd => i128::from(a != 0 && b != 0),
+                    Op::LogicalOr => i128::from(a | b != 0),
+                    Op::LogicalXor => i128::from(a != 0) ^ i128::from(b != 0),
                     Op::Replace => b,
                     Op::NoOp => a,
                     _ => return None,
                 } as Self)
+            }
+
+            fn values() -> BoxedStrategy<Self> {
+                prop_oneof![any::<Self>(), Just(0)].boxed()
             }
         }
     )*};
@@ -57,11 +82,40 @@ macro_rules! floats {
                     _ => return None,
                 })
             }
+
+            fn values() -> BoxedStrategy<Self> {
+                any::<Self>().boxed()
+            }
         }
     )*};
 }
 
 floats!(f32, f64);
+
+macro_rules! located {
+    ($($value:ty),*) => {$(
+        impl Model for Located<$value> {
+            fn model(op: Op, a: Self, b: Self) -> Option<Self> {
+                let (first, second) = if a.index() < b.index() { (a, b) } else { (b, a) };
+                let value = match op {
+                    Op::MinLoc => a.value().min(b.value()),
+                    Op::MaxLoc => a.value().max(b.value()),
+                    Op::Replace => return Some(b),
+                    Op::NoOp => return Some(a),
+                    _ => return None,
+                };
+                Some(Located::new(value, if first.value() == value { first.index() } else { second.index() }))
+            }
+
+            fn values() -> BoxedStrategy<Self> {
+                // Often equal.
+                ((0_i8..4), 0_u32..9).prop_map(|(value, index)| Located::new(value as $value, index)).boxed()
+            }
+        }
+    )*};
+}
+
+located!(u32, i32, f32);
 
 #[derive(Clone, Debug)]
 enum Step<T> {
@@ -70,19 +124,25 @@ enum Step<T> {
     Fetch(usize, usize, T),
     /// Whether what is expected is what is there.
     Swap(usize, bool, T),
+    Accumulate(usize, usize, Vec<T>),
+    GetAccumulate(usize, usize, Vec<T>),
     Flush,
 }
 
-fn step<T: Arbitrary + Clone>() -> impl Strategy<Value = Step<T>> {
-    let values = prop::collection::vec(any::<T>(), 0..=LEN);
-    prop_oneof![
-        (0..=LEN, values).prop_map(|(offset, mut values)| {
+fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
+    let row = || {
+        (0..=LEN, prop::collection::vec(T::values(), 0..=LEN)).prop_map(|(offset, mut values)| {
             values.truncate(LEN - offset); // often to the very end
-            Step::Put(offset, values)
-        }),
+            (offset, values)
+        })
+    };
+    prop_oneof![
+        row().prop_map(|(offset, values)| Step::Put(offset, values)),
+        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
+        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
         (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
-        (0..LEN, 0..OPS.len(), any::<T>()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
-        (0..LEN, any::<bool>(), any::<T>()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
+        (0..LEN, 0..OPS.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
+        (0..LEN, any::<bool>(), T::values()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
         Just(Step::Flush),
     ]
 }
@@ -111,6 +171,18 @@ fn follows_the_model<T: Model>() {
     });
 }
 
+/// What becomes of a row of elements; `None` where there is no such operation.
+fn modelled<T: Model>(op: Op, elements: &[T], operands: &[T]) -> Option<Vec<T>> {
+    T::model(op, T::zeroed(), T::zeroed())?;
+    elements.iter().zip(operands).map(|(element, operand)| T::model(op, *element, *operand)).collect()
+}
+
+fn splice<T: Model>(model: &mut [T], after: Option<Vec<T>>) {
+    for (element, after) in model.iter_mut().zip(after.unwrap_or_default()) {
+        *element = after;
+    }
+}
+
 fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
     let mut model = vec![T::zeroed(); LEN];
     let epoch = window.lock_exclusive(target).wait().unwrap();
@@ -126,6 +198,27 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                 epoch.get(offset, &mut values).wait().unwrap();
                 assert!(values.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
             }
+            Step::Accumulate(offset, op, operands) => {
+                let done = epoch.accumulate(offset, &operands, OPS[op]).wait();
+                let after = modelled(OPS[op], &model[offset..], &operands);
+                assert_eq!(done.is_ok(), after.is_some());
+                splice(&mut model[offset..], after);
+            }
+            Step::GetAccumulate(offset, op, operands) => {
+                let mut before = vec![T::zeroed(); operands.len()];
+                let done = epoch.get_accumulate(offset, &operands, &mut before, OPS[op]).wait();
+                match modelled(OPS[op], &model[offset..], &operands) {
+                    Some(after) => {
+                        done.unwrap();
+                        assert!(before.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
+                        splice(&mut model[offset..], Some(after));
+                    }
+                    None => {
+                        let text = done.unwrap_err().to_string();
+                        assert!(text.starts_with("get_accumulate on window \"tried\": not for elements of type "));
+                    }
+                }
+            }
             Step::Fetch(offset, op, operand) => {
                 let fetched = epoch.fetch_and_op(offset, operand, OPS[op]).wait();
                 match T::model(OPS[op], model[offset], operand) {
@@ -135,7 +228,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                     }
                     None => {
                         let text = fetched.unwrap_err().to_string();
-                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type f"));
+                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type "));
                     }
                 }
             }
@@ -173,6 +266,13 @@ fn integers_follow_the_model() {
 fn floats_follow_the_model() {
     follows_the_model::<f32>();
     follows_the_model::<f64>();
+}
+
+#[test]
+fn values_with_places_follow_the_model() {
+    follows_the_model::<Located<u32>>();
+    follows_the_model::<Located<i32>>();
+    follows_the_model::<Located<f32>>();
 }
 
 /// 13 bytes without padding, aligned to one.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod accumulate;
 mod create;
 mod element;
 mod epoch;
@@ -19,24 +20,31 @@ mod error;
 mod fetch;
 mod handles;
 mod local;
+mod located;
 mod lock;
 mod lock_all;
+mod op;
 mod part;
 #[cfg(doctest)]
 mod refused;
+mod shape;
 mod window;
 
 pub use lock_algos::Mode;
 
 pub use crate::access::Access;
+pub use crate::accumulate::Accumulate;
 pub use crate::create::{Builder, LockDesign};
-pub use crate::element::{AtomicElement, Element, Op};
+pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
 pub use crate::epochs::Epochs;
 pub use crate::error::Error;
 pub use crate::fetch::Fetch;
 pub use crate::handles::{Flush, Get};
 pub use crate::local::Local;
+pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::op::Op;
+pub use crate::shape::{Runs, Shape};
 pub use crate::window::Window;
