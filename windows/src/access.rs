@@ -16,6 +16,42 @@ use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Sh
 /// [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
 ///
 /// Offsets and lengths are in elements. None of the operations needs the target to do anything.
+///
+/// # Requests
+///
+/// A call begins an operation, and whatever may have to be waited for gives a handle: `.wait()` blocks (`MPI_Wait`),
+/// `.await` does not, `.test()` looks (`MPI_Test`). Any number of them may be open at the same time; to wait for one after
+/// another is to wait for all. A handle that is dropped or leaked never harms memory, because nothing but its own wait
+/// writes to the caller's slices.
+///
+/// | MPI | here | when it is done |
+/// |---|---|---|
+/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be used again: when the call returns, so that there is no request |
+/// | `MPI_Get`, `MPI_Rget` | [`get`](Self::get) | the slice has the elements |
+/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be used again |
+/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are there, and the target has the outcome |
+/// | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`fetch_and_op`](Self::fetch_and_op), [`compare_and_swap`](Self::compare_and_swap) | the same |
+/// | `MPI_Win_flush` | [`flush`](Self::flush) | the target has all that was posted before the call |
+///
+/// MPI has no request for "the target has it". Here a flush is one: begun right after a put, it is done when that put,
+/// and whatever was posted before, has come to the target.
+///
+/// ```
+/// # use windows::Window;
+/// # fabric::threads(2, |world| {
+/// # let window = Window::<u64>::allocate(&world, 100)?;
+/// # let epoch = window.lock_shared(1)
+/// #     .wait()?;
+/// epoch.put(0, &[7; 100])?;
+/// let mut arrived = epoch.flush();
+/// while !arrived.test()? {
+///     std::hint::spin_loop(); // or something more useful
+/// }
+/// # drop(arrived);
+/// # epoch.unlock()?;
+/// # window.close()
+/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// ```
 pub struct Access<'w, T, F: Fabric> {
     pub(crate) inner: &'w Arc<Inner<F>>,
     pub(crate) target: &'w Target<F>,
@@ -71,7 +107,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Get::new(self.copy(), (offset, count), get)
     }
 
-    /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
+    /// Completes everything that this rank has posted to this target before the call, there (`MPI_Win_flush`), and reports the first
     /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
     /// after it.
     pub fn flush(&self) -> Flush<'_, F> {

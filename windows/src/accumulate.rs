@@ -3,10 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind, Notify};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, poll_now, wait_for};
 
 use crate::element::{lanes, per_word, to_word};
 use crate::shape::Runs;
@@ -306,10 +306,9 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
-        self.access.inner.fabric().progress();
-        match self.poll_state(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => Ok(true),
-            Poll::Ready(Err(fault)) => Err(self.access.copy().failed(self.operation, self.place, fault)),
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
             Poll::Pending => Ok(false),
         }
     }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, poll_now, wait_for};
 
 use crate::element::{from_word, lanes, same_bits, to_word};
 use crate::{Access, AtomicElement, Error, Op};
@@ -100,8 +100,8 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     /// # Errors
     /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
     pub fn test(&mut self) -> Result<Option<T>, Error> {
-        self.access.inner.fabric().progress();
-        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
             Poll::Ready(outcome) => outcome.map(Some),
             Poll::Pending => Ok(None),
         }

@@ -1,12 +1,12 @@
-//! Operations to be waited for that give no value.
+//! Operations to be waited for that give no value: get and flush.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, poll_now, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};
@@ -51,15 +51,6 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
         *self = Self::Done(outcome);
         Poll::Ready(outcome)
     }
-
-    /// Polls for somebody who looks again by himself.
-    fn test<F: Drive>(&mut self, fabric: &F) -> Result<bool, Fault> {
-        fabric.progress();
-        match self.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
@@ -85,8 +76,11 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
-        let tested = self.state.test(self.access.inner.fabric());
-        tested.map_err(|fault| self.access.copy().failed("get", self.place, fault))
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 }
 
@@ -138,8 +132,10 @@ impl<F: Drive> Flush<'_, F> {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
-        let tested = self.state.test(self.inner.fabric());
-        tested.map_err(|fault| self.inner.failed(self.operation, self.target, fault))
+        match poll_now(self.inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! threads over shared memory, more of them than cores too, and in the simulator.
 
 mod atomics;
+mod completion;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -32,10 +33,7 @@ macro_rules! scenario {
 }
 
 /// Over shared memory. Ranks that do not end fail the test.
-pub(crate) fn by_threads<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<Any>) -> R)
-where
-    R: 'static,
-{
+pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
         let outcomes = fabric::threads(ranks, |world| {
