@@ -42,8 +42,8 @@ pub use fabric::{self, Any, threads};
 pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
-    Access, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, Fetch, Flush, Get, Local, Located, LockAll,
-    LockAllRequest, LockDesign, LockRequest, Mode, Op, Shape, Window,
+    Access, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, Fetch, Flush, Get, GetShaped, Local, Located,
+    LockAll, LockAllRequest, LockDesign, LockRequest, Mode, Op, Shape, Window,
 };
 
 mod error;

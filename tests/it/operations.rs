@@ -1,10 +1,11 @@
 //! Every operation against a plain model.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytemuck::{Pod, Zeroable};
-use onesided::{AtomicElement, Element, Located, Op, Window};
+use onesided::{AtomicElement, Element, Located, Op, Shape, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -124,9 +125,21 @@ enum Step<T> {
     Fetch(usize, usize, T),
     /// Whether what is expected is what is there.
     Swap(usize, bool, T),
+    PutShaped(Vec<Range<usize>>, Vec<T>),
+    GetShaped(Vec<Range<usize>>),
+    AccumulateShaped(Vec<Range<usize>>, usize, Vec<T>),
     Accumulate(usize, usize, Vec<T>),
     GetAccumulate(usize, usize, Vec<T>),
     Flush,
+}
+
+/// Disjoint, because where they overlap there is no order; in any order, and some of them empty.
+fn ranges() -> impl Strategy<Value = Vec<Range<usize>>> {
+    let ranges = prop::collection::vec(0..=LEN, 0..12).prop_map(|mut cuts| {
+        cuts.sort_unstable();
+        cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect::<Vec<_>>()
+    });
+    ranges.prop_shuffle()
 }
 
 fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
@@ -136,7 +149,11 @@ fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
             (offset, values)
         })
     };
+    let many = || prop::collection::vec(T::values(), LEN);
     prop_oneof![
+        (ranges(), many()).prop_map(|(ranges, values)| Step::PutShaped(ranges, values)),
+        ranges().prop_map(Step::GetShaped),
+        (ranges(), 0..OPS.len(), many()).prop_map(|(ranges, op, values)| Step::AccumulateShaped(ranges, op, values)),
         row().prop_map(|(offset, values)| Step::Put(offset, values)),
         (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
         (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
@@ -197,6 +214,27 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                 let mut values = vec![T::zeroed(); count];
                 epoch.get(offset, &mut values).wait().unwrap();
                 assert!(values.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
+            }
+            Step::PutShaped(ranges, values) => {
+                let shape = Shape::Indexed(&ranges);
+                epoch.put_shaped(0, shape, &values[..shape.count()]).unwrap();
+                let places = ranges.iter().cloned().flatten();
+                places.zip(values).for_each(|(place, value)| model[place] = value);
+            }
+            Step::GetShaped(ranges) => {
+                let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                let mut values = vec![T::zeroed(); places.len()];
+                epoch.get_shaped(0, Shape::Indexed(&ranges), &mut values).wait().unwrap();
+                assert!(values.iter().zip(places).all(|(got, place)| same(*got, model[place])));
+            }
+            Step::AccumulateShaped(ranges, op, operands) => {
+                let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                let shape = Shape::Indexed(&ranges);
+                let done = epoch.accumulate_shaped(0, shape, &operands[..places.len()], OPS[op]).wait();
+                assert_eq!(done.is_ok(), T::model(OPS[op], T::zeroed(), T::zeroed()).is_some());
+                for (place, operand) in places.into_iter().zip(operands) {
+                    model[place] = T::model(OPS[op], model[place], operand).unwrap_or(model[place]);
+                }
             }
             Step::Accumulate(offset, op, operands) => {
                 let done = epoch.accumulate(offset, &operands, OPS[op]).wait();
@@ -320,6 +358,86 @@ fn structures_of_every_size_arrive_whole_and_nothing_beside() {
     travels(|i| [i as f32; 1024]);
 }
 
+/// Every form of a shape, with elements of every size.
+#[test]
+fn shapes_reach_their_places_and_no_others() {
+    fn reaches<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
+        ranks(2, move |world| {
+            let window = Window::<T>::builder().name("shaped").allocate(&world, LEN).unwrap();
+            let epoch = window.lock_exclusive(1 - world.rank()).wait().unwrap();
+            let shapes = [
+                Shape::Row(5),
+                Shape::Row(0),
+                Shape::Vector { count: 4, block: 2, stride: 7 },
+                Shape::Vector { count: 3, block: 3, stride: 3 },
+                Shape::Vector { count: 0, block: 3, stride: 3 },
+                Shape::Blocks { block: 2, starts: &[20, 0, 9, 11] },
+                Shape::Indexed(&[5..9, 20..20, 2..3, 9..10, 30..32]),
+            ];
+            let mut model = vec![T::zeroed(); LEN];
+            epoch.put(0, &model).unwrap();
+            for (round, shape) in (1..).zip(shapes) {
+                let offset = LEN - shape.end().max(30); // often to the very end
+                let values: Vec<T> = (0..shape.count() as u64).map(|i| make(100 * round + i)).collect();
+                epoch.put_shaped(offset, shape, &values).unwrap();
+                let places = shape.runs().flatten().map(|place| offset + place);
+                places.zip(&values).for_each(|(place, value)| model[place] = *value);
+                let mut all = vec![T::zeroed(); LEN];
+                epoch.get(0, &mut all).wait().unwrap();
+                assert_eq!(all, model);
+                let mut got = vec![T::zeroed(); values.len()];
+                let mut get = epoch.get_shaped(offset, shape, &mut got);
+                assert!(get.test().unwrap() && get.test().unwrap()); // shared memory has no delay
+                get.wait().unwrap();
+                assert_eq!(got, values);
+            }
+            epoch.unlock().unwrap();
+            window.close().unwrap();
+        });
+    }
+    reaches(|i| i as u8);
+    reaches(|i| Odd { number: i, rest: [i as u8; 5] });
+    reaches(|i| i as f64);
+    reaches(|i| Large { words: [i; 32] });
+}
+
+#[test]
+fn shapes_that_do_not_fit_move_nothing() {
+    ranks(1, |world| {
+        let window = Window::<u64>::builder().name("shaped").allocate(&world, 10).unwrap();
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        let shape = Shape::Vector { count: 3, block: 1, stride: 4 };
+        for offset in [2, 10, usize::MAX, usize::MAX - 8] {
+            let place = format!("9 elements at {offset} on rank 0 of window \"shaped\": it has 10 elements there");
+            assert_eq!(
+                epoch.put_shaped(offset, shape, &[1; 3]).unwrap_err().to_string(),
+                format!("put_shaped of {place}")
+            );
+            let mut into = [5; 3];
+            let error = epoch.get_shaped(offset, shape, &mut into).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_shaped of {place}"));
+            let error = epoch.accumulate_shaped(offset, shape, &[1; 3], Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("accumulate_shaped of {place}"));
+            assert!(epoch.get_accumulate_shaped(offset, shape, &[1; 3], &mut into, Op::Sum).wait().is_err());
+            assert_eq!(into, [5; 3]);
+        }
+        for shape in [shape, Shape::Vector { count: usize::MAX, block: 2, stride: 2 }] {
+            let (wanted, mut into) = (shape.count(), [5; 2]);
+            let lengths = format!("on window \"shaped\": 2 elements were given for {wanted}");
+            assert_eq!(epoch.put_shaped(0, shape, &[1; 2]).unwrap_err().to_string(), format!("put_shaped {lengths}"));
+            let error = epoch.get_shaped(0, shape, &mut into).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_shaped {lengths}"));
+            let error = epoch.accumulate_shaped(0, shape, &[1; 2], Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("accumulate_shaped {lengths}"));
+            let error = epoch.get_accumulate_shaped(0, shape, &[1; 2], &mut into, Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_accumulate_shaped {lengths}"));
+        }
+        epoch.unlock().unwrap();
+        assert_eq!(window.local().read(0..10), [0; 10]);
+        window.close().unwrap();
+    });
+}
+
 /// Elements of one word that different ranks change at the same time do not disturb one another.
 #[test]
 fn neighbours_in_a_word_are_apart() {
@@ -357,7 +475,7 @@ fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, LEN).unwrap();
         assert_eq!(window.local().read(LEN..LEN), []);
-        let reversed = std::ops::Range { start: 3, end: 1 };
+        let reversed = Range { start: 3, end: 1 };
         for range in [0..1 << 55, 0..usize::MAX, 0..LEN + 1, LEN + 1..LEN + 1, reversed] {
             let read = catch_unwind(AssertUnwindSafe(|| window.local().read(range.clone())));
             assert!(read.is_err(), "{range:?}");

@@ -291,7 +291,7 @@ fn handles_are_tested_and_then_waited_for() {
     ranks(2, |world| {
         let window = Window::<u32>::builder().name("tested").allocate(&world, 40).unwrap();
         let epoch = window.lock_shared(1 - world.rank()).wait().unwrap();
-        let done = |test: &mut dyn FnMut() -> bool| eventually(DEADLINE, "done", || test());
+        let done = |test: &mut dyn FnMut() -> bool| eventually(DEADLINE, "done", test);
         epoch.put(0, &[3; 40]).unwrap();
         let mut flush = epoch.flush();
         done(&mut || flush.test().unwrap());

@@ -28,6 +28,7 @@ mod part;
 #[cfg(doctest)]
 mod refused;
 mod shape;
+mod shaped;
 mod window;
 
 pub use lock_algos::Mode;
@@ -47,4 +48,5 @@ pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::op::Op;
 pub use crate::shape::{Runs, Shape};
+pub use crate::shaped::GetShaped;
 pub use crate::window::Window;

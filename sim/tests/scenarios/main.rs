@@ -1,6 +1,7 @@
 //! What programs do with windows, after the meaning of MPICH's test/mpi/rma: each a body that knows no fabric, run by
 //! threads over shared memory, more of them than cores too, and in the simulator.
 
+mod alike;
 mod atomics;
 mod completion;
 
