@@ -117,7 +117,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
         }
         turn = turn.saturating_add(1);
         if turn <= spins {
-            std::hint::spin_loop();
+            drive.relax();
             continue;
         }
         let until = blocking.earliest();

@@ -354,6 +354,11 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         ask!(self, fabric => fabric.progress())
     }
 
+    #[inline]
+    fn relax(&self) {
+        ask!(self, fabric => fabric.relax());
+    }
+
     fn arm(&self) -> Ticket {
         ask!(self, fabric => fabric.arm())
     }

@@ -261,6 +261,12 @@ pub trait Drive: Fabric {
     /// Takes the announcement back without sleeping.
     fn disarm(&self, ticket: Ticket);
 
+    /// What a thread does between two looks that found nothing, while it does not give its core away.
+    #[inline]
+    fn relax(&self) {
+        std::hint::spin_loop();
+    }
+
     /// Whether this host runs more ranks than it has cores: then whoever waits gives the core away at once.
     fn crowded(&self) -> bool;
 

@@ -23,6 +23,8 @@ mod endpoint;
 mod ends;
 mod error;
 mod fabric;
+#[cfg(any(feature = "verbs", onesided_loom))]
+mod free_list;
 mod ports;
 #[cfg(not(onesided_loom))]
 pub mod shm;

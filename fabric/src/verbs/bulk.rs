@@ -262,13 +262,11 @@ impl Verbs {
             let mut at = 0;
             while at < len {
                 let piece = (len - at).min(self.0.capabilities.longest_transfer);
-                let order = Order {
-                    local: Some(own.local(own_offset + at)?),
-                    kept: Some((own.clone(), other.clone())),
-                    ..Order::new(verb(other.remote(offset + at)), self.0.take_slot(0)?, piece as usize)
-                };
-                let slot = order.slot;
-                self.0.post(other.rank(), [order]);
+                let local = Some(own.local(own_offset + at)?);
+                let slot = self.0.take_slot(0)?;
+                let order = Order::new(verb(other.remote(offset + at)), slot, piece as usize);
+                self.0.keep(slot, (own.clone(), other.clone()));
+                self.0.post(other.rank(), [Order { local, keeps: true, ..order }]);
                 last = Some(Posted::new(self, other.rank(), slot));
                 at += piece;
             }

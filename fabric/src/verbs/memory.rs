@@ -37,11 +37,13 @@ impl<'m> Piece<'m> {
     }
 
     /// Its first `len` bytes, as the card wants them.
-    pub(super) fn local(&self, len: usize) -> Local {
-        Local { address: self.region.address() + self.offset, len: len as u32, key: self.region.local_key() }
+    #[inline]
+    pub(super) fn local(&self, len: u32) -> Local {
+        Local { address: self.region.address() + self.offset, len, key: self.region.local_key() }
     }
 
     /// Its first word.
+    #[inline]
     pub(super) fn word(&self) -> &'m AtomicU64 {
         self.region.memory().word(self.offset).expect("pieces are aligned parts of their region")
     }

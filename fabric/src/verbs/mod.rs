@@ -42,7 +42,6 @@ mod words;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -86,10 +85,8 @@ pub struct Verbs(Arc<Inner>);
 /// Fields are dropped in this order: the connections before the memory that their requests may use.
 struct Inner {
     peers: Box<[Peer]>,
-    by_number: HashMap<u32, Rank>,
-    depth: usize,
-    /// How many requests are under way, to all peers.
-    under_way: AtomicUsize,
+    /// Whose connection has a number, by number.
+    by_number: Box<[(u32, Rank)]>,
     completions: Arc<CompletionQueue>,
     reaping: Mutex<Held>,
     receives: Arc<SharedReceiveQueue>,
@@ -97,6 +94,8 @@ struct Inner {
     bed: Bed,
     endpoint: Endpoint<drive::Card>,
     slots: Slots,
+    /// What transfers under way move bytes between, by their slots.
+    kept: Mutex<HashMap<u32, (VerbsSegment, VerbsSegment)>>,
     directory: Arc<Directory>,
     /// Peers' regions that were met.
     opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
@@ -113,12 +112,17 @@ impl Inner {
     fn opened(&self) -> MutexGuard<'_, HashMap<(Rank, RegionId), SegmentKey>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<u32, (VerbsSegment, VerbsSegment)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { rank, peers, under_way, endpoint, .. } = &*self.0;
-        write!(f, "Verbs({rank} of {}, {under_way:?} under way, {endpoint:?})", peers.len())
+        let Inner { rank, peers, endpoint, .. } = &*self.0;
+        let busy = peers.iter().filter(|peer| peer.is_busy()).count();
+        write!(f, "Verbs({rank} of {}, requests under way to {busy}, {endpoint:?})", peers.len())
     }
 }
 
@@ -148,9 +152,10 @@ impl Verbs {
         let pairs = (0..size)
             .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
             .collect::<Result<Vec<_>, _>>()?;
-        let by_number = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
+        let mut by_number: Box<[_]> = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
+        by_number.sort_unstable();
         let inline = pairs.first().map_or(0, QueuePair::inline);
-        let peers = connect(&job, &device, &directory, pairs)?;
+        let peers = connect(&job, &device, &directory, pairs, depth)?;
 
         let mut capabilities = Capabilities::new("verbs", Agent::Card);
         capabilities.inline = inline;
@@ -160,8 +165,6 @@ impl Verbs {
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
             by_number,
-            depth: depth as usize,
-            under_way: AtomicUsize::new(0),
             completions,
             reaping: Mutex::default(),
             receives,
@@ -169,6 +172,7 @@ impl Verbs {
             bed,
             endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
             slots: Slots::new(&domain),
+            kept: Mutex::default(),
             directory,
             opened: Mutex::default(),
             domain,
@@ -201,7 +205,13 @@ impl Verbs {
 }
 
 /// Exchanges cards with all ranks, oneself included, and connects to them.
-fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePair>) -> Result<Box<[Peer]>, Error> {
+fn connect(
+    job: &Job,
+    device: &Device,
+    directory: &Directory,
+    pairs: Vec<QueuePair>,
+    depth: u32,
+) -> Result<Box<[Peer]>, Error> {
     let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
     // Any number will do, but one that a queue pair of this number had before might take old packets for new ones.
     let first =
@@ -232,7 +242,7 @@ fn connect(job: &Job, device: &Device, directory: &Directory, pairs: Vec<QueuePa
                 our_first: first,
                 reads: device.reads(),
             })?;
-            Ok(Peer::new(pair, card.home))
+            Ok(Peer::new(pair, card.home, depth))
         })
         .collect()
 }
@@ -261,6 +271,6 @@ impl Inner {
     /// Whether anything is under way to a rank that can still take it.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
-        (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| !peer.has_completed(peer.posted()) && alive(rank))
+        (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))
     }
 }

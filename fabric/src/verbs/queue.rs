@@ -1,7 +1,7 @@
 //! The send queue to one peer: what is posted, in order, and how it ends.
 #![allow(unsafe_code)] // posting hands memory to the card
 
-use std::collections::VecDeque;
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,9 +26,14 @@ pub(super) struct Peer {
     pub(super) pair: QueuePair,
     /// The start of its home region.
     pub(super) home: Remote,
-    queue: Mutex<Queue>,
-    /// How many requests have completed.
+    /// Taken to post, so that requests are numbered in the order in which they are posted.
+    posting: Mutex<Posting>,
+    /// How many requests were posted. Written by who posts.
+    posted: AtomicU64,
+    /// How many have completed. Written by who takes in completions.
     completed: AtomicU64,
+    /// The request `n` that is under way, at `n` modulo the depth.
+    under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     broken: AtomicU32,
     /// The first fault that nobody awaited, since the last flush.
@@ -36,59 +41,103 @@ pub(super) struct Peer {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    posted: u64,
-    under_way: VecDeque<Entry>,
+struct Posting {
     /// Whether a write was posted that no read follows yet.
     unproven: bool,
 }
 
-/// A posted request that has not completed.
-#[derive(Debug)]
-struct Entry {
-    slot: u32,
-    _kept: Option<(VerbsSegment, VerbsSegment)>,
+/// A request under way, in a word: its number's low half, whether it keeps segments, its slot.
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+impl Entry {
+    /// Of no request.
+    const EMPTY: u64 = u64::MAX;
+    /// There are fewer slots.
+    const KEEPS: u64 = 1 << 31;
+
+    const fn new(number: u64, order: &Order) -> Self {
+        Self(number << 32 | if order.keeps { Self::KEEPS } else { 0 } | order.slot as u64)
+    }
+
+    const fn is_of(self, number: u64) -> bool {
+        (self.0 >> 32) as u32 == number as u32
+    }
+
+    const fn keeps(self) -> bool {
+        self.0 & Self::KEEPS != 0
+    }
+
+    const fn slot(self) -> u32 {
+        (self.0 & (Self::KEEPS - 1)) as u32
+    }
 }
 
 /// A request to be posted, with the slot that it reports to.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
     pub(super) verb: Verb,
     pub(super) slot: u32,
     /// How many bytes, from or to the slot's memory unless there is `local`.
-    pub(super) len: usize,
+    pub(super) len: u32,
     pub(super) local: Option<Local>,
-    pub(super) kept: Option<(VerbsSegment, VerbsSegment)>,
+    /// The segments that it moves bytes between are kept under its slot until it has completed, see [`Inner::keep`].
+    pub(super) keeps: bool,
     /// A later request of the same list tells of its completion.
     pub(super) quiet: bool,
 }
 
 impl Order {
     /// From or to the slot's memory.
+    #[inline]
     pub(super) const fn new(verb: Verb, slot: u32, len: usize) -> Self {
-        Self { verb, slot, len, local: None, kept: None, quiet: false }
+        Self { verb, slot, len: len as u32, local: None, keeps: false, quiet: false }
     }
 }
 
 impl Peer {
-    pub(super) fn new(pair: QueuePair, home: Remote) -> Self {
+    /// A connection for `depth` requests under way.
+    pub(super) fn new(pair: QueuePair, home: Remote, depth: u32) -> Self {
         Self {
             pair,
             home,
-            queue: Mutex::default(),
+            posting: Mutex::default(),
+            posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
+            under_way: (0..depth).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
             broken: AtomicU32::new(0),
             stuck: Mutex::new(None),
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn posting(&self) -> MutexGuard<'_, Posting> {
+        self.posting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many requests were posted so far.
     pub(super) fn posted(&self) -> u64 {
-        self.queue().posted
+        self.posted.load(Ordering::Acquire)
+    }
+
+    /// Whether requests are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.has_completed(self.posted())
+    }
+
+    /// Whether `count` more requests can be posted at once.
+    #[inline]
+    fn has_room(&self, count: usize) -> bool {
+        // Acquire: an entry is written again only after it was taken in. What somebody posts just now may have completed
+        // before it is counted.
+        let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
+        under_way as usize + count <= self.under_way.len()
+    }
+
+    /// Where the entry of a request lies.
+    #[inline]
+    fn entry(&self, number: u64) -> &AtomicU64 {
+        &self.under_way[number as usize % self.under_way.len()]
     }
 
     /// Whether the first `count` requests have completed.
@@ -98,7 +147,7 @@ impl Peer {
 
     /// Whether writes were posted that no read follows; from now on one does.
     pub(super) fn take_unproven(&self) -> bool {
-        std::mem::take(&mut self.queue().unproven)
+        std::mem::take(&mut self.posting().unproven)
     }
 
     /// Gives the connection up: whatever is under way ends in an error.
@@ -125,90 +174,125 @@ impl Peer {
 }
 
 impl Inner {
+    #[inline]
     pub(super) fn peer(&self, rank: Rank) -> Result<&Peer, Fault> {
         self.peers.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))
     }
 
     /// A slot for `len` bytes, waiting for one while any operation can still give one back.
+    #[inline]
     pub(super) fn take_slot(&self, len: usize) -> Result<u32, Fault> {
+        self.slots.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
+    }
+
+    #[cold]
+    fn wait_for_slot(&self, len: usize) -> Result<u32, Fault> {
         loop {
-            if let Some(slot) = self.slots.take(len) {
-                return Ok(slot);
-            }
             if self.progress() == 0 {
-                if self.under_way.load(Ordering::Relaxed) == 0 {
-                    return Err(NO_SLOT);
+                if !self.is_busy() {
+                    return self.slots.take(len).ok_or(NO_SLOT);
                 }
                 self.give_up_on_the_dead();
                 std::thread::yield_now();
             }
+            if let Some(slot) = self.slots.take(len) {
+                return Ok(slot);
+            }
         }
+    }
+
+    /// Whether requests are under way to anybody.
+    pub(super) fn is_busy(&self) -> bool {
+        self.peers.iter().any(Peer::is_busy)
     }
 
     /// Whether a request can be posted to a peer at once.
     pub(super) fn has_room(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(|peer| peer.queue().under_way.len() < self.depth)
+        self.peer(rank).is_ok_and(|peer| peer.has_room(1))
     }
 
-    /// Posts requests to one peer as one list, waiting for room. Their slots tell how they end, a refusal included.
-    pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
-        let Ok(peer) = self.peer(rank) else { return self.refuse(rank, orders.iter()) };
-        let mut queue = peer.queue();
-        while queue.under_way.len() + N > self.depth && N <= self.depth {
-            drop(queue);
+    #[cold]
+    fn wait_for_room<'p>(
+        &self,
+        peer: &'p Peer,
+        mut posting: MutexGuard<'p, Posting>,
+        count: usize,
+    ) -> MutexGuard<'p, Posting> {
+        while !peer.has_room(count) {
+            drop(posting);
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
                 std::thread::yield_now();
             }
-            queue = peer.queue();
+            posting = peer.posting();
         }
-        let lost = peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive;
-        if lost || N > self.depth {
-            drop(queue);
-            return self.refuse(rank, orders.iter());
+        posting
+    }
+
+    /// Posts requests to one peer as one list, waiting for room. Their slots tell how they end, a refusal included.
+    #[inline]
+    pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
+        let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &orders) };
+        if N > peer.under_way.len() {
+            return self.refuse(rank, &orders);
         }
+        let mut posting = peer.posting();
+        if !peer.has_room(N) {
+            posting = self.wait_for_room(peer, posting, N);
+        }
+        if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
+            drop(posting);
+            return self.refuse(rank, &orders);
+        }
+        let first = peer.posted.load(Ordering::Relaxed);
+        let mut requests = [Request::EMPTY; N];
         let mut returns = false;
-        let requests: [_; N] = std::array::from_fn(|at| {
-            let Order { verb, slot, len, local, .. } = &orders[at];
-            let request = Request {
-                id: u64::from(rank.0) << NUMBER_BITS | (queue.posted + at as u64) & NUMBER,
-                verb: *verb,
-                local: match local {
-                    Some(local) => Local { len: *len as u32, ..*local },
-                    None => self.slots.piece(*slot).local(*len),
+        for (at, order) in orders.iter().enumerate() {
+            let number = first + at as u64;
+            // Before it is posted: whoever takes its completion in reads it.
+            peer.entry(number).store(Entry::new(number, order).0, Ordering::Release);
+            requests[at] = Request {
+                id: u64::from(rank.0) << NUMBER_BITS | number & NUMBER,
+                verb: order.verb,
+                local: match order.local {
+                    Some(local) => Local { len: order.len, ..local },
+                    None => self.slots.piece(order.slot).local(order.len),
                 },
                 // A request that does not report is one that a later one of this list reports for.
-                signalled: !orders[at].quiet || at + 1 == N,
+                signalled: !order.quiet || at + 1 == N,
                 // Only a fence keeps it from overtaking a read or an atomic before it.
                 fenced: returns,
-                inline: !verb.returns() && local.is_none() && *len <= peer.pair.inline() as usize,
+                inline: !order.verb.returns() && order.local.is_none() && order.len <= peer.pair.inline(),
             };
-            returns |= verb.returns();
-            request
-        });
-        // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or a segment's that the
-        // entry below keeps until then. When the endpoint goes, queue pairs are destroyed before slots and entries.
-        let posted = unsafe { peer.pair.post(&requests) };
-        let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| N);
-        let mut orders = orders.into_iter();
-        for order in orders.by_ref().take(count) {
-            queue.posted += 1;
-            queue.unproven |= order.verb.writes();
-            queue.under_way.push_back(Entry { slot: order.slot, _kept: order.kept });
+            returns |= order.verb.returns();
+            posting.unproven |= order.verb.writes();
         }
-        self.under_way.fetch_add(count, Ordering::Relaxed);
-        drop(queue);
-        if posted.is_err() {
+        // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or of a segment that is
+        // kept until then. When the endpoint goes, queue pairs are destroyed before slots and kept segments.
+        let posted = unsafe { peer.pair.post(&requests) };
+        let count = posted.map_or_else(|(count, _)| count, |()| N);
+        peer.posted.store(first + count as u64, Ordering::Release);
+        drop(posting);
+        if count < N {
             // The queue had room: what the library says is no passing state.
             peer.fail();
-            self.refuse(rank, orders.as_slice().iter());
+            self.refuse(rank, &orders[count..]);
         }
     }
 
-    fn refuse<'o>(&self, rank: Rank, orders: impl Iterator<Item = &'o Order>) {
+    #[cold]
+    fn refuse(&self, rank: Rank, orders: &[Order]) {
         for order in orders {
+            if order.keeps {
+                self.kept().remove(&order.slot);
+            }
             self.settle(rank, self.slots.complete(order.slot, REFUSED));
         }
+    }
+
+    /// Keeps the segments that a request will move bytes between, until it has completed. `order.keeps` has to be set.
+    pub(super) fn keep(&self, slot: u32, segments: (VerbsSegment, VerbsSegment)) {
+        self.kept().insert(slot, segments);
     }
 
     /// Posts one request that nobody waits for.
@@ -223,29 +307,37 @@ impl Inner {
         self.settle(rank, self.slots.detach(slot));
     }
 
+    #[inline]
     fn settle(&self, rank: Rank, outcome: Outcome) {
         if let (Outcome::Missed(status), Ok(peer)) = (outcome, self.peer(rank)) {
             peer.stick(self.fault(rank, status));
         }
     }
 
-    /// Takes in a completion: of the request with this number, and of those before it that do not report.
+    /// Takes in a completion: of the request with this number, and of those before it that do not report. Only one thread
+    /// at a time does: the one that reaps.
     pub(super) fn complete(&self, id: u64, status: u32) {
         let rank = Rank((id >> NUMBER_BITS) as u32);
         let Ok(peer) = self.peer(rank) else { return };
         if status != 0 {
             let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         }
-        let mut last = false;
-        while !last {
-            let mut queue = peer.queue();
-            let first = queue.posted - queue.under_way.len() as u64;
-            let Some(entry) = queue.under_way.pop_front() else { return };
-            drop(queue);
-            last = first & NUMBER == id & NUMBER;
-            self.settle(rank, self.slots.complete(entry.slot, if last { status } else { 0 }));
-            peer.completed.store(first + 1, Ordering::Release);
-            self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let first = peer.completed.load(Ordering::Relaxed);
+        let last = first + (id.wrapping_sub(first) & NUMBER);
+        for number in first..=last {
+            // It was written before the request was posted, so the loop ends at once; that it was read shows its slot too.
+            let entry = loop {
+                let entry = Entry(peer.entry(number).load(Ordering::Acquire));
+                if entry.is_of(number) {
+                    break entry;
+                }
+                spin_loop();
+            };
+            if entry.keeps() {
+                self.kept().remove(&entry.slot());
+            }
+            self.settle(rank, self.slots.complete(entry.slot(), if number == last { status } else { 0 }));
+            peer.completed.store(number + 1, Ordering::Release);
         }
     }
 

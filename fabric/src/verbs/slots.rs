@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use remote_memory::{Fault, FaultKind};
 
+use crate::free_list::{FreeList, NONE};
 use crate::verbs::memory::Piece;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 
@@ -12,8 +13,6 @@ use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 const CELL: u64 = 64;
 /// A staging buffer.
 const BUFFER: u64 = 16 << 10;
-
-const NONE: u32 = u32::MAX;
 
 /// Up to how many bytes travel through a slot.
 pub(super) const LONGEST: usize = BUFFER as usize;
@@ -59,6 +58,7 @@ impl Slots {
     }
 
     /// Takes a slot for `len` bytes. `None` if there is none now, and no more can be made.
+    #[inline]
     pub(super) fn take(&self, len: usize) -> Option<u32> {
         debug_assert!(len <= LONGEST, "longer transfers go in pieces");
         let buffer = if len > CELL as usize { self.buffers.take()? } else { NONE };
@@ -100,6 +100,7 @@ impl Slots {
     }
 
     /// The send queue lets go: the operation completed.
+    #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
         let state = self.state(slot);
         state.status.store(status, Ordering::Relaxed);
@@ -110,7 +111,8 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// The caller lets go.
+    /// The caller lets go, not knowing whether the operation has completed.
+    #[inline]
     pub(super) fn detach(&self, slot: u32) -> Outcome {
         let state = self.state(slot);
         if state.phase.swap(DETACHED, Ordering::AcqRel) == POSTED {
@@ -121,12 +123,14 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// Gives back a slot that was never posted, or that both holders have let go.
+    /// Gives back a slot that was never posted, or whose operation the caller has seen to be done.
+    #[inline]
     pub(super) fn free(&self, slot: u32) {
         self.give_buffer(self.state(slot).buffer.load(Ordering::Relaxed));
         self.cells.give(slot);
     }
 
+    #[inline]
     fn give_buffer(&self, buffer: u32) {
         if buffer != NONE {
             self.buffers.give(buffer);
@@ -141,39 +145,52 @@ struct Pool {
     size: u64,
     /// A chunk has 2 to the power of this many pieces.
     shift: u32,
-    chunks: Box<[OnceLock<MemoryRegion>]>,
-    free: Mutex<Free>,
+    chunks: Box<[OnceLock<Chunk>]>,
+    free: FreeList,
+    /// How many chunks there are.
+    made: Mutex<u32>,
 }
 
-#[derive(Debug, Default)]
-struct Free {
-    list: Vec<u32>,
-    chunks: u32,
+#[derive(Debug)]
+struct Chunk {
+    memory: MemoryRegion,
+    /// Of each free piece the one behind it.
+    next: Box<[AtomicU32]>,
 }
 
 impl Pool {
     /// Pieces of `size` bytes, 2^`shift` in a chunk.
     fn new(domain: &Arc<ProtectionDomain>, size: u64, shift: u32, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        Self { domain: Arc::clone(domain), size, shift, chunks, free: Mutex::default() }
+        Self { domain: Arc::clone(domain), size, shift, chunks, free: FreeList::new(), made: Mutex::default() }
     }
 
+    #[inline]
     fn take(&self) -> Option<u32> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = free.list.pop() {
-            return Some(piece);
-        }
-        // A chunk that cannot be had is no error yet: pieces come back.
-        let made = MemoryRegion::new(&self.domain, self.size << self.shift).ok()?;
-        self.chunks.get(free.chunks as usize)?.set(made).ok()?;
-        let first = free.chunks << self.shift;
-        free.chunks += 1;
-        free.list.extend((first + 1..first + (1 << self.shift)).rev());
-        Some(first)
+        self.free.take(|piece| self.next(piece)).or_else(|| self.grow())
     }
 
+    #[inline]
     fn give(&self, piece: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).list.push(piece);
+        self.free.give(piece, |piece| self.next(piece));
+    }
+
+    /// Makes a chunk and takes a piece of it.
+    #[cold]
+    fn grow(&self) -> Option<u32> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(piece) = self.free.take(|piece| self.next(piece)) {
+            return Some(piece); // somebody else made the chunk
+        }
+        let chunk = self.chunks.get(*made as usize)?;
+        // A chunk that cannot be had is no error yet: pieces come back.
+        let memory = MemoryRegion::new(&self.domain, self.size << self.shift).ok()?;
+        let next = (0..1 << self.shift).map(|_| AtomicU32::new(NONE)).collect();
+        chunk.set(Chunk { memory, next }).ok()?;
+        let first = *made << self.shift;
+        *made += 1;
+        (first + 1..first + (1 << self.shift)).rev().for_each(|piece| self.give(piece));
+        Some(first)
     }
 
     #[inline]
@@ -182,9 +199,20 @@ impl Pool {
     }
 
     #[inline]
+    fn chunk(&self, chunk: usize) -> &Chunk {
+        self.chunks[chunk].get().expect("a piece is of a chunk that was made")
+    }
+
+    #[inline]
+    fn next(&self, piece: u32) -> &AtomicU32 {
+        let (chunk, at) = self.place(piece);
+        &self.chunk(chunk).next[at]
+    }
+
+    #[inline]
     fn piece(&self, piece: u32) -> Piece<'_> {
         let (chunk, at) = self.place(piece);
-        Piece::new(self.chunks[chunk].get().expect("a taken piece's chunk is there"), at as u64 * self.size)
+        Piece::new(&self.chunk(chunk).memory, at as u64 * self.size)
     }
 }
 

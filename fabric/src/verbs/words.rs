@@ -34,7 +34,7 @@ pub(super) struct Posted {
     pub(super) fabric: Verbs,
     pub(super) rank: Rank,
     pub(super) slot: u32,
-    /// The fault was given to the caller: it does not stick.
+    /// The operation is known to be done, and the caller to know how it ended: nothing of it is left to notice.
     told: bool,
 }
 
@@ -44,6 +44,7 @@ impl Posted {
     }
 
     /// Ready when the operation has completed.
+    #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
         let Inner { slots, .. } = &*self.fabric.0;
         // On a short way the completion is there at the first look.
@@ -51,12 +52,10 @@ impl Posted {
             self.fabric.0.progress();
             slots.status(self.slot)
         });
+        self.told = status.is_some();
         match status {
             Some(0) => Poll::Ready(Ok(())),
-            Some(status) => {
-                self.told = true;
-                Poll::Ready(Err(self.fabric.0.fault(self.rank, status)))
-            }
+            Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.rank, status))),
             None => {
                 self.fabric.0.give_up_on_the_dead();
                 self.fabric.0.endpoint.pend(cx, u64::MAX);
@@ -69,8 +68,7 @@ impl Posted {
 impl Drop for Posted {
     fn drop(&mut self) {
         if self.told {
-            // Known to be done, and its fault to be told: nothing of it is left to notice.
-            let _ = self.fabric.0.slots.detach(self.slot);
+            self.fabric.0.slots.free(self.slot);
         } else {
             self.fabric.0.forget(self.rank, self.slot);
         }

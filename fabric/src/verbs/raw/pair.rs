@@ -185,29 +185,32 @@ impl QueuePair {
     /// # Safety
     /// The local memory of each stays mapped and registered until the request has completed, and all its bytes are
     /// reached by atomics or racy copies only.
+    #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
         requests: &[Request; N],
     ) -> Result<(), (usize, io::Error)> {
-        let mut pieces = requests.map(|request| ibv::ibv_sge {
-            addr: request.local.address,
-            length: request.local.len,
-            lkey: request.local.key,
-        });
-        let mut list = requests.map(|request| request.to_raw());
-        for at in (0..N).rev() {
-            list[at].sg_list = &mut pieces[at];
-            list[at].num_sge = i32::from(pieces[at].length > 0);
-            list[at].next = match list.get_mut(at + 1) {
-                Some(next) => next,
-                None => null_mut(),
-            };
+        let mut pieces = [ibv::ibv_sge::default(); N];
+        for (piece, Request { local, .. }) in pieces.iter_mut().zip(requests) {
+            *piece = ibv::ibv_sge { addr: local.address, length: local.len, lkey: local.key };
+        }
+        let mut list = [ibv::ibv_send_wr::default(); N];
+        for ((raw, request), piece) in list.iter_mut().zip(requests).zip(&mut pieces) {
+            request.write_to(raw);
+            raw.num_sge = i32::from(piece.length > 0);
+            raw.sg_list = piece;
+        }
+        let first = list.as_mut_ptr();
+        for at in 1..N {
+            let (before, behind) = (first.wrapping_add(at - 1), first.wrapping_add(at));
+            // SAFETY: both are of the list, and no reference to it is left.
+            unsafe { (*before).next = behind };
         }
         let mut bad = null_mut();
         // SAFETY: the context is open.
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
         // SAFETY: the list and its pieces live through the call, which copies them; the caller vouches for the memory.
-        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), list.as_mut_ptr(), &mut bad) });
+        let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), first, &mut bad) });
         if number == 0 {
             return Ok(());
         }
@@ -298,9 +301,20 @@ pub(in crate::verbs) struct Request {
 }
 
 impl Request {
-    fn to_raw(self) -> ibv::ibv_send_wr {
+    /// None yet.
+    pub(in crate::verbs) const EMPTY: Self = Self {
+        id: 0,
+        verb: Verb::Send { immediate: 0, solicited: false },
+        local: Local { address: 0, len: 0, key: 0 },
+        signalled: false,
+        fenced: false,
+        inline: false,
+    };
+
+    #[inline]
+    fn write_to(&self, raw: &mut ibv::ibv_send_wr) {
         use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};
-        let mut raw = ibv::ibv_send_wr { wr_id: self.id, ..Default::default() };
+        raw.wr_id = self.id;
         let set = |on, flag: flags| if on { flag.0 } else { 0 };
         raw.send_flags = set(self.signalled, flags::IBV_SEND_SIGNALED)
             | set(self.fenced, flags::IBV_SEND_FENCE)
@@ -340,6 +354,5 @@ impl Request {
                 raw.__bindgen_anon_1.imm_data = immediate.to_be();
             }
         }
-        raw
     }
 }

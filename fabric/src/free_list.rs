@@ -1,0 +1,135 @@
+//! Which pieces of something are free.
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// No piece.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A stack of free pieces: who gives one back and who takes one pays one compare-swap, and what was used last, which the
+/// caches still hold, is used next.
+///
+/// The head counts its changes: a piece that was taken and given back in between is not taken for the one that was seen.
+#[derive(Debug)]
+pub(crate) struct FreeList {
+    /// The first free piece in the low half, the count in the high half.
+    head: AtomicU64,
+}
+
+impl FreeList {
+    pub(crate) fn new() -> Self {
+        Self { head: AtomicU64::new(u64::from(NONE)) }
+    }
+
+    /// Takes a piece out. `next` gives the word of a piece that holds the one behind it.
+    #[inline]
+    pub(crate) fn take<'n>(&self, next: impl Fn(u32) -> &'n AtomicU32) -> Option<u32> {
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let piece = head as u32;
+            if piece == NONE {
+                return None;
+            }
+            // Perhaps somebody else's by now, who writes it: then the count has changed.
+            let behind = next(piece).load(Ordering::Relaxed);
+            match self.head.compare_exchange_weak(head, succeed(head, behind), Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(piece),
+                Err(found) => head = found,
+            }
+        }
+    }
+
+    /// Gives a piece back. What was done with it happens before what its next holder does.
+    #[inline]
+    pub(crate) fn give<'n>(&self, piece: u32, next: impl Fn(u32) -> &'n AtomicU32) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            next(piece).store(head as u32, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(head, succeed(head, piece), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
+    }
+}
+
+/// The head after `head`, with this piece first.
+#[inline]
+const fn succeed(head: u64, first: u32) -> u64 {
+    (head >> 32).wrapping_add(1) << 32 | first as u64
+}
+
+/// Explored by loom: `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib --release`.
+#[cfg(all(test, onesided_loom))]
+mod explored {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    struct Pieces {
+        list: FreeList,
+        next: [AtomicU32; 2],
+        used: [UnsafeCell<u32>; 2],
+    }
+
+    impl Pieces {
+        fn new() -> Self {
+            let pieces = Self {
+                list: FreeList::new(),
+                next: [AtomicU32::new(NONE), AtomicU32::new(NONE)],
+                used: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            };
+            for piece in 0..2 {
+                pieces.list.give(piece, |piece| &pieces.next[piece as usize]);
+            }
+            pieces
+        }
+
+        /// Takes a piece, is alone with it (loom sees two at once), gives it back.
+        fn use_one(&self) -> bool {
+            let next = |piece: u32| &self.next[piece as usize];
+            let Some(piece) = self.list.take(next) else { return false };
+            self.used[piece as usize].with_mut(|used| {
+                // SAFETY: loom reports an access at the same time as any other.
+                #[allow(unsafe_code)]
+                unsafe {
+                    *used += 1
+                }
+            });
+            self.list.give(piece, next);
+            true
+        }
+    }
+
+    fn explore(threads: usize, rounds: usize, preemptions: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(move || {
+            let pieces = Arc::new(Pieces::new());
+            let others: Vec<_> = (1..threads)
+                .map(|_| {
+                    let pieces = Arc::clone(&pieces);
+                    thread::spawn(move || (0..rounds).filter(|_| pieces.use_one()).count())
+                })
+                .collect();
+            let mut served = (0..rounds).filter(|_| pieces.use_one()).count();
+            served += others.into_iter().map(|other| other.join().unwrap()).sum::<usize>();
+            assert!(threads > 2 || served == threads * rounds, "two pieces are enough for two threads");
+            let next = |piece: u32| &pieces.next[piece as usize];
+            let mut left: Vec<_> = std::iter::from_fn(|| pieces.list.take(next)).collect();
+            left.sort_unstable();
+            assert_eq!(left, [0, 1], "a piece was lost, or is there twice");
+        });
+    }
+
+    #[test]
+    fn two_threads_never_hold_the_same_piece() {
+        explore(2, 2, 3);
+    }
+
+    #[test]
+    fn three_threads_never_hold_the_same_piece() {
+        explore(3, 1, 3);
+    }
+}
