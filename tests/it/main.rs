@@ -3,6 +3,7 @@
 //! The processes are this very binary, started again; see `jobs`.
 #![allow(clippy::print_stderr)] // how a rank's process speaks to its test
 
+mod active;
 mod collectives;
 mod creation;
 mod examples;

@@ -133,10 +133,18 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
     },
+    /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that was not started.
+    #[error("access on rank {target} of window \"{window}\": it was not started")]
+    NotStarted {
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
     /// A collective step failed.
     #[error("{operation} window \"{window}\": {fault}")]
     Collective {
-        /// `create` or `close`.
+        /// `create`, `fence` or `close`.
         operation: &'static str,
         /// The window's name.
         window: Arc<str>,

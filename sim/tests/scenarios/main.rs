@@ -1,9 +1,11 @@
 //! What programs do with windows, after the meaning of MPICH's test/mpi/rma: each a body that knows no fabric, run by
 //! threads over shared memory, more of them than cores too, and in the simulator.
 
+mod active;
 mod alike;
 mod atomics;
 mod completion;
+mod lives;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
