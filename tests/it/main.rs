@@ -10,6 +10,8 @@ mod examples;
 mod exclusion;
 mod faults;
 mod jobs;
+mod model;
 mod operations;
 mod requests;
+mod shapes;
 mod support;

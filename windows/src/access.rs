@@ -208,7 +208,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// **Why it is to be waited for.** Where the fabric's own operation does it (the sum of 8-byte integers, one
     /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
     /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
-    /// this rank has to be there for it. Eight words are under way at once, and elements that share a word change in one
+    /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
     /// compare-swap.
     ///
     /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;

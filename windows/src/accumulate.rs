@@ -13,7 +13,7 @@ use crate::shape::Runs;
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
 /// How many words are under way at once, where an operation takes a round trip.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 
 /// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
 /// [`Access::accumulate`](crate::Access::accumulate) and [`Access::get_accumulate`](crate::Access::get_accumulate).
