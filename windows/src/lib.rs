@@ -22,6 +22,7 @@
 mod access;
 mod access_epoch;
 mod accumulate;
+mod combine;
 mod create;
 mod element;
 mod epoch;

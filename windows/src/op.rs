@@ -60,6 +60,21 @@ mod sealed {
 
 pub(crate) use sealed::Sealed;
 
+/// Applies an operation to elements in a row: which one it is, is looked up once.
+#[inline]
+pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
+    macro_rules! each {
+        ($($op:ident)*) => {
+            match op {
+                $(Op::$op => for (element, operand) in elements.iter_mut().zip(operands) {
+                    *element = T::apply(Op::$op, *element, *operand);
+                },)*
+            }
+        };
+    }
+    each!(Sum Product Min Max And Or Xor LogicalAnd LogicalOr LogicalXor MinLoc MaxLoc Replace NoOp);
+}
+
 macro_rules! integers {
     ($($int:ty),*) => {$(
         impl Sealed for $int {

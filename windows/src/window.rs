@@ -58,6 +58,8 @@ pub(crate) struct Inner<F: Fabric> {
     keys: Vec<Keys>,
     targets: Box<[OnceLock<Target<F>>]>,
     pub(crate) counts: Counts,
+    /// Whether an operation is done when it is posted.
+    pub(crate) immediate: bool,
     /// The first error of something that nobody could be told of: a release after a drop.
     stuck: Mutex<Option<Error>>,
 }
@@ -81,7 +83,8 @@ impl<F: Fabric> Inner<F> {
     ) -> Self {
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
-        Self { world, name, algorithm, own, own_locks, keys, targets, counts, stuck }
+        let immediate = world.fabric().capabilities().immediate;
+        Self { world, name, algorithm, own, own_locks, keys, targets, counts, immediate, stuck }
     }
 
     pub(crate) const fn fabric(&self) -> &F {
