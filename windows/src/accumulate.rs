@@ -94,7 +94,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
             (State::Done(outcome), _) => outcome,
             (State::Later, Some(piece)) => work.run(&access, piece),
             (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(place.0, shape)),
-            (State::UnderWay(turns), _) => wait_turns(access.copy(), work, turns),
+            (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
@@ -127,7 +127,7 @@ fn run_row<T: AtomicElement, F: Drive>(
 fn wait_turns<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
-    mut turns: Box<Turns<'_, F>>,
+    turns: &mut Turns<'_, F>,
 ) -> Result<(), Fault> {
     wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turns.poll(&access, &mut work, cx)))
 }
