@@ -227,6 +227,8 @@ pub struct Capabilities {
     pub agent: Agent,
     /// Whether an operation is done when the call that posts it returns.
     pub immediate: bool,
+    /// Whether the memory of a rank that died can still be reached. Without it, operations on it fail as `PeerDied`.
+    pub memory_survives: bool,
     /// Up to how many bytes a put travels inside the work request (0: never).
     pub inline: u32,
     /// How many reads and atomics may be under way on one connection; more wait their turn.
@@ -239,7 +241,15 @@ impl Capabilities {
     /// The capabilities of a fabric that is all default but its name and agent.
     #[must_use]
     pub const fn new(name: &'static str, agent: Agent) -> Self {
-        Self { name, agent, immediate: false, inline: 0, outstanding_reads: u32::MAX, longest_transfer: u64::MAX }
+        Self {
+            name,
+            agent,
+            immediate: false,
+            memory_survives: false,
+            inline: 0,
+            outstanding_reads: u32::MAX,
+            longest_transfer: u64::MAX,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onesided::fabric::Fabric as _;
 use onesided::fabric::bootstrap::environment;
 use onesided::fabric::remote_memory::RemoteMemory as _;
 use onesided::{Error, FaultKind, Window, World};
@@ -48,10 +49,14 @@ impl Board {
 
     fn tell(&self, what: usize, value: u64) {
         let world = self.0.world();
-        for target in 0..world.size() {
+        for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
             let epoch = self.0.lock_shared(target).wait().unwrap();
             epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
-            epoch.unlock().unwrap();
+            match epoch.unlock().map_err(Error::from) {
+                // It has seen the value, its last one, and left, with its memory, before the lock was free again.
+                Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
+                unlocked => unlocked.unwrap(),
+            }
         }
     }
 
@@ -80,12 +85,22 @@ fn filled(world: &World) -> Window<u64> {
     window
 }
 
+/// Whether a rank's memory is gone with it.
+fn is_lost(world: &World, rank: u32) -> bool {
+    !world.is_alive(rank) && !world.fabric().capabilities().memory_survives
+}
+
 /// Nobody's memory was harmed, and all locks but those of `lost` work. Then waits for the other survivors, without a
 /// barrier: after a death there is none.
 fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
     let world = window.world();
     assert_eq!(window.local().read(0..100), [u64::from(world.rank()) + 7; 100]);
     for target in (0..world.size()).filter(|target| Some(*target) != lost) {
+        if is_lost(world, target) {
+            let error = Error::from(window.lock_exclusive(target).wait().unwrap_err());
+            assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
+            continue;
+        }
         let epoch = window.lock_exclusive(target).wait().unwrap();
         let mut all = [0; 100];
         epoch.get(0, &mut all).wait().unwrap();

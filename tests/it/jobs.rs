@@ -16,6 +16,8 @@ use rustix::process::{Pid, Signal};
 use crate::support::DEADLINE;
 
 const RANKS: &str = "ONESIDED_IT_RANKS";
+/// The fabric, if not shared memory.
+const FABRIC: &str = "ONESIDED_IT_FABRIC";
 const ROLE: &str = "ONESIDED_IT_ROLE";
 /// What the ranks run instead of this binary, and its arguments, separated by line feeds.
 const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
@@ -152,7 +154,7 @@ fn a_launcher() {
         size: ranks.parse().unwrap(),
         program: command.remove(0),
         args: command,
-        fabric: "shm".into(),
+        fabric: std::env::var(FABRIC).unwrap_or_else(|_| "shm".into()),
         on_failure: OnFailure::Continue,
         labels: std::env::var_os(ROLE).is_some(),
     };

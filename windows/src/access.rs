@@ -84,7 +84,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Range`]. What fails later is reported by the flush or the unlock.
-    #[inline]
+    #[inline(always)] // a guard whose address is taken passes through memory, which costs more than a small put
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
         let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));

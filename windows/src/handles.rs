@@ -121,7 +121,7 @@ impl<F: Drive> Flush<'_, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
-    #[inline]
+    #[inline(always)] // see `Get::wait`
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, operation, target, state } = self;
         state.wait(inner.fabric()).map_err(|fault| inner.failed(operation, target, fault))

@@ -74,16 +74,19 @@ struct Started<'w, F: Fabric> {
     op: F::Op,
 }
 
+impl<'w, F: Fabric> Started<'w, F> {
+    #[inline(always)] // see `LockRequest::wait`
+    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
+        let target = inner.target(rank)?;
+        let words = inner.algorithm.words(&inner.home(target))?;
+        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), words, mode) })
+    }
+}
+
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode) -> Self {
-        let inner = &**window.inner();
-        let start = || {
-            let target = inner.target(rank)?;
-            let words = inner.algorithm.words(&inner.home(target))?;
-            Ok(Started { target, words, op: inner.algorithm.start(inner.fabric(), words, mode) })
-        };
-        Self { window, rank, mode, started: Some(start()), deadline: None }
+        Self { window, rank, mode, started: Some(Started::new(window.inner(), rank, mode)), deadline: None }
     }
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes and

@@ -345,8 +345,9 @@ impl Inner {
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
         let kind = match (self.board.liveness(rank), status) {
-            (Liveness::Dead, _) => FaultKind::PeerDied,
-            (Liveness::Left, _) => FaultKind::PeerLeft,
+            // That says it all, whichever of the library's numbers it came as.
+            (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
+            (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,

@@ -1,13 +1,14 @@
 //! Every interleaving up to a bound, by loom.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Once};
 
 use lock_algos::{LockAlgorithm, Mode};
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::loom_memory::{LoomMemory, block_on};
+use crate::loom_memory::{Atomics, LoomMemory, block_on};
 use crate::program::{self, Ending, Round, lock_and_data};
 use crate::record::Record;
 use crate::wrong::{Flaw, Wrong, right};
@@ -24,6 +25,7 @@ const EARLY: Round = Round { early: 1, ..X };
 /// If somebody waits for ever (loom's deadlock) or a check fails.
 fn explore<A: LockAlgorithm + Clone>(
     algorithm: &A,
+    atomics: Atomics,
     programs: &[&[Round]],
     preemptions: usize,
     check: impl Fn(&Record, &[u64]) -> Result<(), String> + Send + Sync + 'static,
@@ -34,7 +36,7 @@ fn explore<A: LockAlgorithm + Clone>(
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let memory = LoomMemory::new(programs.len(), program::region_words::<A>());
+        let memory = LoomMemory::new(programs.len(), program::region_words::<A>(), atomics);
         let record = Arc::new(Record::default());
         let origin = |rank: usize| {
             let (memory, algorithm) = (memory.of(rank), Arc::clone(&algorithm));
@@ -57,10 +59,15 @@ fn explore<A: LockAlgorithm + Clone>(
 ///
 /// # Panics
 /// As [`explore`].
-fn verify<A: LockAlgorithm + Clone>(algorithm: &A, programs: &[&[Round]], preemptions: usize) -> usize {
+fn verify<A: LockAlgorithm + Clone>(
+    algorithm: &A,
+    atomics: Atomics,
+    programs: &[&[Round]],
+    preemptions: usize,
+) -> usize {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
-    explore(algorithm, programs, preemptions, move |record, home| {
+    explore(algorithm, atomics, programs, preemptions, move |record, home| {
         count.fetch_add(1, Relaxed);
         let (lock, data) = lock_and_data::<A>(home);
         record.check_end(lock, data)
@@ -72,7 +79,7 @@ fn verify<A: LockAlgorithm + Clone>(algorithm: &A, programs: &[&[Round]], preemp
 /// the bound and loom's version, not on chance.
 #[track_caller]
 fn verify_right(programs: &[&[Round]], preemptions: usize, at_least: usize) {
-    let executions = verify(&right(), programs, preemptions);
+    let executions = verify(&right(), Atomics::All, programs, preemptions);
     assert!(executions >= at_least, "only {executions} executions");
 }
 
@@ -116,13 +123,24 @@ fn three_shared() {
     verify_right(&[&[S], &[S], &[S]], 3, 5_000);
 }
 
+/// What ships, with a card's atomics.
+#[test]
+fn on_cards() {
+    for (programs, preemptions, at_least) in
+        [(&[&[X, X][..], &[X, X]][..], 3, 300), (&[&[X, S], &[S, X]], 3, 300), (&[&[EARLY], &[X], &[S]], 2, 100)]
+    {
+        let executions = verify(&right(), Atomics::OneAnother, programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions");
+    }
+}
+
 /// Rank 1 dies inside. Whoever comes to wait for it, before its death or after, gets the fault that names it; who was
 /// there before it does not.
 fn verify_death(dying: Mode, survivor: Round, kind: FaultKind) {
     let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let count = Arc::clone(&outcomes);
     let dies = Round { mode: dying, ending: Ending::Dies, ..X };
-    explore(&right(), &[&[survivor], &[dies]], 4, move |record, _| {
+    explore(&right(), Atomics::All, &[&[survivor], &[dies]], 4, move |record, _| {
         let faults = record.faults();
         count[faults.len()].fetch_add(1, Relaxed);
         match (record.violation(), &faults[..], record.entered().len()) {
@@ -145,9 +163,31 @@ fn a_dead_reader_is_suspected() {
     verify_death(Mode::Shared, X, FaultKind::MemberDied);
 }
 
+thread_local! {
+    /// Whether panics of this thread are what a test looks for.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// What loom has to say against a flaw.
-fn verdict(flaw: Flaw, programs: &[&[Round]]) -> String {
-    match catch_unwind(AssertUnwindSafe(|| verify(&Wrong::new(flaw), programs, 3))) {
+fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Round]]) -> String {
+    static QUIET: Once = Once::new();
+    // A backtrace does not fit loom's small stacks.
+    QUIET.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !EXPECTED.get() {
+                others(panic);
+            }
+        }));
+    });
+    EXPECTED.set(true);
+    let verdict = expected_verdict(flaw, atomics, programs);
+    EXPECTED.set(false);
+    verdict
+}
+
+fn expected_verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Round]]) -> String {
+    match catch_unwind(AssertUnwindSafe(|| verify(&Wrong::new(flaw), atomics, programs, 3))) {
         Ok(executions) => format!("passed {executions} executions"),
         Err(panic) => match panic.downcast::<String>() {
             Ok(message) => *message,
@@ -164,7 +204,17 @@ fn wrong_locks_are_caught() {
         (Flaw::ReaderFreesAll, [&[S], &[S, X]], "exclusion"),
         (Flaw::ForgetsRelease, [&[X], &[X]], "deadlock"),
     ] {
-        let verdict = verdict(flaw, &programs);
+        let verdict = verdict(flaw, Atomics::All, &programs);
         assert!(verdict.contains(expected), "{flaw:?}: {verdict}");
     }
+}
+
+/// A compare-swap that fails undoes it.
+#[test]
+fn a_release_by_write_is_caught_on_cards_only() {
+    let programs = [&[X][..], &[X]];
+    let on_cpus = verdict(Flaw::WritesRelease, Atomics::All, &programs);
+    assert!(on_cpus.starts_with("passed"), "{on_cpus}");
+    let on_cards = verdict(Flaw::WritesRelease, Atomics::OneAnother, &programs);
+    assert!(on_cards.contains("deadlock"), "{on_cards}");
 }

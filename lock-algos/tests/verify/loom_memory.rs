@@ -1,4 +1,4 @@
-//! Remote memory of loom types: an operation is one step, and a wait blocks the thread until the word changes.
+//! Remote memory of loom types: an operation is one step (an atomic one of a card two), and a wait blocks the thread until the word changes.
 //!
 //! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves more: an algorithm
 //! that gets on only because its pauses end by themselves is a deadlock here.
@@ -13,6 +13,16 @@ use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, Remo
 
 use crate::program::Mortal;
 
+/// What atomic operations are atomic with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomics {
+    /// Everything, as a CPU's.
+    All,
+    /// One another, as a card's: between an operation's look at the word and what it writes there, which a
+    /// compare-swap that fails does as well, a write may come.
+    OneAnother,
+}
+
 /// Nobody waits for a dead rank until then, in nanoseconds.
 const ENDLESS: u64 = 10_000_000_000;
 
@@ -25,6 +35,8 @@ pub(crate) struct LoomMemory {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Taken by each atomic operation, if they are atomic with one another only.
+    card: Option<Mutex<()>>,
     size: u32,
     region_words: usize,
 }
@@ -47,11 +59,12 @@ struct Word {
 
 impl LoomMemory {
     /// The memory of rank 0.
-    pub(crate) fn new(ranks: usize, region_words: usize) -> Self {
+    pub(crate) fn new(ranks: usize, region_words: usize, atomics: Atomics) -> Self {
         let words = vec![Word::default(); ranks * region_words];
         let seen = vec![vec![0; words.len()]; ranks];
         let state = Mutex::new(State { words, seen, dead: vec![false; ranks], clocks: vec![0; ranks] });
-        let shared = Shared { state, changed: Condvar::new(), size: ranks as u32, region_words };
+        let card = (atomics == Atomics::OneAnother).then(|| Mutex::new(()));
+        let shared = Shared { state, changed: Condvar::new(), card, size: ranks as u32, region_words };
         Self { rank: Rank(0), shared: Arc::new(shared) }
     }
 
@@ -84,6 +97,14 @@ impl LoomMemory {
         if changed {
             self.shared.changed.notify_all();
         }
+        before
+    }
+
+    fn operate_atomically(&self, index: usize, change: impl FnOnce(u64) -> u64) -> u64 {
+        let Some(card) = &self.shared.card else { return self.operate(index, change) };
+        let _alone = card.lock().unwrap();
+        let before = self.operate(index, |value| value);
+        self.operate(index, |_| change(before));
         before
     }
 
@@ -161,11 +182,15 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Self::Op {
-        ready(Ok(self.operate(word, |value| if value == expected { new } else { value })))
+        ready(Ok(self.operate_atomically(word, |value| if value == expected { new } else { value })))
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
-        ready(Ok(self.operate(word, |value| value.wrapping_add(add))))
+        ready(Ok(self.operate_atomically(word, |value| value.wrapping_add(add))))
+    }
+
+    fn write_is_atomic(&self) -> bool {
+        self.shared.card.is_none()
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {

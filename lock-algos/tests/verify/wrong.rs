@@ -13,6 +13,8 @@ pub(crate) enum Flaw {
     ReaderIgnoresOwner,
     /// Its exclusive release does nothing.
     ForgetsRelease,
+    /// Its exclusive release is a write, whatever the atomics are atomic with.
+    WritesRelease,
     /// Its shared release frees the word, whoever else reads.
     ReaderFreesAll,
     /// Waits for dead owners.
@@ -128,6 +130,7 @@ impl LockAlgorithm for Wrong {
     fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op {
         match (self.flaw, mode) {
             (Flaw::ForgetsRelease, Mode::Exclusive) => memory.read(words.0),
+            (Flaw::WritesRelease, Mode::Exclusive) => memory.write(words.0, 0, Notify::No),
             (Flaw::ReaderFreesAll, Mode::Shared) => memory.write(words.0, 0, Notify::No),
             _ => self.right.start_release(memory, words, mode),
         }

@@ -1,11 +1,15 @@
 //! One of two fabrics, chosen at run time.
 
+mod future;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
+pub use crate::either::future::EitherFuture;
+use crate::either::future::aside;
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
 
 /// One of two fabrics, or what belongs to one of them.
@@ -13,6 +17,9 @@ use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticke
 /// What is resolved once (a word, a segment) remembers its fabric, so an operation looks at its word and goes straight to
 /// memory, or to the card: one predictable branch, no table, no virtual call. A word or a segment of the other fabric is
 /// refused as `NoSuchRegion`.
+///
+/// The first one's operations are inlined and the second one's are called, so the one whose operations are done when they
+/// are posted comes first.
 #[derive(Clone, Copy, Debug)]
 pub enum Either<A, B> {
     /// Of the first.
@@ -22,17 +29,6 @@ pub enum Either<A, B> {
 }
 
 use Either::{First, Second};
-
-/// An operation of one of two fabrics, or one that neither would take.
-#[derive(Debug)]
-pub enum EitherFuture<A, B> {
-    /// Of the first.
-    First(A),
-    /// Of the second.
-    Second(B),
-    /// Of neither.
-    Failed(Fault),
-}
 
 impl<A, B> Either<A, B> {
     fn first(self) -> Option<A> {
@@ -59,23 +55,6 @@ fn all<T, const N: usize>(links: [Option<T>; N]) -> Option<[T; N]> {
 }
 
 const FOREIGN: Fault = Fault::new(FaultKind::NoSuchRegion);
-
-impl<T, A, B> Future for EitherFuture<A, B>
-where
-    A: Future<Output = Result<T, Fault>> + Unpin,
-    B: Future<Output = Result<T, Fault>> + Unpin,
-{
-    type Output = Result<T, Fault>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::First(first) => Pin::new(first).poll(cx),
-            Self::Second(second) => Pin::new(second).poll(cx),
-            Self::Failed(fault) => Poll::Ready(Err(*fault)),
-        }
-    }
-}
 
 /// A pause of one of two fabrics; none for a word of the other one.
 #[derive(Debug)]
@@ -107,8 +86,8 @@ macro_rules! ask {
 macro_rules! post_to_any {
     ($self:expr, $fabric:ident => $operation:expr) => {
         match $self {
-            First($fabric) => EitherFuture::First($operation),
-            Second($fabric) => EitherFuture::Second($operation),
+            First($fabric) => EitherFuture::first($operation),
+            Second($fabric) => EitherFuture::second(aside(move || $operation)),
         }
     };
 }
@@ -117,9 +96,9 @@ macro_rules! post_to_any {
 macro_rules! post {
     ($self:expr, $of:expr, |$fabric:ident, $mine:ident| $operation:expr) => {
         match ($self, $of) {
-            (First($fabric), First($mine)) => EitherFuture::First($operation),
-            (Second($fabric), Second($mine)) => EitherFuture::Second($operation),
-            _ => EitherFuture::Failed(FOREIGN),
+            (First($fabric), First($mine)) => EitherFuture::first($operation),
+            (Second($fabric), Second($mine)) => EitherFuture::second(aside(move || $operation)),
+            _ => EitherFuture::failed(FOREIGN),
         }
     };
 }
@@ -129,7 +108,7 @@ macro_rules! ask_about {
     ($self:expr, $of:expr, |$fabric:ident, $mine:ident| $answer:expr) => {
         match ($self, $of) {
             (First($fabric), First($mine)) => $answer,
-            (Second($fabric), Second($mine)) => $answer,
+            (Second($fabric), Second($mine)) => aside(move || $answer),
             _ => Err(FOREIGN),
         }
     };
@@ -151,12 +130,12 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = EitherFuture<A::Wait<'f, P>, B::Wait<'f, P>>;
     type Pause<'f> = EitherPause<A::Pause<'f>, B::Pause<'f>>;
 
-    #[inline]
+    #[inline(always)]
     fn rank(&self) -> Rank {
         ask!(self, fabric => fabric.rank())
     }
 
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> u32 {
         ask!(self, fabric => fabric.size())
     }
@@ -165,51 +144,51 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         wrap!(self, fabric => fabric.word(at))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, word: Self::Word<'_>) -> Self::Op {
         post!(self, word, |fabric, word| fabric.read(word))
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&self, word: Self::Word<'_>, value: u64, notify: Notify) -> Self::Op {
         post!(self, word, |fabric, word| fabric.write(word, value, notify))
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_is_atomic(&self) -> bool {
         ask!(self, fabric => fabric.write_is_atomic())
     }
 
-    #[inline]
+    #[inline(always)]
     fn compare_swap(&self, word: Self::Word<'_>, expected: u64, new: u64) -> Self::Op {
         post!(self, word, |fabric, word| fabric.compare_swap(word, expected, new))
     }
 
-    #[inline]
+    #[inline(always)]
     fn fetch_add(&self, word: Self::Word<'_>, add: u64) -> Self::Op {
         post!(self, word, |fabric, word| fabric.fetch_add(word, add))
     }
 
     fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {
-        let foreign = || Chain::of(links.map(|_| Some(EitherFuture::Failed(FOREIGN))));
+        let foreign = || Chain::of(links.map(|_| Some(EitherFuture::failed(FOREIGN))));
         match self {
             First(fabric) => match all(links.map(|link| link.filter_map(Either::first))) {
-                Some(links) => fabric.post(links).map(EitherFuture::First),
+                Some(links) => fabric.post(links).map(EitherFuture::first),
                 None => foreign(),
             },
             Second(fabric) => match all(links.map(|link| link.filter_map(Either::second))) {
-                Some(links) => fabric.post(links).map(EitherFuture::Second),
+                Some(links) => fabric.post(links).map(EitherFuture::second),
                 None => foreign(),
             },
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault> {
         ask_about!(self, own, |fabric, own| fabric.load(own))
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault> {
         ask_about!(self, own, |fabric, own| fabric.store(own, value))
     }
@@ -258,7 +237,8 @@ impl<A: Mailbox, B: Mailbox> Mailbox for Either<A, B> {
 impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     type Segment = Either<A::Segment, B::Segment>;
     type Transfer = EitherFuture<A::Transfer, B::Transfer>;
-    type Get<'b> = EitherFuture<A::Get<'b>, B::Get<'b>>;
+    /// The second one's is boxed: what is larger than the first one's would be copied with that.
+    type Get<'b> = EitherFuture<A::Get<'b>, Box<B::Get<'b>>>;
     type Flush<'f> = EitherFuture<A::Flush<'f>, B::Flush<'f>>;
 
     fn capabilities(&self) -> Capabilities {
@@ -277,56 +257,62 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         wrap!(self, fabric => fabric.world_segment(rank))
     }
 
-    #[inline]
+    #[inline(always)]
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match (self, segment) {
             (First(fabric), First(segment)) => fabric.word_in(segment, offset).map(First),
-            (Second(fabric), Second(segment)) => fabric.word_in(segment, offset).map(Second),
+            (Second(fabric), Second(segment)) => aside(move || fabric.word_in(segment, offset)).map(Second),
             _ => Err(FOREIGN),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         ask_about!(self, to, |fabric, to| fabric.put(to, offset, from))
     }
 
-    #[inline]
+    #[inline(always)]
     fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b> {
-        post!(self, from, |fabric, from| fabric.get(from, offset, into))
+        match (self, from) {
+            (First(fabric), First(from)) => EitherFuture::first(fabric.get(from, offset, into)),
+            (Second(fabric), Second(from)) => {
+                EitherFuture::second(aside(move || Box::new(fabric.get(from, offset, into))))
+            }
+            _ => EitherFuture::failed(FOREIGN),
+        }
     }
 
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {
         match (self, from.0, to.0) {
-            (First(fabric), First(a), First(b)) => EitherFuture::First(fabric.rdma_write((a, from.1), (b, to.1), len)),
+            (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_write((a, from.1), (b, to.1), len)),
             (Second(fabric), Second(a), Second(b)) => {
-                EitherFuture::Second(fabric.rdma_write((a, from.1), (b, to.1), len))
+                EitherFuture::second(fabric.rdma_write((a, from.1), (b, to.1), len))
             }
-            _ => EitherFuture::Failed(FOREIGN),
+            _ => EitherFuture::failed(FOREIGN),
         }
     }
 
     fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer {
         match (self, from.0, into.0) {
-            (First(fabric), First(a), First(b)) => EitherFuture::First(fabric.rdma_read((a, from.1), (b, into.1), len)),
+            (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_read((a, from.1), (b, into.1), len)),
             (Second(fabric), Second(a), Second(b)) => {
-                EitherFuture::Second(fabric.rdma_read((a, from.1), (b, into.1), len))
+                EitherFuture::second(fabric.rdma_read((a, from.1), (b, into.1), len))
             }
-            _ => EitherFuture::Failed(FOREIGN),
+            _ => EitherFuture::failed(FOREIGN),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
         post_to_any!(self, fabric => fabric.flush(target))
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
         post_to_any!(self, fabric => fabric.flush_before_release(target))
     }
 
-    #[inline]
+    #[inline(always)]
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
         post_to_any!(self, fabric => fabric.flush_local(target))
     }
@@ -381,7 +367,7 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
 }
 
 impl<A: Segment, B: Segment> Segment for Either<A, B> {
-    #[inline]
+    #[inline(always)]
     fn rank(&self) -> Rank {
         ask!(self, segment => segment.rank())
     }
