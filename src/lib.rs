@@ -44,8 +44,8 @@ pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
-    FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LockAll, LockAllRequest, LockDesign, LockRequest, Mode,
-    Op, Shape, StartRequest, Window,
+    FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LocatedValue, LockAll, LockAllRequest, LockDesign,
+    LockRequest, Mode, Op, Shape, StartRequest, Window,
 };
 
 mod error;

@@ -18,6 +18,7 @@ use std::ops::Range;
 /// assert_eq!(Shape::Indexed(&[4..6, 6..9, 0..1]).runs().collect::<Vec<_>>(), [4..9, 0..1]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Shape<'s> {
     /// So many in a row.
     Row(usize),
