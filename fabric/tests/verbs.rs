@@ -12,7 +12,7 @@ use fabric::bootstrap::{Job, local};
 use fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
-use fabric::verbs::{Verbs, devices};
+use fabric::verbs::{Verbs, VerbsSegment, devices};
 use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance};
 
 /// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
@@ -378,38 +378,40 @@ fn sleepers_are_woken() {
     });
 }
 
-/// A key that is used after its segment is gone: a typed error for the one who used it, later operations end at once
-/// and name the peer, and no other connection suffers.
-#[test]
-fn a_stale_key_ends_in_an_error() {
-    let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
-    let step = std::sync::Barrier::new(3); // the fabric's own barrier does not outlive the connection
-    ranks(3, |world| {
-        let fabric = world.fabric();
+/// What rank 0 does with a segment of rank 1 that is gone; it also gets those of the others.
+fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
+    let step = std::sync::Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
+    ranks(count, |world| {
         let mut all = segments(&world, 64);
         let gone = all.remove(1);
         step.wait();
-        if world.rank() == 1 {
-            drop(gone);
-            step.wait();
-        } else {
-            step.wait();
-            if world.rank() == 0 {
-                let word = fabric.word_in(&gone, 0).unwrap();
-                let fault = block_on(fabric, fabric.compare_swap(word, 0, 1)).unwrap_err();
-                assert_eq!((fault.kind(), fault.rank()), (FaultKind::NoSuchRegion, Some(Rank(1))));
-                let began = Instant::now();
-                let fault = block_on(fabric, fabric.read(word)).unwrap_err();
-                assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
-                fabric.put(&gone, 0, &[1]).unwrap();
-                let fault = block_on(fabric, fabric.flush(Rank(1))).unwrap_err();
-                assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
-                assert!(began.elapsed() < Duration::from_millis(500));
-                let other = fabric.word_in(&all[1], 0).unwrap();
-                assert_eq!(block_on(fabric, fabric.fetch_add(other, 1)), Ok(0));
-            }
+        let gone = (world.rank() != 1).then_some(gone); // its owner drops it
+        step.wait();
+        if world.rank() == 0 {
+            run(world.fabric(), gone.as_ref().unwrap(), &all);
         }
         step.wait();
+    });
+}
+
+/// A typed error for the one who used it, later operations end at once and name the peer, and no other connection
+/// suffers.
+#[test]
+fn a_stale_key_ends_in_an_error() {
+    let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
+    with_a_stale_key(3, |fabric, gone, all| {
+        let word = fabric.word_in(gone, 0).unwrap();
+        let fault = block_on(fabric, fabric.compare_swap(word, 0, 1)).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::NoSuchRegion, Some(Rank(1))));
+        let began = Instant::now();
+        let fault = block_on(fabric, fabric.read(word)).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        fabric.put(gone, 0, &[1]).unwrap();
+        let fault = block_on(fabric, fabric.flush(Rank(1))).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        assert!(began.elapsed() < Duration::from_millis(500));
+        let other = fabric.word_in(&all[1], 0).unwrap();
+        assert_eq!(block_on(fabric, fabric.fetch_add(other, 1)), Ok(0));
     });
 }
 
@@ -417,22 +419,10 @@ fn a_stale_key_ends_in_an_error() {
 #[test]
 fn an_unawaited_fault_sticks_until_the_flush() {
     let Some(_device) = device("an_unawaited_fault_sticks_until_the_flush") else { return };
-    let step = std::sync::Barrier::new(2);
-    ranks(2, |world| {
-        let fabric = world.fabric();
-        let mut all = segments(&world, 64);
-        let gone = all.remove(1);
-        step.wait();
-        if world.rank() == 1 {
-            drop(gone);
-            step.wait();
-        } else {
-            step.wait();
-            drop(fabric.write(fabric.word_in(&gone, 0).unwrap(), 1, Notify::No));
-            assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::NoSuchRegion);
-            assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Ok(()));
-        }
-        step.wait();
+    with_a_stale_key(2, |fabric, gone, _| {
+        drop(fabric.write(fabric.word_in(gone, 0).unwrap(), 1, Notify::No));
+        assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::NoSuchRegion);
+        assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Ok(()));
     });
 }
 
