@@ -38,6 +38,18 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
     });
     let epoch = window.lock_exclusive(1).wait().unwrap();
     criterion.bench_function("fetch_and_op", |b| b.iter(|| epoch.fetch_and_op(0, 1, Op::Sum).wait().unwrap()));
+    criterion.bench_function("accumulate a sum", |b| b.iter(|| epoch.accumulate(0, &[1], Op::Sum).wait().unwrap()));
+    criterion.bench_function("accumulate a maximum", |b| {
+        let mut operand = 0;
+        b.iter(|| {
+            operand += 1;
+            epoch.accumulate(1, &[operand], Op::Max).wait().unwrap();
+        });
+    });
+    criterion.bench_function("get_accumulate", |b| {
+        let mut before = [0];
+        b.iter(|| epoch.get_accumulate(0, &[1], &mut before, Op::Sum).wait().unwrap());
+    });
     let to_itself = (Rank(world.rank()), Port(0));
     criterion.bench_function("message to itself, 8 B", |b| {
         b.iter(|| {
@@ -51,6 +63,11 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
 fn copies(criterion: &mut Criterion, window: &Window<u8>) {
     let epoch = window.lock_exclusive(1).wait().unwrap();
     let mut buffer = vec![1; LARGEST];
+    for op in [Op::Sum, Op::Replace] {
+        let mut group = criterion.benchmark_group(format!("4096 B, {op:?} of bytes"));
+        group.throughput(Throughput::Bytes(4096));
+        group.bench_function("accumulate", |b| b.iter(|| epoch.accumulate(0, &buffer[..4096], op).wait().unwrap()));
+    }
     for size in [8, 64, 512, 1024, 4 << 10, 64 << 10, 1 << 20, LARGEST] {
         let mut group = criterion.benchmark_group(format!("{size} B"));
         group.throughput(Throughput::Bytes(size as u64));

@@ -28,7 +28,8 @@
 //!
 //! - [`World`]: rank, size, barrier; [`threads`] for ranks as threads.
 //! - [`Window`]: allocation, [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
-//!   [`lock_all`](Window::lock_all); [`Access`] has the operations.
+//!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start);
+//!   [`Access`] has the operations.
 //! - [`manual`]: the memory model, processes, fabrics, errors and failures, how it is verified, how it is built.
 //! - [`lock_algos`]: the locks as algorithms; [`fabric`]: what is beneath.
 //!
@@ -42,8 +43,9 @@ pub use fabric::{self, Any, threads};
 pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
-    Access, AtomicElement, Builder, Element, Epoch, Epochs, Fetch, Flush, Get, Local, LockAll, LockAllRequest,
-    LockDesign, LockRequest, Mode, Op, Window,
+    Access, AccessEpoch, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
+    FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LocatedValue, LockAll, LockAllRequest, LockDesign,
+    LockRequest, Mode, Op, Shape, StartRequest, Window,
 };
 
 mod error;

@@ -63,6 +63,11 @@ pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O)
     }
 }
 
+/// Polls once; whoever is told `Pending` polls again by himself.
+pub(crate) fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
+    Pin::new(operation).poll(&mut Context::from_waker(NOBODY))
+}
+
 #[cold]
 #[inline(never)]
 fn wait_slowly<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {

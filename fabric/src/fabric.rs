@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::Poll;
 
 use remote_memory::{Fault, Mailbox, Rank, RegionId, RemoteMemory};
 
@@ -303,6 +304,12 @@ pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
 #[inline(always)] // an operation that passes through memory costs more than itself
 pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Output {
     crate::drive::wait_for(fabric, operation)
+}
+
+/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who looks again by himself.
+pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
+    fabric.progress();
+    crate::drive::poll_now(operation)
 }
 
 const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");

@@ -49,6 +49,6 @@ pub use crate::any::{Any, endpoint, threads};
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{
-    Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, wait_for,
+    Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, poll_now, wait_for,
 };
 pub use crate::world::World;

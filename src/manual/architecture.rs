@@ -40,6 +40,10 @@
 //! - **Waiting is an operation** ([`wait_until`](remote_memory::RemoteMemory::wait_until),
 //!   [`pause`](remote_memory::RemoteMemory::pause)), never a loop in an algorithm: a driver can sleep, a simulator can skip
 //!   the time, a model checker can block.
+//! - **Whatever needs its origin gives a handle** that is waited for: a get, and an accumulate that the fabric cannot do by
+//!   itself, because its compare-swaps have to know what they found. A queue of unfinished loops behind the user's back
+//!   would need memory, a thread, and an order with everything that is posted meanwhile. What the fabric does by itself
+//!   (puts, sums of 8-byte integers) is posted, and a flush completes it.
 //! - **A write is not a signal** ([`Notify`](remote_memory::Notify)): an RDMA write raises no event at its target, a store
 //!   wakes no futex.
 //! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
@@ -55,4 +59,5 @@
 //! | the locks, as shipped | loom over a memory of its own (2 and 3 origins, bounds in [`lock_algos`]); proptest against a sequential model; planted wrong variants that both must catch |
 //! | the shared memory's doorbell and rings | loom over their real orderings |
 //! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
+//! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
 //! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |

@@ -8,7 +8,8 @@
 //! |---|---|---|
 //! | a rank died while it held an exclusive lock | whoever waits for the lock | [`Error::is_owner_died`](crate::Error::is_owner_died), naming it |
 //! | a rank died that may hold a shared lock | whoever waits for it exclusively, after a second | [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
-//! | a rank died or left during a barrier or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
+//! | a rank died or left that an origin or a target waits for (start, wait, test) | whoever waits for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
+//! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | nobody on shared memory: the memory stays; on verbs whoever operates on it | [`PeerDied`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
@@ -25,5 +26,6 @@
 //!
 //! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is finished and
 //! released by the endpoint's helper thread, even while the application computes. The same holds for the release of a
-//! guard that is dropped where a release has to wait for data. A guard that is leaked leaves the target locked and harms
+//! guard that is dropped where a release has to wait for data, and for the completion of an
+//! [`AccessEpoch`](crate::AccessEpoch) that is dropped. A guard that is leaked leaves the target locked and harms
 //! nothing else.

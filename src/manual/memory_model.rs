@@ -12,15 +12,21 @@
 //!
 //! # Order
 //!
-//! Four calls order what ranks see. In the table *this rank* is the origin that made the call.
+//! These calls order what ranks see. In the table *this rank* is the origin that made the call.
 //!
 //! | call | after it has returned |
 //! |---|---|
 //! | [`Access::put`](crate::Access::put) | the slice may be used again. The target has the data later. |
 //! | [`Access::get`](crate::Access::get), waited for | the slice has what the target had at some time between the call and the return; of this rank's own earlier puts to that target, all. |
+//! | [`Access::accumulate`](crate::Access::accumulate), waited for | the slice may be used again. The target has the outcome later, as with a put; a later atomic operation of this rank on these elements comes after it. |
+//! | [`Access::get_accumulate`](crate::Access::get_accumulate) and the other atomic operations that give a value, waited for | the operation is complete **there**. |
 //! | [`Access::flush`](crate::Access::flush), waited for | everything this rank has posted to the target is complete **there**: whoever then synchronises with this rank, by whatever means, sees it: the target's CPU, the target's card, a third rank that gets it. And what this rank reads next is not older than the flush. |
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
+//! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has come to it, and what each did between the fences is complete and seen by all, by [`Window::local`](crate::Window::local) too. |
+//! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
+//! | [`ExposureEpoch::wait`](crate::ExposureEpoch::wait) | this rank sees what its origins had completed. |
+//! | [`StartRequest::wait`](crate::StartRequest::wait) | this rank sees what its targets had written, locally or by what they had completed, before they posted. |
 //! | [`World::barrier`](crate::World::barrier) | every rank has come to it. What a rank had **flushed or unlocked** before its barrier, every rank sees after its own. |
 //!
 //! What follows, as sentences to rely on:
@@ -39,11 +45,22 @@
 //!
 //! # Atomics
 //!
+//! [`accumulate`](crate::Access::accumulate), [`get_accumulate`](crate::Access::get_accumulate),
 //! [`fetch_and_op`](crate::Access::fetch_and_op), [`compare_and_swap`](crate::Access::compare_and_swap) and the locks are
-//! atomic against each other, whoever issues them, the owner of the part included: all of them go through the one agent
+//! atomic against each other, element by element, whoever issues them, the owner of the part included: all of them go through the one agent
 //! that the window's memory belongs to ([`Capabilities::agent`](fabric::Capabilities)). On shared memory that is the CPU. On
 //! verbs it is the target's card, and a rank reaches even its own part through the card: with `ATOMIC_HCA` the CPU's atomics
 //! and the card's are not atomic with one another (InfiniBand Architecture Specification, volume 1, 9.4.5).
+//!
+//! An accumulate of many elements is as many atomic operations, in no particular order: another rank may see some of them
+//! done and others not. All operations may meet on one element; MPI promises less (the same operation, or
+//! no-op, unless the window says otherwise).
+//!
+//! *Order.* Atomic operations of one rank on one element take effect in the order in which that rank waited for them: MPI's
+//! default `accumulate_ordering`. Two whose handles are open at the same time have no order, even on one element. Nothing
+//! is promised across elements, or between an atomic operation and a put. The ground: an operation that is a loop of
+//! compare-swaps is over when it was waited for, and one that is the fabric's own is posted when its call returns, on a
+//! connection that keeps the order of its atomics and reads.
 //!
 //! They are **not** atomic against puts, against local writes, or against each other across two overlapping windows.
 //! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;
@@ -56,6 +73,7 @@
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
+//! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!

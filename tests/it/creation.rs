@@ -55,6 +55,23 @@ fn places_past_the_end_are_refused_and_nothing_is_moved() {
             assert!(epoch.compare_and_swap(offset, 0, 1).wait().is_err());
             assert!(epoch.fetch_one(offset).wait().is_err());
         }
+        for (offset, count) in wrong {
+            let (operands, mut results) = (vec![7; count], vec![9; count]);
+            let place = format!("{count} elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            for op in [Op::Sum, Op::Replace, Op::NoOp] {
+                let error = epoch.accumulate(offset, &operands, op).wait().unwrap_err();
+                assert_eq!(text(error), format!("accumulate of {place}"));
+                let error = epoch.get_accumulate(offset, &operands, &mut results, op).wait().unwrap_err();
+                assert_eq!(text(error), format!("get_accumulate of {place}"));
+            }
+            assert_eq!(results, vec![9; count]);
+        }
+        let mut results = [9; 3];
+        let error = epoch.get_accumulate(0, &[1, 2], &mut results, Op::Sum).wait().unwrap_err();
+        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements were given for 3");
+        assert_eq!(results, [9; 3]);
+        epoch.accumulate(10, &[], Op::Sum).wait().unwrap();
+        epoch.get_accumulate(10, &[], &mut [], Op::Max).wait().unwrap();
         for offset in 0..=10 {
             epoch.put(offset, &[]).unwrap();
             epoch.get(offset, &mut []).wait().unwrap();

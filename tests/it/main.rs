@@ -3,12 +3,15 @@
 //! The processes are this very binary, started again; see `jobs`.
 #![allow(clippy::print_stderr)] // how a rank's process speaks to its test
 
+mod active;
 mod collectives;
 mod creation;
 mod examples;
 mod exclusion;
 mod faults;
 mod jobs;
+mod model;
 mod operations;
 mod requests;
+mod shapes;
 mod support;

@@ -1,67 +1,17 @@
 //! Every operation against a plain model.
 
-use std::fmt::Debug;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytemuck::{Pod, Zeroable};
-use onesided::{AtomicElement, Element, Op, Window};
+use onesided::{Located, Op, Shape, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::model::{Model, OPS, same};
 use crate::support::ranks;
 
 /// Elements of a part: with those of one byte a few words and a rest.
 const LEN: usize = 37;
-const OPS: [Op; 9] = [Op::Sum, Op::Product, Op::Min, Op::Max, Op::And, Op::Or, Op::Xor, Op::Replace, Op::NoOp];
-
-/// What an operation makes of an element and an operand, written down once more; `None` where there is no such operation.
-trait Model: AtomicElement + Debug + Arbitrary {
-    fn model(op: Op, element: Self, operand: Self) -> Option<Self>;
-}
-
-macro_rules! integers {
-    ($($int:ty),*) => {$(
-        impl Model for $int {
-            fn model(op: Op, element: Self, operand: Self) -> Option<Self> {
-                let (a, b) = (element as i128, operand as i128);
-                Some(match op {
-                    Op::Sum => a + b,
-                    Op::Product => a.wrapping_mul(b),
-                    Op::Min => if a < b { a } else { b },
-                    Op::Max => if a > b { a } else { b },
-                    Op::And => a & b,
-                    Op::Or => a | b,
-                    Op::Xor => a ^ b,
-                    Op::Replace => b,
-                    Op::NoOp => a,
-                    _ => return None,
-                } as Self)
-            }
-        }
-    )*};
-}
-
-integers!(u8, i8, u16, i16, u32, i32, u64, i64);
-
-macro_rules! floats {
-    ($($float:ty),*) => {$(
-        impl Model for $float {
-            fn model(op: Op, a: Self, b: Self) -> Option<Self> {
-                Some(match op {
-                    Op::Sum => a + b,
-                    Op::Product => a * b,
-                    Op::Min => a.min(b),
-                    Op::Max => a.max(b),
-                    Op::Replace => b,
-                    Op::NoOp => a,
-                    _ => return None,
-                })
-            }
-        }
-    )*};
-}
-
-floats!(f32, f64);
 
 #[derive(Clone, Debug)]
 enum Step<T> {
@@ -70,27 +20,43 @@ enum Step<T> {
     Fetch(usize, usize, T),
     /// Whether what is expected is what is there.
     Swap(usize, bool, T),
+    PutShaped(Vec<Range<usize>>, Vec<T>),
+    GetShaped(Vec<Range<usize>>),
+    AccumulateShaped(Vec<Range<usize>>, usize, Vec<T>),
+    Accumulate(usize, usize, Vec<T>),
+    GetAccumulate(usize, usize, Vec<T>),
     Flush,
 }
 
-fn step<T: Arbitrary + Clone>() -> impl Strategy<Value = Step<T>> {
-    let values = prop::collection::vec(any::<T>(), 0..=LEN);
-    prop_oneof![
-        (0..=LEN, values).prop_map(|(offset, mut values)| {
-            values.truncate(LEN - offset); // often to the very end
-            Step::Put(offset, values)
-        }),
-        (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
-        (0..LEN, 0..OPS.len(), any::<T>()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
-        (0..LEN, any::<bool>(), any::<T>()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
-        Just(Step::Flush),
-    ]
+/// Disjoint, because where they overlap there is no order; in any order, and some of them empty.
+fn ranges() -> impl Strategy<Value = Vec<Range<usize>>> {
+    let ranges = prop::collection::vec(0..=LEN, 0..12).prop_map(|mut cuts| {
+        cuts.sort_unstable();
+        cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect::<Vec<_>>()
+    });
+    ranges.prop_shuffle()
 }
 
-/// Bit for bit; but which not-a-number an operation gives is nobody's promise.
-#[allow(clippy::eq_op, reason = "what is not equal to itself is not a number")]
-fn same<T: Element + PartialEq>(left: T, right: T) -> bool {
-    bytemuck::bytes_of(&left) == bytemuck::bytes_of(&right) || (left != left && right != right)
+fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
+    let row = || {
+        (0..=LEN, prop::collection::vec(T::values(), 0..=LEN)).prop_map(|(offset, mut values)| {
+            values.truncate(LEN - offset); // often to the very end
+            (offset, values)
+        })
+    };
+    let many = || prop::collection::vec(T::values(), LEN);
+    prop_oneof![
+        (ranges(), many()).prop_map(|(ranges, values)| Step::PutShaped(ranges, values)),
+        ranges().prop_map(Step::GetShaped),
+        (ranges(), 0..OPS.len(), many()).prop_map(|(ranges, op, values)| Step::AccumulateShaped(ranges, op, values)),
+        row().prop_map(|(offset, values)| Step::Put(offset, values)),
+        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
+        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
+        (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
+        (0..LEN, 0..OPS.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
+        (0..LEN, any::<bool>(), T::values()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
+        Just(Step::Flush),
+    ]
 }
 
 /// One rank tries steps on the other's part and on its own; the other checks at the end.
@@ -111,6 +77,18 @@ fn follows_the_model<T: Model>() {
     });
 }
 
+/// What becomes of a row of elements; `None` where there is no such operation.
+fn modelled<T: Model>(op: Op, elements: &[T], operands: &[T]) -> Option<Vec<T>> {
+    T::model(op, T::zeroed(), T::zeroed())?;
+    elements.iter().zip(operands).map(|(element, operand)| T::model(op, *element, *operand)).collect()
+}
+
+fn splice<T: Model>(model: &mut [T], after: Option<Vec<T>>) {
+    for (element, after) in model.iter_mut().zip(after.unwrap_or_default()) {
+        *element = after;
+    }
+}
+
 fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
     let mut model = vec![T::zeroed(); LEN];
     let epoch = window.lock_exclusive(target).wait().unwrap();
@@ -126,6 +104,48 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                 epoch.get(offset, &mut values).wait().unwrap();
                 assert!(values.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
             }
+            Step::PutShaped(ranges, values) => {
+                let shape = Shape::Indexed(&ranges);
+                epoch.put_shaped(0, shape, &values[..shape.count()]).unwrap();
+                let places = ranges.iter().cloned().flatten();
+                places.zip(values).for_each(|(place, value)| model[place] = value);
+            }
+            Step::GetShaped(ranges) => {
+                let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                let mut values = vec![T::zeroed(); places.len()];
+                epoch.get_shaped(0, Shape::Indexed(&ranges), &mut values).wait().unwrap();
+                assert!(values.iter().zip(places).all(|(got, place)| same(*got, model[place])));
+            }
+            Step::AccumulateShaped(ranges, op, operands) => {
+                let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                let shape = Shape::Indexed(&ranges);
+                let done = epoch.accumulate_shaped(0, shape, &operands[..places.len()], OPS[op]).wait();
+                assert_eq!(done.is_ok(), T::model(OPS[op], T::zeroed(), T::zeroed()).is_some());
+                for (place, operand) in places.into_iter().zip(operands) {
+                    model[place] = T::model(OPS[op], model[place], operand).unwrap_or(model[place]);
+                }
+            }
+            Step::Accumulate(offset, op, operands) => {
+                let done = epoch.accumulate(offset, &operands, OPS[op]).wait();
+                let after = modelled(OPS[op], &model[offset..], &operands);
+                assert_eq!(done.is_ok(), after.is_some());
+                splice(&mut model[offset..], after);
+            }
+            Step::GetAccumulate(offset, op, operands) => {
+                let mut before = vec![T::zeroed(); operands.len()];
+                let done = epoch.get_accumulate(offset, &operands, &mut before, OPS[op]).wait();
+                match modelled(OPS[op], &model[offset..], &operands) {
+                    Some(after) => {
+                        done.unwrap();
+                        assert!(before.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
+                        splice(&mut model[offset..], Some(after));
+                    }
+                    None => {
+                        let text = done.unwrap_err().to_string();
+                        assert!(text.starts_with("get_accumulate on window \"tried\": not for elements of type "));
+                    }
+                }
+            }
             Step::Fetch(offset, op, operand) => {
                 let fetched = epoch.fetch_and_op(offset, operand, OPS[op]).wait();
                 match T::model(OPS[op], model[offset], operand) {
@@ -135,7 +155,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                     }
                     None => {
                         let text = fetched.unwrap_err().to_string();
-                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type f"));
+                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type "));
                     }
                 }
             }
@@ -175,49 +195,11 @@ fn floats_follow_the_model() {
     follows_the_model::<f64>();
 }
 
-/// 13 bytes without padding, aligned to one.
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-#[repr(C, packed)]
-struct Odd {
-    number: u64,
-    rest: [u8; 5],
-}
-
-/// 256 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-#[repr(C)]
-struct Large {
-    words: [u64; 32],
-}
-
 #[test]
-fn structures_of_every_size_arrive_whole_and_nothing_beside() {
-    fn travels<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
-        ranks(3, move |world| {
-            const LEN: usize = 29;
-            let window = Window::<T>::allocate(&world, LEN).unwrap();
-            let next = (world.rank() + 1) % world.size();
-            let mut model = vec![T::zeroed(); LEN];
-            let epoch = window.lock_exclusive(next).wait().unwrap();
-            for (offset, count) in [(0, 1), (LEN - 1, 1), (5, 7), (3, 0), (LEN, 0), (10, LEN - 10), (1, 2)] {
-                let values: Vec<T> = (0..count as u64).map(|i| make(i + 100 * offset as u64 + 1)).collect();
-                epoch.put(offset, &values).unwrap();
-                model[offset..offset + count].copy_from_slice(&values);
-                let mut all = vec![T::zeroed(); LEN];
-                epoch.get(0, &mut all).wait().unwrap();
-                assert_eq!(all, model);
-            }
-            epoch.unlock().unwrap();
-            world.barrier().wait().unwrap();
-            assert_eq!(window.local().read(0..LEN), model);
-            window.close().unwrap();
-        });
-    }
-    travels(|i| i as u8);
-    travels(|i| [i as u16, 2, 3]);
-    travels(|i| Odd { number: i, rest: [i as u8; 5] });
-    travels(|i| Large { words: [i; 32] });
-    travels(|i| [i as f32; 1024]);
+fn values_with_places_follow_the_model() {
+    follows_the_model::<Located<u32>>();
+    follows_the_model::<Located<i32>>();
+    follows_the_model::<Located<f32>>();
 }
 
 /// Elements of one word that different ranks change at the same time do not disturb one another.
@@ -257,7 +239,7 @@ fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, LEN).unwrap();
         assert_eq!(window.local().read(LEN..LEN), []);
-        let reversed = std::ops::Range { start: 3, end: 1 };
+        let reversed = Range { start: 3, end: 1 };
         for range in [0..1 << 55, 0..usize::MAX, 0..LEN + 1, LEN + 1..LEN + 1, reversed] {
             let read = catch_unwind(AssertUnwindSafe(|| window.local().read(range.clone())));
             assert!(read.is_err(), "{range:?}");

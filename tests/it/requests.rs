@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use onesided::{Mode, Window, World};
+use onesided::{Mode, Op, Window, World};
 
 use crate::jobs::{self, Role};
 use crate::support::{DEADLINE, compute, eventually, poll_once, ranks, run_async};
@@ -262,6 +262,9 @@ fn leaked_handles_harm_nobody_else() {
             std::mem::forget(get);
             std::mem::forget(epoch.fetch_add(0, 5));
             std::mem::forget(epoch.flush());
+            std::mem::forget(epoch.accumulate(1, &[0; 7], Op::Or));
+            let mut results = [7; 8];
+            std::mem::forget(epoch.get_accumulate(0, &[0; 8], &mut results, Op::Or));
             assert!(buffer == [7; 8] || buffer == [1; 8], "{buffer:?}");
             std::mem::forget(epoch);
             std::mem::forget(window.lock_shared(1));
@@ -279,6 +282,60 @@ fn leaked_handles_harm_nobody_else() {
         let fresh = Window::<u64>::allocate(&world, 1).unwrap();
         all_free(&fresh);
         fresh.close().unwrap();
+    });
+}
+
+/// Every handle is tested until it is done, then tested, waited for and awaited once more.
+#[test]
+fn handles_are_tested_and_then_waited_for() {
+    ranks(2, |world| {
+        let window = Window::<u32>::builder().name("tested").allocate(&world, 40).unwrap();
+        let epoch = window.lock_shared(1 - world.rank()).wait().unwrap();
+        let done = |test: &mut dyn FnMut() -> bool| eventually(DEADLINE, "done", test);
+        epoch.put(0, &[3; 40]).unwrap();
+        let mut flush = epoch.flush();
+        done(&mut || flush.test().unwrap());
+        assert!(flush.test().unwrap());
+        flush.wait().unwrap();
+
+        let mut into = [0; 40];
+        let mut get = epoch.get(0, &mut into);
+        done(&mut || get.test().unwrap());
+        assert!(get.test().unwrap());
+        get.wait().unwrap();
+        assert_eq!(into, [3; 40]);
+
+        let operands = [2; 40];
+        let mut accumulate = epoch.accumulate(0, &operands, Op::Product);
+        done(&mut || accumulate.test().unwrap());
+        assert!(accumulate.test().unwrap());
+        accumulate.wait().unwrap();
+        let mut accumulate = epoch.get_accumulate(0, &operands, &mut into, Op::Product);
+        done(&mut || accumulate.test().unwrap());
+        run_async(accumulate).unwrap();
+        assert_eq!(into, [6; 40]);
+
+        for swaps in [true, false] {
+            let expected = if swaps { 12 } else { 5 };
+            let mut fetch = epoch.compare_and_swap(39, expected, 5);
+            let mut found = None;
+            done(&mut || {
+                found = fetch.test().unwrap();
+                found.is_some()
+            });
+            assert_eq!((found, fetch.test().unwrap(), fetch.wait().unwrap()), (found, found, found.unwrap()));
+            assert_eq!(found, Some(if swaps { 12 } else { 5 }));
+        }
+
+        // What is refused stays refused.
+        let mut wrong = epoch.accumulate(39, &[1, 2], Op::Min);
+        let text = wrong.test().unwrap_err().to_string();
+        assert_eq!(text, wrong.test().unwrap_err().to_string());
+        assert_eq!(text, wrong.wait().unwrap_err().to_string());
+        let mut get = epoch.get(30, &mut into);
+        assert!(get.test().is_err() && get.test().is_err() && get.wait().is_err());
+        epoch.unlock().unwrap();
+        window.close().unwrap();
     });
 }
 

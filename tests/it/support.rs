@@ -67,7 +67,7 @@ pub(crate) fn compute(time: Duration) {
 }
 
 /// Waits for a condition, at most `limit`.
-pub(crate) fn eventually(limit: Duration, what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");

@@ -7,14 +7,51 @@ use std::sync::Arc;
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 
+use crate::element::{per_word, to_word};
 use crate::fetch::Change;
 use crate::window::{Inner, Target};
-use crate::{AtomicElement, Element, Error, Fetch, Flush, Get, Op};
+use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Shape};
 
 /// The operations on one target's part of a window. Lent by whatever holds the lock: an [`Epoch`](crate::Epoch), a
 /// [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
 ///
 /// Offsets and lengths are in elements. None of the operations needs the target to do anything.
+///
+/// # Requests
+///
+/// A call begins an operation, and whatever may have to be waited for gives a handle: `.wait()` blocks (`MPI_Wait`),
+/// `.await` does not, `.test()` looks (`MPI_Test`). Any number of them may be open at the same time; to wait for one after
+/// another is to wait for all. A handle that is dropped or leaked never harms memory, because nothing but its own wait
+/// writes to the caller's slices.
+///
+/// | MPI | here | when it is done |
+/// |---|---|---|
+/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be used again: when the call returns, so that there is no request |
+/// | `MPI_Get`, `MPI_Rget` | [`get`](Self::get) | the slice has the elements |
+/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be used again |
+/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are there, and the target has the outcome |
+/// | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`fetch_and_op`](Self::fetch_and_op), [`compare_and_swap`](Self::compare_and_swap) | the same |
+/// | `MPI_Win_flush` | [`flush`](Self::flush) | the target has all that was posted before the call |
+///
+/// MPI has no request for "the target has it". Here a flush is one: begun right after a put, it is done when that put,
+/// and whatever was posted before, has come to the target.
+///
+/// ```
+/// # use windows::Window;
+/// # fabric::threads(2, |world| {
+/// # let window = Window::<u64>::allocate(&world, 100)?;
+/// # let epoch = window.lock_shared(1)
+/// #     .wait()?;
+/// epoch.put(0, &[7; 100])?;
+/// let mut arrived = epoch.flush();
+/// while !arrived.test()? {
+///     std::hint::spin_loop(); // or something more useful
+/// }
+/// # drop(arrived);
+/// # epoch.unlock()?;
+/// # window.close()
+/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// ```
 pub struct Access<'w, T, F: Fabric> {
     pub(crate) inner: &'w Arc<Inner<F>>,
     pub(crate) target: &'w Target<F>,
@@ -70,7 +107,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Get::new(self.copy(), (offset, count), get)
     }
 
-    /// Completes everything that this rank has posted to this target, there (`MPI_Win_flush`), and reports the first
+    /// Completes everything that this rank has posted to this target before the call, there (`MPI_Win_flush`), and reports the first
     /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
     /// after it.
     pub fn flush(&self) -> Flush<'_, F> {
@@ -85,19 +122,27 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
 
     /// The byte offset of elements that all lie in the target's part.
     #[inline]
-    fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
+    pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
             Some(end) if end <= self.target.len => Ok((offset * size_of::<T>()) as u64),
             _ => Err(Fault::new(FaultKind::OutOfRange)),
         }
     }
 
+    /// Refuses slices that do not have the same length; [`failed`](Self::failed) is given both in the place's stead.
+    pub(crate) const fn lengths(wanted: usize, given: usize) -> Result<(), Fault> {
+        if wanted == given { Ok(()) } else { Err(Fault::new(FaultKind::TooLong)) }
+    }
+
     /// The rich error of an operation on elements.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
+        let window = || self.inner.name.clone();
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
+            FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
+            FaultKind::Unsupported => Error::Type { operation, window: window(), element: std::any::type_name::<T>() },
             _ => self.inner.failed(operation, self.target.rank, fault),
         }
     }
@@ -118,7 +163,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Type`] (bitwise operations on floats), [`Error::Operation`].
+    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), [`Error::Operation`].
     ///
     /// # Cancel safety
     /// One that is dropped before it is done may have taken effect or not.
@@ -156,13 +201,95 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
+    /// Combines elements from `offset` on with operands, each of them atomically against all other atomic operations of
+    /// this window (`MPI_Accumulate`, `MPI_Raccumulate`). When it has been waited for, the operands may be used again,
+    /// and the target has the outcome after a [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
+    ///
+    /// **Why it is to be waited for.** Where the fabric's own operation does it (the sum of 8-byte integers, one
+    /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
+    /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
+    /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
+    /// compare-swap.
+    ///
+    /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;
+    /// a sum of 8-byte integers, when it was called. Two that are under way at the same time have no order.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), with nothing changed;
+    /// [`Error::Operation`]. What fails in a sum of 8-byte integers is reported by the flush or the unlock.
+    ///
+    /// # Cancel safety
+    /// One that is dropped, or leaked, before it is done may have taken effect on each element or not.
+    #[inline(always)] // see Fetch::wait
+    pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
+        if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
+            let word = self.range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
+            let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
+            return Accumulate::done(self.copy(), "accumulate", (offset, 1), added);
+        }
+        Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
+    }
+
+    /// [`accumulate`](Self::accumulate), and gives the elements as they were before (`MPI_Get_accumulate`,
+    /// `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as many elements as there are results, and there
+    /// need be no operands.
+    ///
+    /// ```
+    /// # use windows::{Op, Window};
+    /// # fabric::threads(1, |world| {
+    /// # let window = Window::<i32>::allocate(&world, 4)?;
+    /// # let epoch = window.lock_exclusive(0).wait()?;
+    /// let mut before = [0; 4];
+    /// epoch.accumulate(0, &[1, 5, 3, 7], Op::Replace).wait()?;
+    /// epoch.get_accumulate(0, &[4; 4], &mut before, Op::Min).wait()?;
+    /// assert_eq!(before, [1, 5, 3, 7]);
+    /// epoch.get_accumulate(0, &[], &mut before, Op::NoOp).wait()?;
+    /// assert_eq!(before, [1, 4, 3, 4]);
+    /// # epoch.unlock()?;
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// It is done, at the target too, when it was waited for.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where there are not as many operands as results.
+    ///
+    /// # Cancel safety
+    /// As [`accumulate`](Self::accumulate). Some of the results may have been filled in.
+    #[inline(always)] // see Fetch::wait
+    pub fn get_accumulate<'b>(
+        &self,
+        offset: usize,
+        operands: &'b [T],
+        results: &'b mut [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        self.get_accumulate_at("get_accumulate", (offset, Shape::Row(results.len())), operands, results, op)
+    }
+
+    #[inline(always)] // see Fetch::wait
+    pub(crate) fn get_accumulate_at<'b>(
+        &self,
+        operation: &'static str,
+        place: (usize, Shape<'b>),
+        operands: &'b [T],
+        results: &'b mut [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        let given = if op == Op::NoOp { results.len() } else { operands.len() };
+        if let Err(fault) = Self::lengths(results.len(), given) {
+            return Accumulate::done(self.copy(), operation, (results.len(), given), Err(fault));
+        }
+        Accumulate::start(self.copy(), operation, place, op, operands, Some(results))
+    }
+
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let place = self.range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
-            let byte = at as u32 % 8;
-            Ok((word, 8 * if cfg!(target_endian = "little") { byte } else { 8 - T::SIZE - byte }))
+            Ok((word, offset % const { per_word::<T>() }))
         });
         Fetch::start(self.copy(), operation, offset, change, place)
     }

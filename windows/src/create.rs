@@ -12,7 +12,8 @@ use fabric::{Capabilities, Drive, Fabric, Segment, World, block_on};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::part::{Keys, Kind, Part};
-use crate::window::{Inner, LOCK_BYTES};
+use crate::signals::hidden_bytes;
+use crate::window::Inner;
 use crate::{Element, Error, Window};
 
 /// Which lock a window uses.
@@ -167,7 +168,7 @@ impl<T: Element> Builder<T> {
         Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, segments, keys)))
     }
 
-    /// This rank's part and its lock's words.
+    /// This rank's part and its hidden region.
     fn parts<F: Fabric>(&self, fabric: &F, len: usize) -> Result<(F::Segment, F::Segment), fabric::Error> {
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
         let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
@@ -177,6 +178,6 @@ impl<T: Element> Builder<T> {
             source: None,
         })?;
         // Even an empty part has a word, so that every part has a key.
-        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(LOCK_BYTES)?))
+        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(hidden_bytes(fabric.size()))?))
     }
 }

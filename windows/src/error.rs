@@ -91,7 +91,19 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
     },
-    /// The operation is not for this type of element: bitwise operations on floats.
+    /// The slices do not have as many elements as the shape, or as one another. Nothing was moved.
+    #[error("{operation} on window \"{window}\": {given} elements were given for {wanted}")]
+    Lengths {
+        /// `accumulate`, `put_shaped`, ...
+        operation: &'static str,
+        /// How many elements the shape, or the other slice, has.
+        wanted: usize,
+        /// How many the slice has.
+        given: usize,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// The operation is not for this type of element (see [`Op`](crate::Op)): bitwise operations on floats, say.
     #[error("{operation} on window \"{window}\": not for elements of type {element}")]
     Type {
         /// Which operation.
@@ -121,10 +133,18 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
     },
+    /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that was not started.
+    #[error("access on rank {target} of window \"{window}\": it was not started")]
+    NotStarted {
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
     /// A collective step failed.
     #[error("{operation} window \"{window}\": {fault}")]
     Collective {
-        /// `create` or `close`.
+        /// `create`, `fence` or `close`.
         operation: &'static str,
         /// The window's name.
         window: Arc<str>,

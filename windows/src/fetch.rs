@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, poll_now, wait_for};
 
-use crate::{Access, AtomicElement, Element, Error, Op};
+use crate::element::{from_word, lanes, same_bits, to_word};
+use crate::{Access, AtomicElement, Error, Op};
 
 /// What an atomic operation does to an element.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +33,14 @@ enum State<'w, T, F: Fabric> {
     Direct(F::Op),
     /// Compare-swaps on the word around the element.
     Loop(Loop<'w, T, F>),
-    Failed(Fault),
+    Done(Result<T, Fault>),
 }
 
 struct Loop<'w, T, F: Fabric> {
     op: F::Op,
     word: F::Word<'w>,
-    shift: u32,
+    /// Which of the word's elements.
+    lane: usize,
     change: Change<T>,
     /// What the compare-swap under way expects; a read expects nothing.
     expected: Option<u64>,
@@ -51,20 +53,22 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         operation: &'static str,
         offset: usize,
         change: Change<T>,
-        place: Result<(F::Word<'w>, u32), Fault>,
+        place: Result<(F::Word<'w>, usize), Fault>,
     ) -> Self {
         let fabric = access.inner.fabric();
+        let whole = size_of::<T>() == 8;
         let state = match (place, change) {
-            (Err(fault), _) => State::Failed(fault),
+            (Err(fault), _) => State::Done(Err(fault)),
+            (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
-                State::Direct(fabric.fetch_add(word, operand.to_bits()))
+                State::Direct(fabric.fetch_add(word, to_word(operand)))
             }
-            (Ok((word, _)), Change::Apply(Op::NoOp, _)) if T::SIZE == 8 => State::Direct(fabric.read(word)),
-            (Ok((word, _)), Change::Swap { expected, new }) if T::SIZE == 8 => {
-                State::Direct(fabric.compare_swap(word, expected.to_bits(), new.to_bits()))
+            (Ok((word, _)), Change::Apply(Op::NoOp, _)) if whole => State::Direct(fabric.read(word)),
+            (Ok((word, _)), Change::Swap { expected, new }) if whole => {
+                State::Direct(fabric.compare_swap(word, to_word(expected), to_word(new)))
             }
-            (Ok((word, shift)), change) => {
-                State::Loop(Loop { op: fabric.read(word), word, shift, change, expected: None })
+            (Ok((word, lane)), change) => {
+                State::Loop(Loop { op: fabric.read(word), word, lane, change, expected: None })
             }
         };
         Self { access, operation, offset, state }
@@ -83,31 +87,30 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
         let Self { access, operation, offset, state } = self;
         let fabric = access.inner.fabric();
         let outcome = match state {
-            State::Direct(op) => wait_for(fabric, op).map(T::from_bits),
+            State::Direct(op) => wait_for(fabric, op).map(from_word),
             State::Loop(turns) => wait_loop(fabric, turns),
-            State::Failed(fault) => Err(fault),
+            State::Done(outcome) => outcome,
         };
-        outcome.map_err(|fault| failed(access, operation, offset, fault))
+        outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
+    }
+
+    /// The element as it was before, if the operation is done, without waiting; what it needs for that goes on
+    /// (`MPI_Test`). Asked again it says so again.
+    ///
+    /// # Errors
+    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+    pub fn test(&mut self) -> Result<Option<T>, Error> {
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(Some),
+            Poll::Pending => Ok(None),
+        }
     }
 }
 
 #[inline(never)]
 fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {
     wait_for(fabric, std::future::poll_fn(|cx| turns.poll(fabric, cx)))
-}
-
-#[cold]
-#[inline(never)]
-fn failed<T: Element, F: Fabric>(
-    access: Access<'_, T, F>,
-    operation: &'static str,
-    offset: usize,
-    fault: Fault,
-) -> Error {
-    if fault.kind() == FaultKind::Unsupported {
-        return Error::Type { operation, window: access.inner.name.clone(), element: std::any::type_name::<T>() };
-    }
-    access.failed(operation, (offset, 1), fault)
 }
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
@@ -120,11 +123,12 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let fetch = &mut *self;
         let outcome = match &mut fetch.state {
-            State::Direct(op) => ready!(Pin::new(op).poll(cx)).map(T::from_bits),
+            State::Direct(op) => ready!(Pin::new(op).poll(cx)).map(from_word),
             State::Loop(turns) => ready!(turns.poll(fetch.access.inner.fabric(), cx)),
-            State::Failed(fault) => Err(*fault),
+            State::Done(outcome) => *outcome,
         };
-        Poll::Ready(outcome.map_err(|fault| failed(fetch.access.copy(), fetch.operation, fetch.offset, fault)))
+        fetch.state = State::Done(outcome);
+        Poll::Ready(outcome.map_err(|fault| fetch.access.copy().failed(fetch.operation, (fetch.offset, 1), fault)))
     }
 }
 
@@ -132,21 +136,18 @@ impl<T: AtomicElement, F: Fabric> Loop<'_, T, F> {
     fn poll(&mut self, fabric: &F, cx: &mut Context<'_>) -> Poll<Result<T, Fault>> {
         loop {
             let found = ready!(Pin::new(&mut self.op).poll(cx))?;
-            let mask = u64::MAX >> (64 - 8 * T::SIZE);
-            let bits = found >> self.shift & mask;
-            let before = T::from_bits(bits);
-            if self.expected == Some(found) {
+            let mut new = found;
+            let element = &mut lanes::<T>(&mut new)[self.lane];
+            let before = *element;
+            *element = match self.change {
+                Change::Apply(op, operand) => T::apply(op, before, operand),
+                Change::Swap { expected, new } if same_bits(expected, before) => new,
+                Change::Swap { .. } => before,
+            };
+            // What changes nothing is done with the look at the word.
+            if self.expected == Some(found) || new == found {
                 return Poll::Ready(Ok(before));
             }
-            let after = match self.change {
-                Change::Apply(Op::NoOp, _) => return Poll::Ready(Ok(before)),
-                Change::Apply(op, operand) => {
-                    T::apply(op, before, operand).ok_or(Fault::new(FaultKind::Unsupported))?
-                }
-                Change::Swap { expected, .. } if expected.to_bits() != bits => return Poll::Ready(Ok(before)),
-                Change::Swap { new, .. } => new,
-            };
-            let new = found & !(mask << self.shift) | after.to_bits() << self.shift;
             self.op = fabric.compare_swap(self.word, found, new);
             self.expected = Some(found);
         }

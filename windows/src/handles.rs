@@ -1,4 +1,4 @@
-//! Operations to be waited for that give no value.
+//! Operations to be waited for that give no value: get and flush.
 
 use std::fmt;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, poll_now, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};
@@ -17,13 +17,46 @@ pub struct Get<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     /// The first element and how many.
     place: (usize, usize),
-    get: Result<F::Get<'b>, Fault>,
+    state: State<F::Get<'b>>,
+}
+
+/// An operation under way, or how it ended.
+enum State<O> {
+    UnderWay(O),
+    Done(Result<(), Fault>),
+}
+
+impl<O> State<O> {
+    #[inline]
+    fn of(begun: Result<O, Fault>) -> Self {
+        begun.map_or_else(|fault| Self::Done(Err(fault)), Self::UnderWay)
+    }
+}
+
+impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
+    #[inline(always)] // see `Get::wait`
+    fn wait<F: Drive>(self, fabric: &F) -> Result<(), Fault> {
+        match self {
+            Self::UnderWay(operation) => wait_for(fabric, operation),
+            Self::Done(outcome) => outcome,
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let outcome = match self {
+            Self::UnderWay(operation) => ready!(Pin::new(operation).poll(cx)),
+            Self::Done(outcome) => *outcome,
+        };
+        *self = Self::Done(outcome);
+        Poll::Ready(outcome)
+    }
 }
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
     #[inline]
-    pub(crate) const fn new(access: Access<'w, T, F>, place: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
-        Self { access, place, get }
+    pub(crate) fn new(access: Access<'w, T, F>, place: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
+        Self { access, place, state: State::of(get) }
     }
 }
 
@@ -34,9 +67,20 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     /// See [`Access::get`](crate::Access::get).
     #[inline(always)] // a handle that passes through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, place, get } = self;
-        let got = get.and_then(|get| wait_for(access.inner.fabric(), get));
-        got.map_err(|fault| access.failed("get", place, fault))
+        let Self { access, place, state } = self;
+        state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", place, fault))
+    }
+
+    /// Whether the slice has the elements, without waiting (`MPI_Test`). Asked again it says so again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool, Error> {
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 }
 
@@ -45,10 +89,7 @@ impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = match &mut self.get {
-            Ok(get) => ready!(Pin::new(get).poll(cx)),
-            Err(fault) => Err(*fault),
-        };
+        let outcome = ready!(self.state.poll(cx));
         Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.place, fault)))
     }
 }
@@ -65,13 +106,13 @@ pub struct Flush<'w, F: Fabric> {
     inner: &'w Inner<F>,
     operation: &'static str,
     target: u32,
-    flush: F::Flush<'w>,
+    state: State<F::Flush<'w>>,
 }
 
 impl<'w, F: Fabric> Flush<'w, F> {
     #[inline]
     pub(crate) const fn new(inner: &'w Inner<F>, operation: &'static str, target: u32, flush: F::Flush<'w>) -> Self {
-        Self { inner, operation, target, flush }
+        Self { inner, operation, target, state: State::UnderWay(flush) }
     }
 }
 
@@ -82,16 +123,29 @@ impl<F: Drive> Flush<'_, F> {
     /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
     #[inline(always)] // see `Get::wait`
     pub fn wait(self) -> Result<(), Error> {
-        wait_for(self.inner.fabric(), self.flush).map_err(|fault| self.inner.failed(self.operation, self.target, fault))
+        let Self { inner, operation, target, state } = self;
+        state.wait(inner.fabric()).map_err(|fault| inner.failed(operation, target, fault))
+    }
+
+    /// Whether the flush is done, without waiting (`MPI_Test`). Asked again it says so again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool, Error> {
+        match poll_now(self.inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 }
 
-impl<'w, F: Fabric> IntoFuture for Flush<'w, F> {
+impl<F: Fabric> Future for Flush<'_, F> {
     type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.flush.await.map_err(|fault| self.inner.failed(self.operation, self.target, fault)) })
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.state.poll(cx));
+        Poll::Ready(outcome.map_err(|fault| self.inner.failed(self.operation, self.target, fault)))
     }
 }
 

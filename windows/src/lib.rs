@@ -4,39 +4,66 @@
 //! use `unsafe`.
 //!
 //! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
-//! operations). [`Epochs`] is the same in MPI's manner, checked at run time instead of by types.
+//! operations: put, get, accumulate, atomics, on rows and on [`Shape`]s). Whatever gives leave to operate lends an
+//! [`Access`]:
+//!
+//! | MPI | here |
+//! |---|---|
+//! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
+//! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | fence | [`Window::fence`], [`FenceEpoch`] |
+//! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
+//! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
 //! The names and their meaning are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section 5.
 
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_epoch;
+mod accumulate;
+mod combine;
 mod create;
 mod element;
 mod epoch;
 mod epochs;
 mod error;
+mod exposure;
+mod fence;
 mod fetch;
 mod handles;
 mod local;
+mod located;
 mod lock;
 mod lock_all;
+mod op;
 mod part;
 #[cfg(doctest)]
 mod refused;
+mod shape;
+mod shaped;
+mod signals;
 mod window;
 
 pub use lock_algos::Mode;
 
 pub use crate::access::Access;
+pub use crate::access_epoch::{AccessEpoch, StartRequest};
+pub use crate::accumulate::Accumulate;
 pub use crate::create::{Builder, LockDesign};
-pub use crate::element::{AtomicElement, Element, Op};
+pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
 pub use crate::epochs::Epochs;
 pub use crate::error::Error;
+pub use crate::exposure::ExposureEpoch;
+pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
 pub use crate::handles::{Flush, Get};
 pub use crate::local::Local;
+pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::op::Op;
+pub use crate::shape::{Runs, Shape};
+pub use crate::shaped::GetShaped;
 pub use crate::window::Window;

@@ -52,6 +52,40 @@ struct Access;
 /// ```
 struct Handles;
 
+/// The same between fences, and between start and complete.
+///
+/// ```
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let (fence, epoch) = (window.fence().wait()?, window.start(&[0]).wait()?);
+///     let (one, other) = (fence.at(0)?.fetch_add(0, 1), epoch.at(0)?.fetch_add(0, 1));
+///     one.wait()?;
+///     other.wait()?;
+///     fence.end()?;
+///     epoch.complete()
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let fence = window.fence().wait()?;
+///     let fetch = fence.at(0)?.fetch_add(0, 1);
+///     fence.end()?;
+///     fetch.wait()?;
+///     Ok(())
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let epoch = window.start(&[0]).wait()?;
+///     let fetch = epoch.at(0)?.fetch_add(0, 1);
+///     epoch.complete()?;
+///     fetch.wait()?;
+///     Ok(())
+/// }
+/// ```
+struct ActiveHandles;
+
 /// What a get fills is not read before.
 ///
 /// ```compile_fail,E0502
@@ -65,6 +99,26 @@ struct Handles;
 /// }
 /// ```
 struct Get;
+
+/// The results of an accumulate are not read before, and its operands are not written.
+///
+/// ```compile_fail,E0502
+/// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, results: &mut [u8]) -> Result<u8, windows::Error> {
+///     let accumulate = epoch.get_accumulate(0, &[1], results, windows::Op::Max);
+///     let early = results[0];
+///     accumulate.wait()?;
+///     Ok(early)
+/// }
+/// ```
+///
+/// ```compile_fail,E0506
+/// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, operands: &mut [u8]) -> Result<(), windows::Error> {
+///     let accumulate = epoch.accumulate(0, operands, windows::Op::Max);
+///     operands[0] = 2;
+///     accumulate.wait()
+/// }
+/// ```
+struct Accumulate;
 
 /// A lock does not outlive its window.
 ///

@@ -12,9 +12,10 @@ use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
-use crate::{Builder, Element, Epochs, Error};
+use crate::signals::Counts;
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
 
-/// The hidden region beside each rank's part, with its lock's words: one cache line.
+/// What the lock's words take of the hidden region beside each rank's part: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
 
 /// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
@@ -53,9 +54,12 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) name: Arc<str>,
     pub(crate) algorithm: TestAndSet,
     pub(crate) own: F::Segment,
-    _own_locks: F::Segment,
+    pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
     targets: Box<[OnceLock<Target<F>>]>,
+    pub(crate) counts: Counts,
+    /// Whether an operation is done when it is posted.
+    pub(crate) immediate: bool,
     /// The first error of something that nobody could be told of: a release after a drop.
     stuck: Mutex<Option<Error>>,
 }
@@ -78,7 +82,9 @@ impl<F: Fabric> Inner<F> {
         keys: Vec<Keys>,
     ) -> Self {
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
-        Self { world, name, algorithm, own, _own_locks: own_locks, keys, targets, stuck: Mutex::new(None) }
+        let (counts, stuck) = (Counts::default(), Mutex::new(None));
+        let immediate = world.fabric().capabilities().immediate;
+        Self { world, name, algorithm, own, own_locks, keys, targets, counts, immediate, stuck }
     }
 
     pub(crate) const fn fabric(&self) -> &F {
@@ -196,6 +202,68 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// returns.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
+    }
+
+    /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.
+    /// Collective.
+    ///
+    /// ```
+    /// # use windows::{Op, Window};
+    /// # fabric::threads(3, |world| {
+    /// let sums = Window::<f64>::allocate(&world, 2)?;
+    /// let epoch = sums.fence().wait()?;
+    /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
+    /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
+    /// assert_eq!(sums.local().read(0..1), [1.5]);
+    /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
+    /// epoch.end()?;
+    /// assert_eq!(sums.local().read(1..2), [if world.rank() == 0 { 1.5 } else { 0.0 }]);
+    /// sums.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// MPI's assertions are what the types say: the first fence has nothing before it (`MPI_MODE_NOPRECEDE`), and
+    /// [`FenceEpoch::end`](crate::FenceEpoch::end) nothing behind it (`MPI_MODE_NOSUCCEED`). With `MPI_MODE_NOSTORE` and
+    /// `MPI_MODE_NOPUT` no fabric of this library could save anything: a fence flushes the targets that this rank operated
+    /// on, and is a barrier.
+    pub const fn fence(&self) -> FenceRequest<'_, T, F> {
+        FenceRequest::new(self)
+    }
+
+    /// Exposes this rank's part to some origins (`MPI_Win_post`): they may operate on it once they have
+    /// [started](Self::start). Blocks nobody; one word is posted to each origin.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(3, |world| {
+    /// let window = Window::<u64>::allocate(&world, 3)?;
+    /// if world.rank() == 0 {
+    ///     let exposure = window.post(&[1, 2])?;
+    ///     exposure.wait()?; // both have completed
+    ///     assert_eq!(window.local().read(0..3), [0, 1, 2]);
+    /// } else {
+    ///     let epoch = window.start(&[0]).wait()?; // it has posted
+    ///     epoch.at(0)?.put(world.rank() as usize, &[world.rank().into()])?;
+    ///     epoch.complete()?;
+    /// }
+    /// window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// A rank that is named twice counts once; this rank may be among them. One thread of a rank at a time posts, and one
+    /// starts. Of MPI's assertions `MPI_MODE_NOCHECK` is
+    /// [`StartRequest::no_check`](crate::StartRequest::no_check), and with the others nothing could be saved.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then none has been told.
+    pub fn post(&self, origins: &[u32]) -> Result<ExposureEpoch<'_, T, F>, Error> {
+        ExposureEpoch::post(self, origins)
+    }
+
+    /// Begins an access of some targets' parts (`MPI_Win_start`), when it is waited for: then each of them has
+    /// [exposed](Self::post) its part to this rank.
+    pub fn start(&self, targets: &[u32]) -> StartRequest<'_, T, F> {
+        StartRequest::new(self, targets)
     }
 
     /// Locks and unlocks in MPI's manner, by calls instead of guards, checked at run time.

@@ -1,0 +1,211 @@
+//! When something is done, and for whom: flush, requests, the end of a lock.
+
+use fabric::{Fabric, World};
+use windows::{Access, Op, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(put_flush_get, puts_are_seen_after_a_flush, [2, 5]);
+scenario!(acc_flush_get, accumulates_are_seen_after_a_flush, [2, 5]);
+scenario!(gacc_flush_get, get_accumulates_are_seen, [2, 5]);
+scenario!(fop_flush_get, fetches_are_seen, [2, 5]);
+scenario!(cas_flush_get, swaps_are_seen, [2, 5]);
+scenario!(get_flushlocal, a_slice_may_be_reused_after_a_local_flush, [2]);
+scenario!(reqops, requests_are_waited_for_in_any_order, [2, 4]);
+scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
+scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
+scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
+scenario!(overlapping, one_target_through_two_windows, [3]);
+
+/// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
+/// does, by a get and at once.
+macro_rules! seen_after_a_flush {
+    ($name:ident, |$access:ident, $round:ident| $change:expr, $expected:expr) => {
+        async fn $name<F: Fabric>(world: World<F>) -> Outcome {
+            let window = Window::<u32>::builder().allocate_async(&world, 7).await?;
+            let all = window.lock_all().locked().await?;
+            for $round in 1..20_u32 {
+                if world.rank() == 0 {
+                    let $access: &Access<'_, u32, F> = all.at(1);
+                    $change;
+                    $access.flush().await?;
+                }
+                world.barrier().await.unwrap();
+                let mut now = [0];
+                all.at(1).get(5, &mut now).await?;
+                assert_eq!(now, [$expected]);
+                if world.rank() == 1 {
+                    assert_eq!(window.local().read(4..7), [0, $expected, 0]);
+                }
+                world.barrier().await.unwrap();
+            }
+            all.unlock_all_async().await?;
+            window.close_async().await
+        }
+    };
+}
+
+seen_after_a_flush!(puts_are_seen_after_a_flush, |access, round| access.put(5, &[round])?, round);
+seen_after_a_flush!(
+    accumulates_are_seen_after_a_flush,
+    |access, round| access.accumulate(5, &[round], Op::Sum).await?,
+    round * (round + 1) / 2
+);
+seen_after_a_flush!(
+    get_accumulates_are_seen,
+    |access, round| {
+        let mut before = [0];
+        access.get_accumulate(5, &[round], &mut before, Op::Replace).await?;
+        assert_eq!(before, [round - 1]);
+    },
+    round
+);
+seen_after_a_flush!(
+    fetches_are_seen,
+    |access, round| assert_eq!(access.fetch_and_op(5, 1, Op::Sum).await?, round - 1),
+    round
+);
+seen_after_a_flush!(
+    swaps_are_seen,
+    |access, round| assert_eq!(access.compare_and_swap(5, round - 1, round).await?, round - 1),
+    round
+);
+
+async fn a_slice_may_be_reused_after_a_local_flush<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 600;
+    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let all = window.lock_all().locked().await?;
+    let target = all.at(1 - world.rank());
+    let mut buffer = vec![0; LEN];
+    for round in 1..10 {
+        buffer.fill(round);
+        target.put(0, &buffer)?;
+        target.flush_local().await?;
+        buffer.fill(0);
+        target.get(0, &mut buffer).await?;
+        assert!(buffer.iter().all(|found| *found == round), "it sees what it has put");
+    }
+    all.unlock_all_async().await?;
+    window.close_async().await
+}
+
+async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Outcome {
+    let (me, size) = (world.rank() as usize, world.size());
+    let window = Window::<u64>::builder().allocate_async(&world, 4 * size as usize).await?;
+    let all = window.lock_all().locked().await?;
+    // All are under way before the first is waited for.
+    let (ones, mut before) = ([1; 4], vec![[9; 4]; size as usize]);
+    let mut handles = Vec::new();
+    for (target, before) in (0..size).zip(&mut before) {
+        all.at(target).put(4 * me, &[5, 6, 7, 8])?;
+        let arrived = all.at(target).flush();
+        arrived.await?; // puts and atomics have no order
+        handles.push((all.at(target).get_accumulate(4 * me, &ones, before, Op::Sum), all.at(target).flush()));
+    }
+    for (accumulate, flush) in handles.into_iter().rev() {
+        flush.await?;
+        accumulate.await?;
+    }
+    assert_eq!(before, vec![[5, 6, 7, 8]; size as usize]);
+    let mut after = vec![[0; 4]; size as usize];
+    let gets: Vec<_> = (0..size).zip(&mut after).map(|(target, into)| all.at(target).get(4 * me, into)).collect();
+    for get in gets.into_iter().rev() {
+        get.await?;
+    }
+    assert_eq!(after, vec![[6, 7, 8, 9]; size as usize]);
+    let fetches: Vec<_> = (0..size).map(|target| all.at(target).fetch_add(4 * me, 10)).collect();
+    for fetch in fetches {
+        assert_eq!(fetch.await?, 6);
+    }
+    all.unlock_all_async().await?;
+    window.close_async().await
+}
+
+async fn an_operand_may_be_reused_at_once<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 100;
+    let window = Window::<i64>::builder().allocate_async(&world, LEN).await?;
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(1).await?;
+        let mut buffer = [1; LEN];
+        epoch.put(0, &buffer)?;
+        epoch.flush().await?;
+        buffer.fill(41);
+        epoch.accumulate(0, &buffer, Op::Sum).await?;
+        buffer.fill(1000);
+        epoch.accumulate(0, &buffer, Op::Min).await?;
+        buffer.fill(0);
+        epoch.unlock_async().await?;
+    }
+    world.barrier().await.unwrap();
+    if world.rank() == 1 {
+        assert_eq!(window.local().read(0..LEN), [42; LEN]);
+    }
+    window.close_async().await
+}
+
+async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 50;
+    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    for _ in 0..5 {
+        let epoch = window.lock_exclusive(0).await?;
+        let (mut first, mut second) = ([0; LEN / 2], [0; LEN / 2]);
+        let (late, early) = (epoch.get(0, &mut first), epoch.get(LEN / 2, &mut second));
+        early.await?;
+        late.await?;
+        assert_eq!(first, second);
+        epoch.put(0, &[first[0] + 1; LEN])?;
+        epoch.unlock_async().await?;
+    }
+    world.barrier().await.unwrap();
+    if world.rank() == 0 {
+        assert_eq!(window.local().read(0..LEN), [5 * u64::from(world.size()); LEN]);
+    }
+    window.close_async().await
+}
+
+/// Each rank has its own stripe of every part, of a length that shares words with its neighbours'.
+async fn everybody_puts_to_everybody<F: Fabric>(world: World<F>) -> Outcome {
+    const STRIPE: usize = 8 * 3;
+    let (me, size) = (world.rank() as usize, world.size());
+    let window = Window::<u8>::builder().allocate_async(&world, STRIPE * size as usize).await?;
+    for round in 0..4 {
+        for step in 0..size {
+            let epoch = window.lock_shared((world.rank() + step) % size).await?;
+            for at in 0..STRIPE {
+                epoch.put(STRIPE * me + at, &[(me + round) as u8])?;
+            }
+            epoch.unlock_async().await?;
+        }
+        world.barrier().await.unwrap();
+        let expected: Vec<u8> = (0..STRIPE * size as usize).map(|at| (at / STRIPE + round) as u8).collect();
+        assert_eq!(window.local().read(0..expected.len()), expected);
+        world.barrier().await.unwrap();
+    }
+    window.close_async().await
+}
+
+/// Two windows at a time: their locks and their memory have nothing to do with one another.
+async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
+    let narrow = Window::<u16>::builder().name("narrow").allocate_async(&world, 2).await?;
+    let wide = Window::<u64>::builder().name("wide").allocate_async(&world, 2).await?;
+    for _ in 0..10 {
+        let (first, second) = (narrow.lock_exclusive(0).await?, wide.lock_exclusive(0).await?);
+        let (mut a, mut b) = ([0; 2], [0; 2]);
+        let (one, other) = (first.get(0, &mut a), second.get(0, &mut b));
+        one.await?;
+        other.await?;
+        assert_eq!([u64::from(a[0]), u64::from(a[1])], b);
+        first.put(0, &[a[0] + 1, a[1] + 2])?;
+        second.put(0, &[b[0] + 1, b[1] + 2])?;
+        second.unlock_async().await?;
+        first.unlock_async().await?;
+    }
+    world.barrier().await.unwrap();
+    if world.rank() == 0 {
+        let times = 10 * world.size();
+        assert_eq!(narrow.local().read(0..2), [times as u16, 2 * times as u16]);
+        assert_eq!(wide.local().read(0..2), [times.into(), (2 * times).into()]);
+    }
+    wide.close_async().await?;
+    narrow.close_async().await
+}

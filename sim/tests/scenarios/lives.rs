@@ -1,0 +1,130 @@
+//! How windows come and go: of no length, by the hundred, and with ranks that die.
+
+use std::time::Duration;
+
+use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use fabric::{Fabric, World};
+use sim::{End, Network, SimFabric, Simulation};
+use windows::{Error, Op, Shape, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(null, operations_on_nothing, [1, 3]);
+scenario!(win_zero, parts_of_no_length, [3]);
+scenario!(manywin, windows_by_the_hundred, [2, 4]);
+
+async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
+    let window = Window::<u32>::builder().allocate_async(&world, 5).await?;
+    let all = window.lock_all().locked().await?;
+    for target in 0..world.size() {
+        let target = all.at(target);
+        for offset in 0..=5 {
+            target.put(offset, &[])?;
+            target.get(offset, &mut []).await?;
+            target.accumulate(offset, &[], Op::Sum).await?;
+            target.accumulate(offset, &[], Op::Max).await?;
+            target.get_accumulate(offset, &[], &mut [], Op::Xor).await?;
+            target.put_shaped(offset, Shape::Vector { count: 9, block: 0, stride: 100 }, &[])?;
+            target.get_shaped(offset, Shape::Indexed(&[]), &mut []).await?;
+            target.accumulate_shaped(offset, Shape::Blocks { block: 0, starts: &[70] }, &[], Op::Sum).await?;
+        }
+        assert!(matches!(target.put(6, &[]), Err(Error::Range { .. })));
+        target.accumulate(0, &[7; 5], Op::NoOp).await?;
+        target.flush().await?;
+    }
+    all.unlock_all_async().await?;
+    world.barrier().await.unwrap();
+    assert_eq!(window.local().read(0..5), [0; 5]);
+    window.close_async().await
+}
+
+/// Some ranks have nothing; their locks work all the same.
+async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
+    let nothing = Window::<u64>::builder().allocate_async(&world, 0).await?;
+    nothing.lock_exclusive(0).await?.unlock_async().await?;
+    nothing.fence().await?.end_async().await?;
+    let some = Window::<u64>::builder().uneven().allocate_async(&world, world.rank() as usize).await?;
+    let all = some.lock_all().locked().await?;
+    for target in 0..world.size() {
+        assert_eq!(all.at(target).len(), target as usize);
+        assert_eq!(all.at(target).accumulate(0, &[1], Op::Sum).await.is_ok(), target > 0);
+    }
+    all.unlock_all_async().await?;
+    world.barrier().await.unwrap();
+    assert_eq!(some.local().read(0..world.rank() as usize).first().copied().unwrap_or(3), 3);
+    nothing.close_async().await?;
+    some.close_async().await
+}
+
+async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
+    let next = (world.rank() + 1) % world.size();
+    let mut open = Vec::new();
+    for round in 0..150 {
+        let window = Window::<u16>::builder().allocate_async(&world, 1 + round % 9).await?;
+        let epoch = window.lock_exclusive(next).await?;
+        epoch.accumulate(round % 9, &[round as u16], Op::Replace).await?;
+        epoch.unlock_async().await?;
+        open.push((round, window));
+        if open.len() > 20 {
+            let (round, window) = open.swap_remove(round % 20);
+            let kept = window.clone();
+            window.close_async().await?;
+            assert_eq!(kept.local().read(round % 9..round % 9 + 1), [round as u16]);
+        }
+    }
+    for (_, window) in open {
+        window.close_async().await?;
+    }
+    Ok(())
+}
+
+/// Rank 1 dies while the others do something with it; they get an error that names it.
+fn death<R: Future<Output = Result<(), Error>>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) {
+    let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
+    let report = simulation.run(|world| async move {
+        let window = Window::builder().name("mortal").allocate_async(&world, 4).await?;
+        if world.rank() == 1 {
+            pause(&world, 1_000_000_000).await; // dies meanwhile
+        }
+        let outcome = run(world.clone(), window).await;
+        pause(&world, 2_000_000_000).await; // the memory stays until all have asked
+        outcome
+    });
+    assert_eq!(report.end, End::Finished);
+    for rank in [0, 2] {
+        let error = report.results[rank].as_ref().unwrap().as_ref().unwrap_err();
+        let fault = error.fault().unwrap();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))), "{error}");
+    }
+}
+
+async fn pause(world: &World<SimFabric>, nanos: u64) {
+    let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
+    world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), nanos).await;
+}
+
+#[test]
+fn a_death_ends_a_fence() {
+    death(|_, window| async move { window.fence().await?.end_async().await });
+}
+
+#[test]
+fn a_death_ends_a_start() {
+    death(|_, window| async move { window.start(&[1]).await?.complete_async().await });
+}
+
+#[test]
+fn a_death_ends_an_exposure() {
+    death(|_, window| async move { window.post(&[1])?.await });
+}
+
+#[test]
+fn a_death_ends_looking_at_an_exposure() {
+    death(|world, window| async move {
+        let mut exposure = window.post(&[1])?;
+        while !exposure.test()? {
+            pause(&world, 1_000_000).await;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,71 @@
+//! What programs do with windows, after the meaning of MPICH's test/mpi/rma: each a body that knows no fabric, run by
+//! threads over shared memory, more of them than cores too, and in the simulator. With `ONESIDED_FABRIC` set, by threads
+//! over that fabric instead.
+
+mod active;
+mod alike;
+mod atomics;
+mod completion;
+mod lives;
+
+use std::future::Future;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use fabric::{Any, World, block_on};
+use sim::{End, Network, SimFabric, Simulation};
+use windows::Error;
+
+/// What a body gives.
+pub(crate) type Outcome = Result<(), Error>;
+
+/// More than anything here takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A test that runs a body, each time with another number of ranks.
+#[macro_export]
+macro_rules! scenario {
+    ($name:ident, $body:ident, $ranks:expr) => {
+        #[test]
+        fn $name() {
+            for ranks in $ranks {
+                $crate::by_threads(ranks, $body);
+                if std::env::var_os("ONESIDED_FABRIC").is_none() {
+                    $crate::simulated(ranks, $body);
+                }
+            }
+        }
+    };
+}
+
+/// Over shared memory, or the fabric that the environment names. Ranks that do not end fail the test.
+pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
+    let (sender, receiver) = channel();
+    let threads = std::thread::spawn(move || {
+        let outcomes = fabric::threads(ranks, |world| {
+            let fabric = world.fabric().clone();
+            block_on(&fabric, body(world))
+        });
+        sender.send(outcomes).unwrap();
+    });
+    match receiver.recv_timeout(DEADLINE) {
+        Ok(outcomes) => outcomes.unwrap().into_iter().for_each(Result::unwrap),
+        Err(RecvTimeoutError::Timeout) => panic!("{ranks} ranks did not end"),
+        Err(RecvTimeoutError::Disconnected) => match threads.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("it sends before it ends"),
+        },
+    }
+}
+
+/// In virtual time, on a network that loses messages and delays them.
+pub(crate) fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
+    let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
+    for seed in 0..3 {
+        let report = Simulation::new(network.clone()).ranks(ranks).seed(seed).run(body);
+        assert_eq!(report.end, End::Finished, "{ranks} ranks, seed {seed}");
+        for outcome in report.results {
+            outcome.unwrap().unwrap_or_else(|error| panic!("{ranks} ranks, seed {seed}: {error}"));
+        }
+    }
+}

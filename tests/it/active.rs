@@ -1,0 +1,137 @@
+//! Fences, and post, start, complete, wait, between processes; and what is checked at run time.
+
+use std::time::{Duration, Instant};
+
+use onesided::{Error, FaultKind, Op, Window, World};
+
+use crate::jobs::{self, Role, die, ok};
+use crate::support::{DEADLINE, eventually, ranks, run_async};
+
+pub(crate) const ROLES: &[Role] = &[("active", active), ("active death", one_dies)];
+
+/// Every rank is a target of the one before it, and of itself; fences come between.
+fn active(world: World) {
+    const LEN: usize = 500;
+    let (me, size) = (world.rank(), world.size());
+    let (before, after) = ((me + size - 1) % size, (me + 1) % size);
+    let window = Window::<u64>::allocate(&world, LEN).unwrap();
+    let sums = Window::<i32>::allocate(&world, 3).unwrap();
+    for round in 1..=100 {
+        let mut exposure = window.post(&[before, me]).unwrap();
+        let epoch = window.start(&[after, me]).wait().unwrap();
+        epoch.at(after).unwrap().put(0, &[round; LEN / 2]).unwrap();
+        epoch.at(me).unwrap().put(LEN / 2, &[round + 1; LEN / 2]).unwrap();
+        epoch.complete().unwrap();
+        match round % 3 {
+            0 => exposure.wait().unwrap(),
+            1 => eventually(DEADLINE, "everybody has completed", || exposure.test().unwrap()),
+            _ => run_async(exposure.into_future()).unwrap(),
+        }
+        let part = window.local().read(0..LEN);
+        assert_eq!((part[0], part[LEN / 2 - 1], part[LEN / 2], part[LEN - 1]), (round, round, round + 1, round + 1));
+        if round % 10 == 0 {
+            std::thread::sleep(Duration::from_millis(2 * u64::from(me))); // so that some sleep for others
+            let epoch = sums.fence().wait().unwrap();
+            for target in 0..size {
+                epoch.at(target).unwrap().accumulate(1, &[1, -1], Op::Sum).wait().unwrap();
+            }
+            epoch.end().unwrap();
+            let sum = (round / 10 * u64::from(size)) as i32;
+            assert_eq!(sums.local().read(0..3), [0, sum, -sum]);
+        }
+    }
+    sums.close().unwrap();
+    window.close().unwrap();
+    ok();
+}
+
+#[test]
+fn processes_synchronise_actively() {
+    for count in [1, 2, 5] {
+        let ended = jobs::start(count, "active").wait();
+        assert_eq!((ended.code, ended.ok()), (0, (0..count).collect()), "{ended:?}");
+    }
+}
+
+/// Rank 0 dies while each of the others waits for it in another way.
+fn one_dies(world: World) {
+    let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        std::thread::sleep(Duration::from_millis(200));
+        die();
+    }
+    let begin = Instant::now();
+    let (error, what) = match world.rank() {
+        1 => (window.start(&[0]).wait().map(drop).unwrap_err(), "start on rank 0 of"),
+        2 => (window.post(&[0, 3]).unwrap().wait().unwrap_err(), "wait on rank 0 of"),
+        3 => {
+            let mut exposure = window.post(&[0]).unwrap();
+            let tested = loop {
+                match exposure.test() {
+                    Ok(done) => assert!(!done),
+                    Err(error) => break error,
+                }
+                assert!(begin.elapsed() < DEADLINE);
+                std::thread::yield_now();
+            };
+            (tested, "test on rank 0 of")
+        }
+        _ => (window.fence().wait().map(drop).unwrap_err(), "fence"),
+    };
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
+    assert_eq!(Error::from(error).to_string(), format!("{what} window \"mortal\": rank 0: the peer died"));
+    ok();
+}
+
+#[test]
+fn a_death_ends_every_active_wait() {
+    let ended = jobs::start(5, "active death").wait();
+    assert_eq!(ended.ok(), [1, 2, 3, 4], "{ended:?}");
+}
+
+#[test]
+fn active_waits_keep_their_deadlines() {
+    const SHORT: Duration = Duration::from_millis(40);
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("late").allocate(&world, 1).unwrap();
+        if world.rank() == 0 {
+            let begin = Instant::now();
+            let error = window.start(&[1]).deadline(SHORT).wait().map(drop).unwrap_err();
+            assert!(error.is_timed_out() && begin.elapsed() >= SHORT);
+            let error = window.post(&[1]).unwrap().deadline(SHORT).wait().unwrap_err();
+            assert!(error.is_timed_out() && begin.elapsed() >= 2 * SHORT);
+            let error = window.fence().deadline(SHORT).wait().map(drop).unwrap_err();
+            assert_eq!(error.to_string(), "fence window \"late\": the deadline passed");
+        } else {
+            std::thread::sleep(6 * SHORT);
+        }
+    });
+}
+
+/// What is leaked or dropped keeps nobody but those who wait for it.
+#[test]
+fn leaked_active_epochs_harm_nobody_else() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        if world.rank() == 0 {
+            std::mem::forget(window.post(&[1]).unwrap());
+            drop(window.post(&[1]).unwrap());
+            let exposure = window.post(&[1]).unwrap();
+            world.barrier().wait().unwrap();
+            exposure.wait().unwrap();
+            assert_eq!(window.local().read(0..1), [3]);
+        } else {
+            world.barrier().wait().unwrap();
+            std::mem::forget(window.start(&[0]).wait().unwrap()); // its target would wait for ever
+            drop(window.start(&[0]).wait().unwrap());
+            let epoch = window.start(&[0]).wait().unwrap();
+            epoch.at(0).unwrap().put(0, &[3]).unwrap();
+            epoch.complete().unwrap();
+        }
+        std::mem::forget(window.fence().wait().unwrap());
+        window.fence().wait().unwrap().end().unwrap();
+        window.close().unwrap();
+    });
+}

@@ -1,0 +1,136 @@
+//! Elements of every size, in rows and with gaps between them.
+
+use std::fmt::Debug;
+
+use bytemuck::{Pod, Zeroable};
+use onesided::{Element, Op, Shape, Window};
+
+use crate::support::ranks;
+
+/// Elements of a part: with those of one byte a few words and a rest.
+const LEN: usize = 37;
+
+/// 13 bytes without padding, aligned to one.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C, packed)]
+struct Odd {
+    number: u64,
+    rest: [u8; 5],
+}
+
+/// 256 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Large {
+    words: [u64; 32],
+}
+
+#[test]
+fn structures_of_every_size_arrive_whole_and_nothing_beside() {
+    fn travels<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
+        ranks(3, move |world| {
+            const LEN: usize = 29;
+            let window = Window::<T>::allocate(&world, LEN).unwrap();
+            let next = (world.rank() + 1) % world.size();
+            let mut model = vec![T::zeroed(); LEN];
+            let epoch = window.lock_exclusive(next).wait().unwrap();
+            for (offset, count) in [(0, 1), (LEN - 1, 1), (5, 7), (3, 0), (LEN, 0), (10, LEN - 10), (1, 2)] {
+                let values: Vec<T> = (0..count as u64).map(|i| make(i + 100 * offset as u64 + 1)).collect();
+                epoch.put(offset, &values).unwrap();
+                model[offset..offset + count].copy_from_slice(&values);
+                let mut all = vec![T::zeroed(); LEN];
+                epoch.get(0, &mut all).wait().unwrap();
+                assert_eq!(all, model);
+            }
+            epoch.unlock().unwrap();
+            world.barrier().wait().unwrap();
+            assert_eq!(window.local().read(0..LEN), model);
+            window.close().unwrap();
+        });
+    }
+    travels(|i| i as u8);
+    travels(|i| [i as u16, 2, 3]);
+    travels(|i| Odd { number: i, rest: [i as u8; 5] });
+    travels(|i| Large { words: [i; 32] });
+    travels(|i| [i as f32; 1024]);
+}
+
+/// Every form of a shape, with elements of every size.
+#[test]
+fn shapes_reach_their_places_and_no_others() {
+    fn reaches<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
+        ranks(2, move |world| {
+            let window = Window::<T>::builder().name("shaped").allocate(&world, LEN).unwrap();
+            let epoch = window.lock_exclusive(1 - world.rank()).wait().unwrap();
+            let shapes = [
+                Shape::Row(5),
+                Shape::Row(0),
+                Shape::Vector { count: 4, block: 2, stride: 7 },
+                Shape::Vector { count: 3, block: 3, stride: 3 },
+                Shape::Vector { count: 0, block: 3, stride: 3 },
+                Shape::Blocks { block: 2, starts: &[20, 0, 9, 11] },
+                Shape::Indexed(&[5..9, 20..20, 2..3, 9..10, 30..32]),
+            ];
+            let mut model = vec![T::zeroed(); LEN];
+            epoch.put(0, &model).unwrap();
+            for (round, shape) in (1..).zip(shapes) {
+                let offset = LEN - shape.end().max(30); // often to the very end
+                let values: Vec<T> = (0..shape.count() as u64).map(|i| make(100 * round + i)).collect();
+                epoch.put_shaped(offset, shape, &values).unwrap();
+                let places = shape.runs().flatten().map(|place| offset + place);
+                places.zip(&values).for_each(|(place, value)| model[place] = *value);
+                let mut all = vec![T::zeroed(); LEN];
+                epoch.get(0, &mut all).wait().unwrap();
+                assert_eq!(all, model);
+                let mut got = vec![T::zeroed(); values.len()];
+                let mut get = epoch.get_shaped(offset, shape, &mut got);
+                assert!(get.test().unwrap() && get.test().unwrap()); // shared memory has no delay
+                get.wait().unwrap();
+                assert_eq!(got, values);
+            }
+            epoch.unlock().unwrap();
+            window.close().unwrap();
+        });
+    }
+    reaches(|i| i as u8);
+    reaches(|i| Odd { number: i, rest: [i as u8; 5] });
+    reaches(|i| i as f64);
+    reaches(|i| Large { words: [i; 32] });
+}
+
+#[test]
+fn shapes_that_do_not_fit_move_nothing() {
+    ranks(1, |world| {
+        let window = Window::<u64>::builder().name("shaped").allocate(&world, 10).unwrap();
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        let shape = Shape::Vector { count: 3, block: 1, stride: 4 };
+        for offset in [2, 10, usize::MAX, usize::MAX - 8] {
+            let place = format!("9 elements at {offset} on rank 0 of window \"shaped\": it has 10 elements there");
+            assert_eq!(
+                epoch.put_shaped(offset, shape, &[1; 3]).unwrap_err().to_string(),
+                format!("put_shaped of {place}")
+            );
+            let mut into = [5; 3];
+            let error = epoch.get_shaped(offset, shape, &mut into).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_shaped of {place}"));
+            let error = epoch.accumulate_shaped(offset, shape, &[1; 3], Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("accumulate_shaped of {place}"));
+            assert!(epoch.get_accumulate_shaped(offset, shape, &[1; 3], &mut into, Op::Sum).wait().is_err());
+            assert_eq!(into, [5; 3]);
+        }
+        for shape in [shape, Shape::Vector { count: usize::MAX, block: 2, stride: 2 }] {
+            let (wanted, mut into) = (shape.count(), [5; 2]);
+            let lengths = format!("on window \"shaped\": 2 elements were given for {wanted}");
+            assert_eq!(epoch.put_shaped(0, shape, &[1; 2]).unwrap_err().to_string(), format!("put_shaped {lengths}"));
+            let error = epoch.get_shaped(0, shape, &mut into).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_shaped {lengths}"));
+            let error = epoch.accumulate_shaped(0, shape, &[1; 2], Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("accumulate_shaped {lengths}"));
+            let error = epoch.get_accumulate_shaped(0, shape, &[1; 2], &mut into, Op::Sum).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("get_accumulate_shaped {lengths}"));
+        }
+        epoch.unlock().unwrap();
+        assert_eq!(window.local().read(0..10), [0; 10]);
+        window.close().unwrap();
+    });
+}

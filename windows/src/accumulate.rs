@@ -1,0 +1,160 @@
+//! Atomic operations on many elements, to be waited for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Drive, Fabric, poll_now, wait_for};
+
+use crate::combine::{Piece, Pieces, Turns, Work};
+use crate::{Access, AtomicElement, Error, Op, Shape};
+
+/// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
+/// [`Access::accumulate`](crate::Access::accumulate) and [`Access::get_accumulate`](crate::Access::get_accumulate).
+#[must_use = "what a fabric does not add by itself runs only while it is waited for"]
+pub struct Accumulate<'w, 'b, T, F: Fabric> {
+    access: Access<'w, T, F>,
+    operation: &'static str,
+    place: (usize, usize),
+    shape: Shape<'b>,
+    work: Work<'b, T>,
+    state: State<'b, F>,
+}
+
+enum State<'b, F: Fabric> {
+    Done(Result<(), Fault>),
+    /// Where an operation is done when it is posted, all is done when somebody asks.
+    Later,
+    /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
+    UnderWay(Box<Turns<'b, F>>),
+}
+
+impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
+    /// Posts what can be posted at once, and the first operations of the rest.
+    #[inline(always)] // see `wait`
+    pub(crate) fn start(
+        access: Access<'w, T, F>,
+        operation: &'static str,
+        (offset, shape): (usize, Shape<'b>),
+        op: Op,
+        operands: &'b [T],
+        results: Option<&'b mut [T]>,
+    ) -> Self {
+        let work = Work { op, operands, results };
+        let place = (offset, shape.end());
+        let allowed = if T::allows(op) { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) };
+        let state = match allowed.and_then(|()| access.range(offset, place.1)) {
+            Err(fault) => State::Done(Err(fault)),
+            Ok(_) if work.is_posted_whole(&access) => {
+                State::Done(work.post_all(access.copy(), Pieces::of::<T>(offset, shape)))
+            }
+            Ok(_) if access.inner.immediate => State::Later,
+            Ok(_) => begin(&access, &work, Pieces::of::<T>(offset, shape)),
+        };
+        Self { access, operation, place, shape, work, state }
+    }
+
+    /// What is done, or refused, when it begins.
+    #[inline(always)] // see `wait`
+    pub(crate) fn done(
+        access: Access<'w, T, F>,
+        operation: &'static str,
+        place: (usize, usize),
+        outcome: Result<(), Fault>,
+    ) -> Self {
+        let work = Work { op: Op::NoOp, operands: &[], results: None };
+        Self { access, operation, place, shape: Shape::Row(0), work, state: State::Done(outcome) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin<'b, T: AtomicElement, F: Fabric>(
+    access: &Access<'_, T, F>,
+    work: &Work<'_, T>,
+    pieces: Pieces<'b>,
+) -> State<'b, F> {
+    match Turns::begin(access, work, pieces) {
+        Ok(turns) => State::UnderWay(Box::new(turns)),
+        Err(fault) => State::Done(Err(fault)),
+    }
+}
+
+impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
+    /// Blocks until the operands may be used again, and the results, if there are any, are there.
+    ///
+    /// # Errors
+    /// See [`Access::accumulate`](crate::Access::accumulate).
+    #[inline(always)] // a handle that passes through memory costs more than a small accumulate
+    pub fn wait(self) -> Result<(), Error> {
+        let Self { access, operation, place, shape, mut work, state } = self;
+        let outcome = match (state, Piece::of_word::<T>(place.0, shape)) {
+            (State::Done(outcome), _) => outcome,
+            (State::Later, Some(piece)) => work.run(&access, piece),
+            (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(place.0, shape)),
+            (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
+        };
+        outcome.map_err(|fault| access.failed(operation, place, fault))
+    }
+
+    /// Whether it is done, without waiting; what it needs for that goes on (`MPI_Test`). Asked again it says so again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool, Error> {
+        let inner = self.access.inner;
+        match poll_now(inner.fabric(), self) {
+            Poll::Ready(outcome) => outcome.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+}
+
+/// One word after another, each to its end.
+#[inline(never)]
+fn run_row<T: AtomicElement, F: Drive>(
+    access: Access<'_, T, F>,
+    mut work: Work<'_, T>,
+    mut pieces: Pieces<'_>,
+) -> Result<(), Fault> {
+    pieces.try_for_each(|piece| work.run(&access, piece))
+}
+
+#[cold]
+#[inline(never)]
+fn wait_turns<T: AtomicElement, F: Drive>(
+    access: Access<'_, T, F>,
+    mut work: Work<'_, T>,
+    turns: &mut Turns<'_, F>,
+) -> Result<(), Fault> {
+    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turns.poll(&access, &mut work, cx)))
+}
+
+// The operations that the fabric gives are Unpin, and nothing else in it could care.
+impl<T, F: Fabric> Unpin for Accumulate<'_, '_, T, F> {}
+
+impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { access, operation, place, shape, work, state } = &mut *self;
+        if let State::Later = state {
+            *state = begin(access, work, Pieces::of::<T>(place.0, *shape));
+        }
+        let outcome = match state {
+            State::Done(outcome) => *outcome,
+            State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
+            State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun
+        };
+        *state = State::Done(outcome);
+        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *place, fault)))
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Accumulate<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} of {:?}", self.operation, self.place.0, self.access)
+    }
+}

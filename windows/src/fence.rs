@@ -1,0 +1,148 @@
+//! Synchronisation of all ranks at once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use fabric::{Drive, Fabric, block_on};
+
+use crate::{Access, Element, Error, Window};
+
+/// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not. Nothing happens before. Collective.
+#[must_use = "a fence that nobody waits for is not entered"]
+pub struct FenceRequest<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    /// What the fence ends.
+    before: Option<FenceEpoch<'w, T, F>>,
+    deadline: Option<Duration>,
+}
+
+impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
+    pub(crate) const fn new(window: &'w Window<T, F>) -> Self {
+        Self { window, before: None, deadline: None }
+    }
+
+    /// Gives up after this time, with what that means for a [barrier](fabric::World::barrier): no later collective of this
+    /// rank succeeds.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    async fn pass(self) -> Result<FenceEpoch<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        let mut flushed = Ok(());
+        if let Some(before) = &self.before {
+            for access in before.accesses.iter().filter_map(OnceLock::get) {
+                drop(inner.fabric().flush(access.target.fabric_rank())); // all are under way
+            }
+            for access in before.accesses.iter().filter_map(OnceLock::get) {
+                let failed = |fault| inner.failed("fence", access.target(), fault);
+                flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
+            }
+        }
+        // Others wait for this rank even if something of its own failed.
+        let barrier = inner.world.barrier();
+        let barrier = match self.deadline {
+            Some(after) => barrier.deadline(after),
+            None => barrier,
+        };
+        let passed = barrier.await.map_err(|error| Error::Collective {
+            operation: "fence",
+            window: inner.name.clone(),
+            fault: error.fault(),
+        });
+        flushed.and(passed)?;
+        let accesses = match self.before {
+            Some(before) => before.accesses,
+            None => (0..inner.fabric().size()).map(|_| OnceLock::new()).collect(),
+        };
+        Ok(FenceEpoch { window: self.window, accesses })
+    }
+}
+
+impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
+    /// Blocks until every rank has come to the fence, and what each did before it is complete.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
+    /// or the deadline passed.
+    pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
+        block_on(self.window.inner().fabric(), self.pass())
+    }
+}
+
+/// # Cancel safety
+/// Not cancel safe: collective.
+impl<'w, T: Element, F: Fabric> IntoFuture for FenceRequest<'w, T, F> {
+    type Output = Result<FenceEpoch<'w, T, F>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.pass())
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fence of {:?}", self.window)
+    }
+}
+
+/// The time between two fences, and the operations on every rank's part in it.
+///
+/// One that is dropped ends without a fence: what was posted in it is complete after a flush, or when the window is
+/// closed.
+#[must_use = "only the next fence completes what is done before it"]
+pub struct FenceEpoch<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    /// By rank, made when it is first asked for.
+    accesses: Box<[OnceLock<Access<'w, T, F>>]>,
+}
+
+impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
+    /// The operations on one rank's part.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]; [`Error::Operation`] if the part cannot be reached.
+    pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        let reached = inner.target(target).map_err(|fault| inner.failed("access", target, fault))?;
+        Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
+    }
+
+    /// The next fence: what every rank did since the last one is complete when it was waited for, and seen by all.
+    pub const fn fence(self) -> FenceRequest<'w, T, F> {
+        let window = self.window;
+        FenceRequest { window, before: Some(self), deadline: None }
+    }
+
+    /// The last fence (`MPI_MODE_NOSUCCEED`), without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`FenceRequest::wait`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn end_async(self) -> Result<(), Error> {
+        self.fence().pass().await.map(drop)
+    }
+}
+
+impl<T: Element, F: Drive> FenceEpoch<'_, T, F> {
+    /// The last fence (`MPI_MODE_NOSUCCEED`).
+    ///
+    /// # Errors
+    /// As [`FenceRequest::wait`].
+    pub fn end(self) -> Result<(), Error> {
+        self.fence().wait().map(drop)
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for FenceEpoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "between fences of {:?}", self.window)
+    }
+}

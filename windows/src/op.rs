@@ -1,0 +1,151 @@
+//! What atomic operations do with an element and an operand.
+
+/// What [`Access::accumulate`](crate::Access::accumulate), [`get_accumulate`](crate::Access::get_accumulate) and
+/// [`fetch_and_op`](crate::Access::fetch_and_op) make of an element and an operand (MPI-4.1, 6.9.2 and 12.3.4).
+///
+/// | | integers | floats | [`Located`](crate::Located) |
+/// |---|---|---|---|
+/// | [`Sum`](Self::Sum), [`Product`](Self::Product), [`Min`](Self::Min), [`Max`](Self::Max) | yes | yes | |
+/// | [`And`](Self::And), [`Or`](Self::Or), [`Xor`](Self::Xor), the logical ones | yes | | |
+/// | [`MinLoc`](Self::MinLoc), [`MaxLoc`](Self::MaxLoc) | | | yes |
+/// | [`Replace`](Self::Replace), [`NoOp`](Self::NoOp) | yes | yes | yes |
+///
+/// Everything else is refused with [`Error::Type`](crate::Error::Type) before anything is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// Their sum; integers wrap (`MPI_SUM`).
+    Sum,
+    /// Their product; integers wrap (`MPI_PROD`).
+    Product,
+    /// The smaller (`MPI_MIN`). Of a float and a NaN, the float.
+    Min,
+    /// The larger (`MPI_MAX`). Of a float and a NaN, the float.
+    Max,
+    /// Bitwise and (`MPI_BAND`).
+    And,
+    /// Bitwise or (`MPI_BOR`).
+    Or,
+    /// Bitwise exclusive or (`MPI_BXOR`).
+    Xor,
+    /// 1 if neither is 0, otherwise 0 (`MPI_LAND`).
+    LogicalAnd,
+    /// 1 if at least one is not 0, otherwise 0 (`MPI_LOR`).
+    LogicalOr,
+    /// 1 if exactly one is not 0, otherwise 0 (`MPI_LXOR`).
+    LogicalXor,
+    /// The one with the smaller value; of equal values the smaller index (`MPI_MINLOC`).
+    MinLoc,
+    /// The one with the larger value; of equal values the smaller index (`MPI_MAXLOC`).
+    MaxLoc,
+    /// The operand (`MPI_REPLACE`): an atomic put.
+    Replace,
+    /// The element (`MPI_NO_OP`): with a result an atomic get, without one nothing.
+    NoOp,
+}
+
+mod sealed {
+    use super::Op;
+
+    /// The types below alone.
+    pub trait Sealed: Copy {
+        /// Whether [`Op::Sum`] is the fabric's own fetch-add on the element's word.
+        const ADDS: bool;
+        /// Whether there is such an operation on this type.
+        fn allows(op: Op) -> bool;
+        /// What the operation makes of the element; of one that is not allowed, the element.
+        fn apply(op: Op, element: Self, operand: Self) -> Self;
+    }
+}
+
+pub(crate) use sealed::Sealed;
+
+/// Applies an operation to elements in a row: which one it is, is looked up once.
+#[inline]
+pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
+    macro_rules! each {
+        ($($op:ident)*) => {
+            match op {
+                $(Op::$op => for (element, operand) in elements.iter_mut().zip(operands) {
+                    *element = T::apply(Op::$op, *element, *operand);
+                },)*
+            }
+        };
+    }
+    each!(Sum Product Min Max And Or Xor LogicalAnd LogicalOr LogicalXor MinLoc MaxLoc Replace NoOp);
+}
+
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Sealed for $int {
+            const ADDS: bool = size_of::<Self>() == 8;
+
+            #[inline]
+            fn allows(op: Op) -> bool {
+                !matches!(op, Op::MinLoc | Op::MaxLoc)
+            }
+
+            #[inline]
+            fn apply(op: Op, element: Self, operand: Self) -> Self {
+                match op {
+                    Op::Sum => element.wrapping_add(operand),
+                    Op::Product => element.wrapping_mul(operand),
+                    Op::Min => element.min(operand),
+                    Op::Max => element.max(operand),
+                    Op::And => element & operand,
+                    Op::Or => element | operand,
+                    Op::Xor => element ^ operand,
+                    Op::LogicalAnd => (element != 0 && operand != 0).into(),
+                    Op::LogicalOr => (element != 0 || operand != 0).into(),
+                    Op::LogicalXor => ((element != 0) != (operand != 0)).into(),
+                    Op::Replace => operand,
+                    Op::NoOp | Op::MinLoc | Op::MaxLoc => element,
+                }
+            }
+        }
+    )*};
+}
+
+integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+
+macro_rules! floats {
+    ($($float:ty),*) => {$(
+        impl Sealed for $float {
+            const ADDS: bool = false;
+
+            #[inline]
+            fn allows(op: Op) -> bool {
+                matches!(op, Op::Sum | Op::Product | Op::Min | Op::Max | Op::Replace | Op::NoOp)
+            }
+
+            #[inline]
+            fn apply(op: Op, element: Self, operand: Self) -> Self {
+                match op {
+                    Op::Sum => element + operand,
+                    Op::Product => element * operand,
+                    Op::Min => element.min(operand),
+                    Op::Max => element.max(operand),
+                    Op::Replace => operand,
+                    _ => element,
+                }
+            }
+        }
+    )*};
+}
+
+floats!(f32, f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allowed_and_what_it_does() {
+        assert!(!f64::allows(Op::And) && !u8::allows(Op::MinLoc) && i16::allows(Op::LogicalXor));
+        assert_eq!(u8::apply(Op::Sum, 255, 2), 1);
+        assert_eq!(i8::apply(Op::LogicalAnd, -7, 2), 1);
+        assert_eq!(i8::apply(Op::LogicalAnd, 2, 0), 0);
+        assert_eq!(u64::apply(Op::LogicalXor, 1 << 60, 3), 0);
+        assert_eq!(f32::apply(Op::Min, f32::NAN, 3.0), 3.0);
+    }
+}

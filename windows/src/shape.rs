@@ -1,0 +1,177 @@
+//! Which elements of a part: runs of neighbours with gaps between them.
+
+use std::ops::Range;
+
+/// Which elements of a target's part an operation reaches, counted from its offset on (MPI-4.1, 5.1.2: what the derived
+/// datatypes of MPI's one-sided calls say about the target). On the origin's side they lie in a row, in the order of the
+/// shape.
+///
+/// A shape is as large as a slice and allocates nothing. A structure with gaps (`MPI_Type_create_struct`) is rather an
+/// [`Element`](crate::Element) of its own.
+///
+/// ```
+/// # use windows::Shape;
+/// // A column of a matrix whose rows have 10 elements.
+/// let column = Shape::Vector { count: 3, block: 1, stride: 10 };
+/// assert_eq!(column.runs().collect::<Vec<_>>(), [0..1, 10..11, 20..21]);
+/// // Blocks that touch are one run.
+/// assert_eq!(Shape::Indexed(&[4..6, 6..9, 0..1]).runs().collect::<Vec<_>>(), [4..9, 0..1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Shape<'s> {
+    /// So many in a row.
+    Row(usize),
+    /// `count` blocks of `block` elements, whose beginnings are `stride` elements apart (`MPI_Type_vector`).
+    Vector {
+        /// How many blocks.
+        count: usize,
+        /// How many elements in each.
+        block: usize,
+        /// From the beginning of one to the beginning of the next.
+        stride: usize,
+    },
+    /// Blocks of `block` elements that begin at these places (`MPI_Type_create_indexed_block`).
+    Blocks {
+        /// How many elements in each.
+        block: usize,
+        /// Where they begin.
+        starts: &'s [usize],
+    },
+    /// Ranges (`MPI_Type_indexed`). One that ends before it begins is empty.
+    Indexed(&'s [Range<usize>]),
+}
+
+impl<'s> Shape<'s> {
+    /// How many elements, at most `usize::MAX`.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Row(count) => *count,
+            Self::Vector { count, block, .. } => count.saturating_mul(*block),
+            Self::Blocks { block, starts } => starts.len().saturating_mul(*block),
+            Self::Indexed(ranges) => ranges.iter().map(ExactSizeIterator::len).fold(0, usize::saturating_add),
+        }
+    }
+
+    /// Where the element that lies last ends, at most `usize::MAX`.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        match self {
+            Self::Row(count) => *count,
+            Self::Vector { count: 0, .. } | Self::Vector { block: 0, .. } | Self::Blocks { block: 0, .. } => 0,
+            Self::Vector { count, block, stride } => (count - 1).saturating_mul(*stride).saturating_add(*block),
+            Self::Blocks { block, starts } => starts.iter().max().map_or(0, |start| start.saturating_add(*block)),
+            Self::Indexed(ranges) => {
+                ranges.iter().filter(|range| !range.is_empty()).map(|range| range.end).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// The runs of neighbours, none of them empty, in the order of the shape; those that touch are one.
+    pub const fn runs(self) -> Runs<'s> {
+        Runs { shape: self, next: 0, ahead: None }
+    }
+}
+
+/// The runs of a [`Shape`]. Of a shape that reaches further than `usize::MAX` the runs are cut off there.
+#[derive(Clone, Debug)]
+pub struct Runs<'s> {
+    shape: Shape<'s>,
+    /// Which block comes next.
+    next: usize,
+    /// A run that was looked at to see whether it touches.
+    ahead: Option<Range<usize>>,
+}
+
+impl Runs<'_> {
+    /// The next block, which may be empty.
+    fn block(&mut self) -> Option<Range<usize>> {
+        let at = self.next;
+        let from = |start: usize, len: usize| start..start.saturating_add(len);
+        let block = match self.shape {
+            Shape::Row(count) => (at == 0).then_some(0..count),
+            Shape::Vector { count, block, stride } => (at < count).then(|| from(at.saturating_mul(stride), block)),
+            Shape::Blocks { block, starts } => starts.get(at).map(|start| from(*start, block)),
+            Shape::Indexed(ranges) => ranges.get(at).cloned(),
+        }?;
+        self.next += 1;
+        Some(block)
+    }
+
+    fn filled_block(&mut self) -> Option<Range<usize>> {
+        // A vector of nothing may have any number of blocks.
+        if let Shape::Vector { block: 0, .. } = self.shape {
+            return None;
+        }
+        loop {
+            let block = self.block()?;
+            if !block.is_empty() {
+                return Some(block);
+            }
+        }
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let mut run = self.ahead.take().or_else(|| self.filled_block())?;
+        if let Shape::Vector { count, block, stride } = self.shape {
+            if block == stride {
+                self.next = count; // all of them touch
+                return Some(0..count.saturating_mul(block));
+            }
+        }
+        while let Some(block) = self.filled_block() {
+            if block.start != run.end {
+                self.ahead = Some(block);
+                break;
+            }
+            run.end = block.end;
+        }
+        Some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(shape: Shape<'_>) -> Vec<(usize, usize)> {
+        shape.runs().map(|run| (run.start, run.end)).collect()
+    }
+
+    #[test]
+    fn runs_are_what_the_shape_says() {
+        let reversed = Range { start: 9, end: 4 };
+        assert_eq!(runs(Shape::Row(5)), [(0, 5)]);
+        assert_eq!(runs(Shape::Row(0)), []);
+        assert_eq!(runs(Shape::Vector { count: 3, block: 2, stride: 5 }), [(0, 2), (5, 7), (10, 12)]);
+        assert_eq!(runs(Shape::Vector { count: 3, block: 2, stride: 2 }), [(0, 6)]);
+        assert_eq!(runs(Shape::Vector { count: 2, block: 3, stride: 0 }), [(0, 3), (0, 3)]);
+        assert_eq!(runs(Shape::Vector { count: usize::MAX, block: 0, stride: 2 }), []);
+        assert_eq!(runs(Shape::Vector { count: 0, block: 4, stride: 4 }), []);
+        assert_eq!(runs(Shape::Blocks { block: 2, starts: &[8, 0, 2] }), [(8, 10), (0, 4)]);
+        assert_eq!(runs(Shape::Indexed(&[3..3, 1..2, reversed, 2..3])), [(1, 3)]);
+    }
+
+    #[test]
+    fn counts_and_ends_do_not_overflow() {
+        let vast = Shape::Vector { count: usize::MAX, block: 2, stride: usize::MAX };
+        assert_eq!((vast.count(), vast.end()), (usize::MAX, usize::MAX));
+        assert_eq!(Shape::Blocks { block: 2, starts: &[usize::MAX, 1] }.end(), usize::MAX);
+        for shape in [
+            Shape::Row(7),
+            Shape::Vector { count: 3, block: 2, stride: 5 },
+            Shape::Vector { count: 2, block: 9, stride: 4 },
+            Shape::Blocks { block: 3, starts: &[4, 0, 9] },
+            Shape::Indexed(&[5..8, 0..1, 7..7]),
+        ] {
+            let runs = runs(shape);
+            assert_eq!(shape.count(), runs.iter().map(|(start, end)| end - start).sum::<usize>());
+            assert_eq!(shape.end(), runs.iter().map(|(_, end)| *end).max().unwrap());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The words by which ranks tell each other that a part is exposed, and that an access of it is complete.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use fabric::Fabric;
+use fabric::remote_memory::{Fault, Notify, Patience, Rank};
+
+use crate::window::{Inner, LOCK_BYTES, Target};
+
+/// How many bytes of hidden region a rank of a world of this size has: the lock's line, then two words for each peer,
+/// which that peer alone writes.
+pub(crate) const fn hidden_bytes(size: u32) -> u64 {
+    LOCK_BYTES + 16 * size as u64
+}
+
+/// What a peer tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Signal {
+    /// How often it has exposed its part to this rank.
+    Exposed = 0,
+    /// How many accesses of this rank's part it has completed.
+    Completed = 8,
+}
+
+impl Signal {
+    const fn offset(self, by: Rank) -> u64 {
+        LOCK_BYTES + 16 * by.0 as u64 + self as u64
+    }
+}
+
+/// How often this rank has exposed its part to each peer, and accessed the peer's: both sides count, so that a word that
+/// comes early, or late, is still the right one.
+#[derive(Debug, Default)]
+pub(crate) struct Counts(Mutex<BTreeMap<u32, [u64; 2]>>);
+
+impl Counts {
+    /// Counts an exposure to a peer; gives its number, from 1 on.
+    pub(crate) fn expose(&self, peer: u32) -> u64 {
+        self.with(peer, |[exposures, _]| {
+            *exposures += 1;
+            *exposures
+        })
+    }
+
+    /// The number that the next access of a peer's part will have.
+    pub(crate) fn next_access(&self, peer: u32) -> u64 {
+        self.with(peer, |[_, accesses]| *accesses + 1)
+    }
+
+    /// Counts an access that has begun.
+    pub(crate) fn accessed(&self, peer: u32, number: u64) {
+        self.with(peer, |[_, accesses]| *accesses = number);
+    }
+
+    fn with<R>(&self, peer: u32, run: impl FnOnce(&mut [u64; 2]) -> R) -> R {
+        run(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(peer).or_default())
+    }
+}
+
+impl<F: Fabric> Inner<F> {
+    /// Tells a peer a number. Posted; whoever sees it sees what this rank had completed before.
+    pub(crate) fn signal(&self, to: &Target<F>, signal: Signal, number: u64) -> Result<(), Fault> {
+        let word = self.fabric().word_in(&to.locks, signal.offset(self.fabric().rank()))?;
+        drop(self.fabric().write(word, number, Notify::Yes));
+        Ok(())
+    }
+
+    /// Waits until a peer has told this number, or one above it.
+    pub(crate) fn signalled<'f>(
+        &'f self,
+        from: u32,
+        signal: Signal,
+        number: u64,
+        deadline: u64,
+    ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send + use<'f, F>, Fault> {
+        let word = self.fabric().word_in(&self.own_locks, signal.offset(Rank(from)))?;
+        let patience = Patience::on(Rank(from)).and_until(deadline);
+        Ok(self.fabric().wait_until(word, move |told| told >= number, patience))
+    }
+
+    /// When a wait that begins now ends; `None` is never.
+    pub(crate) fn until(&self, after: Option<std::time::Duration>) -> u64 {
+        after.map_or(u64::MAX, |after| {
+            self.fabric().now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+/// The ranks of a group, each once.
+pub(crate) fn group(ranks: &[u32]) -> Vec<u32> {
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
