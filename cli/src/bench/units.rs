@@ -9,7 +9,7 @@ pub(crate) fn unit(unit: &str) -> String {
     }
 }
 
-/// Three digits or so, in [`unit`].
+/// Three digits or so, in [`unit()`].
 pub(crate) fn number(value: f64, unit: &str) -> String {
     match unit {
         "1/s" if value < 1e5 => format!("{:.5}", value / 1e6),
