@@ -164,6 +164,24 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], pieces: usize, n: u64) {
     }
 }
 
+/// `n` times: each word of `from` added to its place in shared memory, atomically.
+///
+/// # Safety
+/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which others use by atomics alone.
+#[inline(never)]
+pub(crate) unsafe fn add_each(to: *mut u8, from: &[u64], n: u64) {
+    let mut sum = 0_u64; // as in `fetch_add`
+    for _ in 0..n {
+        for (i, value) in from.iter().enumerate() {
+            // SAFETY: word i of `from` has its place in `to`, which is as long.
+            let place = unsafe { to.cast::<u64>().add(i) };
+            // SAFETY: aligned, for `to` is; valid by the caller's word, and used by atomics alone.
+            sum = sum.wrapping_add(unsafe { AtomicU64::from_ptr(place) }.fetch_add(*value, Ordering::AcqRel));
+        }
+    }
+    black_box(sum);
+}
+
 /// [`copy_in`] the other way.
 ///
 /// # Safety

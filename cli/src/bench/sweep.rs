@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 type Access<'w> = windows::Access<'w, u64, fabric::Any>;
 
-/// An operation, and what does the same without a library. `accumulate` takes one more line.
+/// An operation, and what does the same without a library.
 struct Operation {
     name: &'static str,
     /// So many times, the whole row and a flush.
@@ -28,15 +28,18 @@ struct Operation {
 }
 
 #[rustfmt::skip] // a table
-const OPERATIONS: [Operation; 4] = [
+const OPERATIONS: [Operation; 5] = [
     Operation { name: "put",              run: put,              limit: "memcpy to shared + fence",   bare: copy_in,      largest: LARGEST },
     Operation { name: "get",              run: get,              limit: "memcpy from shared + fence", bare: copy_out,     largest: LARGEST },
+    Operation { name: "accumulate",       run: accumulate,       limit: "fetch-add of each word",     bare: add_each,     largest: EACH },
     Operation { name: "fetch_and_op",     run: fetch_and_op,     limit: "fetch-add",                  bare: fetch_add,    largest: WORD },
     Operation { name: "compare_and_swap", run: compare_and_swap, limit: "CAS",                        bare: compare_swap, largest: WORD },
 ];
 
 /// The smallest size, and all that an atomic operation has.
 const WORD: usize = 8;
+/// The largest accumulate, which is an atomic operation on each word: more of them only takes longer.
+const EACH: usize = 4 << 10;
 /// How many operations go before one flush, if there is [`ROOM`] for them.
 const MANY: usize = 64;
 
@@ -142,6 +145,18 @@ fn get(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
 }
 
 #[inline(never)]
+fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
+    let len = row.len();
+    for _ in 0..n {
+        for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
+            access.accumulate(i * len, black_box(piece), Op::Sum).wait()?;
+        }
+        access.flush().wait()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
 fn fetch_and_op(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
     fetch(access, row, n, |place, _| access.fetch_and_op(place, 1, Op::Sum))
 }
@@ -188,6 +203,11 @@ fn copy_in(rank: &RankOfBench, row: Row<'_>, n: u64) {
 fn copy_out(rank: &RankOfBench, row: Row<'_>, n: u64) {
     // SAFETY: as above.
     unsafe { bare::copy_out(row.buffer, rank.bytes(), row.pieces, n) }
+}
+
+fn add_each(rank: &RankOfBench, row: Row<'_>, n: u64) {
+    // SAFETY: as above.
+    unsafe { bare::add_each(rank.bytes(), row.buffer, n) }
 }
 
 fn fetch_add(rank: &RankOfBench, row: Row<'_>, n: u64) {

@@ -116,6 +116,7 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     for (operation, sizes) in [
         ("put", &[8, 64, 1 << 20, 4 << 20][..]),
         ("get", &[8, 64, 1 << 20, 4 << 20]),
+        ("accumulate", &[8, 64, 4096]),
         ("fetch_and_op", &[8]),
         ("compare_and_swap", &[8]),
     ] {
