@@ -31,7 +31,8 @@ pub(crate) type Bar<'a> = (&'a str, f64, Option<f64>);
 /// A curve with dots and its spread, and its limit as a dashed one with squares.
 pub(crate) fn curve(id: &str, title: &str, over: Over, unit: &str, points: &[Point]) -> String {
     const HEIGHT: f64 = 250.0;
-    const AREA: ((f64, f64), (f64, f64)) = ((62.0, WIDTH - 14.0), (HEIGHT - 44.0, 34.0));
+    /// Between its borders there is room for the labels of the ticks, half of the last one's on the right.
+    const AREA: ((f64, f64), (f64, f64)) = ((62.0, WIDTH - 26.0), (HEIGHT - 44.0, 34.0));
     let ((left, right), (bottom, top)) = AREA;
     let ats = points.iter().map(|point| point.at);
     let values =
@@ -179,6 +180,16 @@ mod tests {
         for tick in ["256 B", "64 KiB", "1 MiB", "100 ns", "100 µs"] {
             assert!(picture.contains(&format!(">{tick}<")), "{tick}: {picture}");
         }
+    }
+
+    #[test]
+    fn labels_stay_in_the_picture() {
+        let points = [2048.0, 262_144.0].map(|size| point(size, 20.0, None));
+        let picture = curve("p", "put", Over::Size, "ns", &points);
+        let (before, _) = picture.split_once(">256 KiB<").unwrap();
+        let (_, x) = before.rsplit_once(" x=\"").unwrap();
+        let x: f64 = x.split('"').next().unwrap().parse().unwrap();
+        assert!(x + 7.0 * 3.5 <= WIDTH, "seven letters of 7 units around {x}: {picture}");
     }
 
     #[test]
