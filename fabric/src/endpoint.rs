@@ -35,6 +35,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn sleep(&self, ticket: Ticket, until: u64);
     /// Ends the sleep of every thread of this rank that has armed.
     fn wake(&self);
+    /// The same for all but the caller, which has armed. Gives the ticket to sleep on in place of its own.
+    fn wake_others(&self, armed: Ticket) -> Ticket;
 }
 
 /// The part of an endpoint that knows no fabric.
@@ -179,7 +181,10 @@ impl<D: Driver> Shared<D> {
             self.run_adopted();
             // From here on who comes and may not wait that long wakes us.
             let (woken, until) = self.fall_asleep(blocking.earliest());
+            let any = !woken.is_empty();
             woken.into_iter().for_each(Waker::wake);
+            // A thread that blocks may be the one to poll what was woken now, and sleeps by the doorbell.
+            let ticket = if any { self.driver.wake_others(ticket) } else { ticket };
             self.driver.sleep(ticket, until);
             drop(blocking);
         }

@@ -295,6 +295,8 @@ pub trait Drive: Fabric {
 pub struct Ticket(pub u32);
 
 /// Blocks the thread until the future is ready, driving the fabric meanwhile.
+///
+/// The future should wait for this fabric only: what something else wakes is polled at the fabric's next event.
 #[inline]
 pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
     crate::drive::block_on(fabric, future)

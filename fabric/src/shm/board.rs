@@ -237,6 +237,11 @@ impl Board {
         self.doorbell(rank).ring(wake_all);
     }
 
+    /// Wakes the other threads of a rank that sleep, for one that has armed; see [`Doorbell::ring_others`].
+    pub(crate) fn wake_others(&self, rank: Rank, armed: Ticket) -> Ticket {
+        self.doorbell(rank).ring_others(armed, wake_all)
+    }
+
     /// Sleeps until the rank's doorbell has rung since the ticket was given, or for `limit`.
     pub(crate) fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
         let timeout =

@@ -27,6 +27,18 @@ impl Doorbell<'_> {
         }
     }
 
+    /// Wakes whoever else sleeps, for one who has armed. Gives the ticket on which that one sleeps through its own ring.
+    pub(crate) fn ring_others(self, armed: Ticket, wake: impl FnOnce(&AtomicU32)) -> Ticket {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) <= 1 {
+            return armed;
+        }
+        self.rings.fetch_add(1, Ordering::Relaxed);
+        wake(self.rings);
+        // Had anybody else rung since the arming, the count would be another.
+        Ticket(armed.0.wrapping_add(1))
+    }
+
     /// Announces a sleeper. After it, look again, then sleep on the ticket or [`disarm`](Self::disarm).
     pub(crate) fn arm(self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::Relaxed);

@@ -417,6 +417,10 @@ impl Driver for Seat {
     fn wake(&self) {
         self.board.wake(self.rank);
     }
+
+    fn wake_others(&self, armed: Ticket) -> Ticket {
+        self.board.wake_others(self.rank, armed)
+    }
 }
 
 /// What a failure to make or map memory means, and what would help.

@@ -188,6 +188,26 @@ fn a_blocked_thread_wakes_what_has_a_waker_of_its_own() {
     .unwrap();
 }
 
+/// What is polled here was polled elsewhere before, so the helper thread wakes it.
+#[test]
+fn what_the_helper_wakes_may_be_polled_by_a_thread_that_sleeps() {
+    threads(1, |shm| {
+        let own = shm.world_segment(Rank(0)).unwrap();
+        let word = shm.word_in(&own, 4000).unwrap();
+        let mut wait = shm.wait_until(word, |value| value == 1, Patience::until(shm.now() + 300_000_000));
+        let flag = Arc::new(Flag::default());
+        let waker = Arc::clone(&flag).into();
+        for _ in 0..2 {
+            assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
+            std::thread::sleep(Duration::from_millis(50)); // the helper sleeps by now
+        }
+        flag.asleep.store(true, Ordering::Release);
+        let ended = block_on(&shm, OnlyWhenWoken(wait, flag));
+        assert_eq!(ended.map_err(Fault::kind), Err(FaultKind::TimedOut));
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_wait_that_was_dropped_keeps_nobody_in_the_job() {
     threads(2, |shm| {

@@ -109,6 +109,14 @@ impl Driver for Card {
             inner.ring();
         }
     }
+
+    fn wake_others(&self, armed: Ticket) -> Ticket {
+        self.0.upgrade().map_or(armed, |inner| {
+            let ticket = inner.board.wake_others(inner.rank, armed);
+            inner.ring_bell();
+            ticket
+        })
+    }
 }
 
 impl Inner {
@@ -186,6 +194,11 @@ impl Inner {
             return;
         }
         self.board.wake(self.rank);
+        self.ring_bell();
+    }
+
+    /// Wakes the thread that listens to the card.
+    fn ring_bell(&self) {
         fence(Ordering::SeqCst);
         if self.bed.asleep.load(Ordering::SeqCst) {
             // Fails only when the bell is ringing already.

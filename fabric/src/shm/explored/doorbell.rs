@@ -82,6 +82,10 @@ impl Sleeper {
         }
     }
 
+    pub(super) fn ring_others(&self, armed: Ticket) -> Ticket {
+        self.doorbell().ring_others(armed, |_| self.futex.wake())
+    }
+
     pub(super) fn arm(&self) -> Ticket {
         match self.flaw {
             Flaw::ArmWithoutFence => {

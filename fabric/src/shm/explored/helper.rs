@@ -33,6 +33,10 @@ impl Driver for Arc<Sleeper> {
     fn wake(&self) {
         self.ring();
     }
+
+    fn wake_others(&self, armed: Ticket) -> Ticket {
+        self.ring_others(armed)
+    }
 }
 
 /// An async runtime's thread: it sleeps until its task is woken.
@@ -96,6 +100,27 @@ fn the_helper_wakes_a_task() {
     for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterLook] {
         caught(LOST, a_task(flaw, 1));
     }
+}
+
+/// A thread that sleeps by the doorbell, and polls only what was woken, as collections of futures do.
+#[test]
+fn the_helper_wakes_what_a_sleeping_thread_polls() {
+    holds(Some(2), 5_000, || {
+        let rank = Sleeper::new(Flaw::None);
+        let theirs = Arc::clone(&rank);
+        let thread = move || {
+            let endpoint = ManuallyDrop::new(Endpoint::new(Arc::clone(&rank)));
+            let runtime = Arc::<Runtime>::default();
+            let waker = Arc::clone(&runtime).into();
+            let look = || poll(&rank, &endpoint, 0, u64::MAX, &mut Context::from_waker(&waker)).is_ready();
+            let woken = || std::mem::take(&mut *runtime.woken.lock().unwrap());
+            if !look() {
+                rank.wait(|| woken() && look());
+            }
+            drop(ManuallyDrop::into_inner(endpoint));
+        };
+        together([Box::new(move || theirs.write(0, 1)), Box::new(thread)]);
+    });
 }
 
 #[test]
