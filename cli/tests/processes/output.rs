@@ -51,6 +51,16 @@ fn rank_0_reads_standard_input_and_the_others_nothing() {
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"[0] to the first\n"[..]));
 }
 
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let mut command = script(&["-n", "2"], "echo x");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("onesided: the ranks' output cannot be written: No space left on device"), "{said}");
+}
+
 /// As if there were no launcher between: the ranks get SIGPIPE.
 #[test]
 fn output_that_nobody_reads_ends_the_job() {

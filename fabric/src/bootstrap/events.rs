@@ -25,6 +25,11 @@ pub enum Event {
         /// Which signal.
         signal: Signal,
     },
+    /// Lines of the ranks could not be written to the launcher's own output: a full disk.
+    OutputLost {
+        /// The system's number of the error.
+        errno: i32,
+    },
 }
 
 /// How a process ended.
@@ -56,6 +61,9 @@ impl fmt::Display for Event {
             Self::Stopping { left, signal } => {
                 let ranks = if *left == 1 { "rank" } else { "ranks" };
                 write!(f, "sending {} to the {left} {ranks} still running", Named(signal.as_raw()))
+            }
+            Self::OutputLost { errno } => {
+                write!(f, "the ranks' output cannot be written: {}", std::io::Error::from_raw_os_error(*errno))
             }
         }
     }

@@ -245,8 +245,13 @@ impl Supervisor<'_> {
             self.escalate(observe);
         }
         interrupt = interrupt.or(self.last_lines()?);
+        let lost = self.output.lost();
+        if let Some(errno) = lost {
+            observe(Event::OutputLost { errno });
+        }
         let interrupted = interrupt.map(|signal| End::Killed(signal.as_raw()));
-        Ok(interrupted.or(failure).map_or(0, End::code))
+        // Ranks that write on get SIGPIPE: then that was the cause.
+        Ok(interrupted.or(lost.map(|_| End::Exited(1))).or(failure).map_or(0, End::code))
     }
 
     /// Those that ended, the first that died first: others fail because of it. They may learn of its death by its

@@ -4,6 +4,8 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -97,6 +99,8 @@ pub(crate) struct Output {
     open: Option<OwnedFd>,
     /// Hangs up when the thread has printed everything.
     done: OwnedFd,
+    /// The first error of a write, but for that of a reader who is gone; 0 if there was none.
+    lost: Arc<AtomicI32>,
     thread: JoinHandle<()>,
 }
 
@@ -104,11 +108,13 @@ impl Output {
     pub(crate) fn start(mut streams: Vec<Stream>) -> io::Result<Self> {
         let (job, open) = pipe_with(PipeFlags::CLOEXEC)?;
         let (done, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+        let lost = Arc::new(AtomicI32::new(0));
+        let noted = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            pump(&mut streams, &job);
+            pump(&mut streams, &job, &noted);
             drop(ours);
         })?;
-        Ok(Self { open: Some(open), done, thread })
+        Ok(Self { open: Some(open), done, lost, thread })
     }
 
     /// Becomes readable when all streams have ended and every line is printed.
@@ -121,13 +127,18 @@ impl Output {
         self.open = None;
     }
 
+    /// Why lines were not printed, as the system numbers it. Who no longer reads has none to miss.
+    pub(crate) fn lost(&self) -> Option<i32> {
+        Some(self.lost.load(Ordering::Relaxed)).filter(|errno| *errno != 0)
+    }
+
     /// Whether every line is printed.
     pub(crate) fn is_done(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-fn pump(streams: &mut Vec<Stream>, job: &OwnedFd) {
+fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
     let mut buffer = vec![0; 64 << 10];
     let mut drain_until = None;
     while !streams.is_empty() {
@@ -144,7 +155,7 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd) {
         streams.retain_mut(|stream| {
             let mut lines = Vec::new();
             let stays = ready.next() != Some(true) || read(stream, &mut buffer, &mut lines);
-            if !lines.is_empty() && stream.target.write(&lines).is_err() {
+            if !lines.is_empty() && !write(stream.target, &lines, lost) {
                 closed = Some(stream.target);
             }
             stays
@@ -155,8 +166,18 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd) {
     for mut stream in streams.drain(..) {
         let mut lines = Vec::new();
         stream.end_line(&mut lines);
-        let _ = stream.target.write(&lines); // nobody is left to tell
+        write(stream.target, &lines, lost);
     }
+}
+
+/// Writes and notes what fails. `false` if the target takes no more.
+fn write(target: Target, lines: &[u8], lost: &AtomicI32) -> bool {
+    let Err(error) = target.write(lines) else { return true };
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        let _ = lost.compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    false
 }
 
 /// Whether the job is over, and which streams have something. `None`: look again.
