@@ -227,7 +227,7 @@ fn process_vm() -> Ability {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     let scope = scope.as_deref().map_or("0", str::trim);
     let note = match scope {
-        "0" => "one copy instead of two for memory that is not shared".to_owned(),
+        "0" => "one copy for memory that is not shared; not used yet".to_owned(),
         other => format!("kernel.yama.ptrace_scope is {other}; `sysctl kernel.yama.ptrace_scope=0` allows it"),
     };
     Ability { name: "process_vm", available: scope == "0", note }
