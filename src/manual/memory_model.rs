@@ -23,6 +23,7 @@
 //! | [`Access::flush`](crate::Access::flush), waited for | everything this rank has posted to the target is complete **there**: whoever then synchronises with this rank, by whatever means, sees it: the target's CPU, the target's card, a third rank that gets it. And what this rank reads next is not older than the flush. |
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
+//! | [`Local::wait_until`](crate::Local::wait_until), told by [`Access::signal`](crate::Access::signal) | this rank sees what the one that signalled had put to it before, through any window, flushed or not. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has come to it, and what each did between the fences is complete and seen by all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
 //! | [`ExposureEpoch::wait`](crate::ExposureEpoch::wait) | this rank sees what its origins had completed. |
@@ -74,6 +75,7 @@
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
+//! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees | two writes on the same connection, placed in order |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!

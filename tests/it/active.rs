@@ -77,7 +77,9 @@ fn one_dies(world: World) {
             };
             (tested, "test on rank 0 of")
         }
-        _ => (window.fence().wait().map(drop).unwrap_err(), "fence"),
+        4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
+        5 => (window.local().wait_until(0, |told| told > 0).from(0).wait().unwrap_err(), "wait_until on rank 5 of"),
+        _ => (window.local().wait_until(0, |told| told > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
     };
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
@@ -87,8 +89,8 @@ fn one_dies(world: World) {
 
 #[test]
 fn a_death_ends_every_active_wait() {
-    let ended = jobs::start(5, "active death").wait();
-    assert_eq!(ended.ok(), [1, 2, 3, 4], "{ended:?}");
+    let ended = jobs::start(7, "active death").wait();
+    assert_eq!(ended.ok(), [1, 2, 3, 4, 5, 6], "{ended:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
+//! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
 //! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
 //! The names and their meaning are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section 5.
@@ -42,6 +43,7 @@ mod part;
 mod refused;
 mod shape;
 mod shaped;
+mod signalled;
 mod signals;
 mod window;
 
@@ -66,4 +68,5 @@ pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::op::Op;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
+pub use crate::signalled::WaitUntil;
 pub use crate::window::Window;

@@ -24,6 +24,10 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         Self { inner, element: PhantomData }
     }
 
+    pub(crate) const fn inner(&self) -> &'w Inner<F> {
+        self.inner
+    }
+
     /// How many elements there are.
     pub fn len(&self) -> usize {
         self.inner.len(self.inner.fabric().rank().0)

@@ -7,6 +7,7 @@ mod alike;
 mod atomics;
 mod completion;
 mod lives;
+mod signals;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,0 +1,136 @@
+//! Data that tells its receiver that it has come.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
+use fabric::{Drive, Fabric, block_on};
+
+use crate::element::{from_word, to_word};
+use crate::window::Inner;
+use crate::{Access, AtomicElement, Error, Local};
+
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+    /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
+    /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
+    /// flush between them (OpenSHMEM 1.5, 9.8.1 has both in one call). On cards it is a write with immediate, solicited.
+    ///
+    /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
+    /// the same target use an element each. Like a [`put`](Self::put) it is complete there after a flush.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
+    /// or the unlock.
+    pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
+        let fabric = self.inner.fabric();
+        let word = check::<T>()
+            .and_then(|()| self.range(offset, 1))
+            .and_then(|at| fabric.word_in(&self.target.data, at))
+            .map_err(|fault| self.copy().failed("signal", (offset, 1), fault))?;
+        drop(fabric.write(word, to_word(value), Notify::Yes));
+        Ok(())
+    }
+}
+
+impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
+    /// Waits until an element of 8 bytes is what the predicate asks for, and gives it. A peer's
+    /// [`signal`](Access::signal) is seen at once; what comes by a put is seen when something else wakes this rank, or
+    /// not at all.
+    ///
+    /// What peers did before they signalled is seen after it, by [`read`](Self::read) too. No lock is needed.
+    pub fn wait_until<P>(&self, offset: usize, predicate: P) -> WaitUntil<'w, T, F>
+    where
+        P: Fn(T) -> bool + Send + 'w,
+    {
+        WaitUntil { inner: self.inner(), offset, predicate: Box::new(predicate), from: None, deadline: None }
+    }
+}
+
+/// A wait for an element of one's own part: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// [`Local::wait_until`].
+///
+/// If nothing else is said the death of any rank ends it: the signal may have been that rank's to give.
+#[must_use = "nothing is waited for before it is waited for"]
+pub struct WaitUntil<'w, T, F: Fabric> {
+    inner: &'w Inner<F>,
+    offset: usize,
+    predicate: Box<dyn Fn(T) -> bool + Send + 'w>,
+    from: Option<u32>,
+    deadline: Option<Duration>,
+}
+
+impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
+    /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
+    pub fn from(mut self, origin: u32) -> Self {
+        self.from = Some(origin);
+        self
+    }
+
+    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    async fn finish(self) -> Result<T, Error> {
+        let Self { inner, offset, predicate, from, deadline } = self;
+        let fabric = inner.fabric();
+        let own = fabric.rank();
+        let watched = from.map_or_else(|| Patience::on_all(own), |origin| Patience::on(Rank(origin)));
+        let patience = watched.and_until(inner.until(deadline));
+        let len = inner.len(own.0);
+        let word = check::<T>().and_then(|()| match from {
+            Some(origin) if origin >= fabric.size() => Err(Fault::of(FaultKind::NoSuchRank, Rank(origin))),
+            _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
+            _ => fabric.word_in(&inner.own, 8 * offset as u64),
+        });
+        let told = match word {
+            Ok(word) => fabric.wait_until(word, move |told| predicate(from_word(told)), patience).await,
+            Err(fault) => Err(fault),
+        };
+        told.map(from_word).map_err(|fault| {
+            let (operation, window, target) = ("wait_until", inner.name.clone(), own.0);
+            match fault.kind() {
+                FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
+                FaultKind::Unsupported => Error::Type { operation, window, element: std::any::type_name::<T>() },
+                FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
+                _ => inner.failed(operation, target, fault),
+            }
+        })
+    }
+}
+
+impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
+    /// Blocks until the element is what the predicate asks for.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`] if a rank died (or, of
+    /// the one that was [named](Self::from), left), or the deadline passed. What came before that counts.
+    pub fn wait(self) -> Result<T, Error> {
+        block_on(self.inner.fabric(), self.finish())
+    }
+}
+
+/// # Cancel safety
+/// A wait that is dropped has taken nothing away.
+impl<'w, T: AtomicElement, F: Fabric> IntoFuture for WaitUntil<'w, T, F> {
+    type Output = Result<T, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.finish())
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wait for element {} of window \"{}\"", self.offset, self.inner.name)
+    }
+}
+
+/// Signals are words.
+fn check<T>() -> Result<(), Fault> {
+    if size_of::<T>() == 8 { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) }
+}
