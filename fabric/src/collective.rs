@@ -1,6 +1,9 @@
 //! Barrier and all-gather, over words and puts alone: what works on one fabric works on all.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 
 use remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
@@ -72,10 +75,20 @@ async fn rounds<F: Fabric>(fabric: &F, epoch: u64, deadline: u64) -> Result<(), 
     let mut slot = 0;
     while distance < size {
         let to = segment(fabric, Rank((me + distance) % size))?;
-        drop(fabric.write(fabric.word_in(&to, slot)?, epoch, Notify::Yes));
+        let mut told = Some(fabric.write(fabric.word_in(&to, slot)?, epoch, Notify::Yes));
         let from = Rank((me + size - distance) % size);
         let patience = Patience::on_all(from).and_until(deadline);
-        fabric.wait_until(fabric.word_in(&own, slot)?, move |seen| seen >= epoch, patience).await?;
+        let mut wait = fabric.wait_until(fabric.word_in(&own, slot)?, move |seen| seen >= epoch, patience);
+        poll_fn(|cx| {
+            // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.
+            match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
+                Some(Poll::Ready(Err(fault))) => return Poll::Ready(Err(fault)),
+                Some(Poll::Ready(Ok(_))) => told = None,
+                Some(Poll::Pending) | None => {}
+            }
+            Pin::new(&mut wait).poll(cx)
+        })
+        .await?;
         distance *= 2;
         slot += 8;
     }

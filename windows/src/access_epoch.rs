@@ -168,7 +168,7 @@ impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
         });
         // Where an operation is done when it is posted, it ends here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.window.inner().fabric().adopt(task);
+            self.window.inner().adopt(task);
         }
     }
 }

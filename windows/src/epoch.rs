@@ -59,7 +59,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let started = inner.algorithm.start_release(inner.fabric(), self.words, self.mode);
         if !TestAndSet::ONE_STEP_RELEASE {
             let (inner, rank, mode) = (Arc::clone(self.access.inner), self.access.target.rank, self.mode);
-            self.access.inner.fabric().adopt(Box::pin(async move {
+            self.access.inner.adopt(Box::pin(async move {
                 let outcome = async {
                     let words = inner.algorithm.words(&inner.home(inner.target(rank)?))?;
                     inner.algorithm.finish_release(inner.fabric(), words, mode, started).await
@@ -104,7 +104,7 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
             }
             Poll::Pending => {
                 let (inner, mode) = (Arc::clone(self.access.inner), self.mode);
-                self.access.inner.fabric().adopt(Box::pin(async move { release(&inner, rank, mode).await }));
+                self.access.inner.adopt(Box::pin(async move { release(&inner, rank, mode).await }));
             }
         }
     }

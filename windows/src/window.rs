@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Segment, World, block_on};
+use fabric::{Drive, Fabric, Segment, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::local::Local;
@@ -14,6 +15,10 @@ use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
 use crate::signals::Counts;
 use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
+
+/// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
+const SETTLE: u64 = 5_000_000_000;
+const TURN: u64 = 50_000;
 
 /// What the lock's words take of the hidden region beside each rank's part: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
@@ -62,6 +67,17 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) immediate: bool,
     /// The first error of something that nobody could be told of: a release after a drop.
     stuck: Mutex<Option<Error>>,
+    /// How much of that is under way: it still reaches into peers' memory.
+    background: AtomicUsize,
+}
+
+/// Something under way that nobody waits for but the window's end.
+struct Background<F: Fabric>(Arc<Inner<F>>);
+
+impl<F: Fabric> Drop for Background<F> {
+    fn drop(&mut self) {
+        self.0.background.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// A rank's part of the window, as it is reached from here.
@@ -84,7 +100,19 @@ impl<F: Fabric> Inner<F> {
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let immediate = world.fabric().capabilities().immediate;
-        Self { world, name, algorithm, own, own_locks, keys, targets, counts, immediate, stuck }
+        Self {
+            world,
+            name,
+            algorithm,
+            own,
+            own_locks,
+            keys,
+            targets,
+            counts,
+            immediate,
+            stuck,
+            background: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) const fn fabric(&self) -> &F {
@@ -120,6 +148,31 @@ impl<F: Fabric> Inner<F> {
             FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
             _ => Error::Operation { operation, target, window, fault },
         }
+    }
+
+    /// Leaves a task to the endpoint; the window's end waits for it.
+    pub(crate) fn adopt(self: &Arc<Self>, task: Task) {
+        self.background.fetch_add(1, Ordering::Relaxed);
+        let background = Background(Arc::clone(self));
+        self.fabric().adopt(Box::pin(async move {
+            let _background = background;
+            task.await;
+        }));
+    }
+
+    /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
+    /// reaches into. Not for ever: a lock that is abandoned may be one that nobody will release.
+    async fn settle(&self) -> Result<(), Fault> {
+        let fabric = self.fabric();
+        let until = fabric.now().saturating_add(SETTLE);
+        while self.background.load(Ordering::Acquire) > 0 {
+            if fabric.now() >= until {
+                return Err(Fault::new(FaultKind::TimedOut));
+            }
+            let own = fabric.world_segment(fabric.rank()).map_err(|error| error.fault())?;
+            fabric.pause(fabric.word_in(&own, 0)?, TURN).await;
+        }
+        Ok(())
     }
 
     /// Keeps an error that nobody can be told of now.
@@ -296,7 +349,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn close_async(self) -> Result<(), Error> {
+        let own = self.inner.fabric().rank().0;
         let flushed = async {
+            self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
             for target in self.inner.targets.iter().filter_map(OnceLock::get) {
                 self.inner
                     .fabric()

@@ -15,6 +15,7 @@ scenario!(reqops, requests_are_waited_for_in_any_order, [2, 4]);
 scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
 scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
 scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
+scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
 scenario!(overlapping, one_target_through_two_windows, [3]);
 
 /// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
@@ -208,4 +209,17 @@ async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
     }
     wide.close_async().await?;
     narrow.close_async().await
+}
+
+/// A guard that is dropped leaves its release to the endpoint, which must not reach into a part whose window has ended.
+async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: World<F>) -> Outcome {
+    let next = (world.rank() + 1) % world.size();
+    for round in 0..20 {
+        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        let guard = window.lock_shared(next).await?;
+        guard.put(0, &[round; 100])?;
+        drop(guard);
+        window.close_async().await?;
+    }
+    Ok(())
 }
