@@ -386,7 +386,8 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint; [`Error::Collective`] where a rank died.
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if one is still under way after 5 s: a
+    /// dropped request for a lock that nobody releases); [`Error::Collective`] where a rank died.
     pub fn close(self) -> Result<(), Error> {
         let inner = Arc::clone(&self.inner);
         block_on(inner.fabric(), self.close_async())
