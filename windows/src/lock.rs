@@ -290,7 +290,7 @@ impl<F: Fabric> Drop for Abandonable<F> {
         });
         // Where an operation is done when it is posted, most of them end here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.inner.adopt(task);
+            self.inner.fabric().adopt(task);
         }
     }
 }

@@ -150,7 +150,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Leaves a task to the endpoint; the window's end waits for it.
+    /// Leaves a release to the endpoint; the window's end waits for it.
     pub(crate) fn adopt(self: &Arc<Self>, task: Task) {
         self.background.fetch_add(1, Ordering::Relaxed);
         let background = Background(Arc::clone(self));
@@ -161,7 +161,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
-    /// reaches into. Not for ever: a lock that is abandoned may be one that nobody will release.
+    /// reaches into. Not for a request that was dropped: the lock may be one that nobody will release.
     async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
@@ -386,8 +386,8 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if one is still under way after 5 s: a
-    /// dropped request for a lock that nobody releases); [`Error::Collective`] where a rank died.
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
+    /// 5 s); [`Error::Collective`] where a rank died.
     pub fn close(self) -> Result<(), Error> {
         let inner = Arc::clone(&self.inner);
         block_on(inner.fabric(), self.close_async())
