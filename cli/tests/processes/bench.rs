@@ -120,16 +120,21 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     for (operation, sizes) in [
         ("put", &[8, 64, 1 << 20, 4 << 20][..]),
         ("get", &[8, 64, 1 << 20, 4 << 20]),
+        ("strided put", &[8, 64, 1 << 20, 4 << 20]),
         ("accumulate", &[8, 64, 4096]),
+        ("get_accumulate", &[8, 64, 4096]),
         ("fetch_and_op", &[8]),
         ("compare_and_swap", &[8]),
     ] {
-        let mut expected = vec![("", "latency"), ("many ", "message rate")];
-        if sizes.len() > 1 {
-            expected.push(("many ", "bandwidth"));
+        let mut expected = vec![("", " + flush", "latency"), ("many ", " + flush", "message rate")];
+        if !operation.ends_with("put") {
+            expected.push(("many ", ", requests", "message rate"));
         }
-        for (many, metric) in expected {
-            let benchmark = format!("{many}{operation} + flush");
+        if sizes.len() > 1 {
+            expected.push(("many ", " + flush", "bandwidth"));
+        }
+        for (many, end, metric) in expected {
+            let benchmark = format!("{many}{operation}{end}");
             let of = |result: &&Value| result["benchmark"] == *benchmark && result["metric"] == metric;
             let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
             assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
@@ -171,7 +176,7 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
 #[test]
 fn a_stored_comparison_is_told_and_drawn_again() {
     let folder = Folder::new();
-    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/peers.json");
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/peers.json");
     let [json, picture] = ["again.json", "picture.svg"].map(|name| folder.path(name).to_str().unwrap().to_owned());
     let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--json", &json, "--picture", &picture]));
     assert_eq!(ended.code(), 0, "{ended:?}");

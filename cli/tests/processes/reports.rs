@@ -113,7 +113,7 @@ fn a_browser_draws_the_report_of_rma() {
 fn a_browser_draws_the_report_of_peers() {
     let folder = Folder::new();
     let report = folder.path("report.html");
-    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/processes/peers.json");
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/peers.json");
     let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--report", report.to_str().unwrap()]));
     assert_eq!(ended.code(), 0, "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(stored).unwrap()).unwrap();

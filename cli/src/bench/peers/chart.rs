@@ -84,7 +84,14 @@ pub(crate) fn ratios(results: &[&Result], names: &[&str]) -> Plot {
     for tick in x.ticks() {
         let Some(at) = x.at(tick) else { continue };
         content += &svg::line("grid", (at, TOP), (at, bottom));
-        content += &svg::text("middle", (at, bottom + 16.0), format!("{}×", quantity(tick, "1")));
+        content += &svg::text(
+            "middle",
+            (at, bottom + 16.0),
+            match tick {
+                _ if tick > 999.0 => format!("{}k×", quantity(tick / 1e3, "1")),
+                _ => format!("{}×", quantity(tick, "1")),
+            },
+        );
     }
     if let Some(at) = x.at(1.0) {
         content += &svg::line("one", (at, TOP - 2.0), (at, bottom));
@@ -128,7 +135,7 @@ fn numbers_from_the_right(result: &Result, names: &[&str], top: f64) -> String {
     for (name, ratio) in programs.filter_map(|name| Some((name, result.ratios.get(*name)?))) {
         let number = times(ratio.median);
         content += &svg::text("end number", (right, top + 12.0), &number);
-        right -= 7.3 * number.chars().count() as f64 + 8.0;
+        right -= number.chars().map(|c| if c == '.' { 4.0 } else { 8.0 }).sum::<f64>() + 8.0;
         content += &Look::of(name, names).mark((right, top + 8.0));
         right -= 14.0;
     }
@@ -148,8 +155,9 @@ fn times(ratio: f64) -> String {
         _ if ratio < 0.0995 => format!("{ratio:.3}×"),
         _ if ratio < 0.995 => format!("{ratio:.2}×"),
         _ if ratio < 9.95 => format!("{ratio:.1}×"),
-        _ if ratio < 9950.0 => format!("{ratio:.0}×"),
-        _ => format!("{:.0},000×", ratio / 1000.0),
+        _ if ratio < 999.5 => format!("{ratio:.0}×"),
+        _ if ratio < 9950.0 => format!("{:.1}k×", ratio / 1e3),
+        _ => format!("{:.0}k×", ratio / 1e3),
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) mod tests {
 
     /// A stored run, as `--json` wrote it.
     pub(crate) fn stored() -> Document {
-        serde_json::from_str(include_str!("../../../tests/processes/peers.json")).unwrap()
+        serde_json::from_str(include_str!("../../../../docs/peers.json")).unwrap()
     }
 
     #[test]

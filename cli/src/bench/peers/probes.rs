@@ -19,6 +19,7 @@ use crate::failure::Failure;
 type Access<'w> = windows::Access<'w, u64, fabric::Any>;
 
 const WORD: usize = 8;
+const PAGE: usize = 4096;
 // Places in the target's part, in elements.
 const COUNTER: usize = 16;
 const SWAPPED: usize = 32;
@@ -30,7 +31,9 @@ const COUNT: u64 = 1;
 pub(crate) struct Probes<'r> {
     rank: &'r RankOfBench,
     window: Window<u64>,
+    /// [`ROOM`] bytes from `begin` on, where a page begins, as the peers' buffer does.
     buffer: Vec<u64>,
+    begin: usize,
 }
 
 /// A loop that locks for itself.
@@ -41,7 +44,9 @@ type Held = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 impl<'r> Probes<'r> {
     pub(crate) fn new(rank: &'r RankOfBench) -> Result<Self, Failure> {
         let window = Window::<u64>::allocate(&rank.world, ROOM / WORD)?;
-        Ok(Self { rank, window, buffer: vec![1; ROOM / WORD] })
+        let buffer = vec![1_u64; (ROOM + PAGE) / WORD];
+        let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
+        Ok(Self { rank, window, buffer, begin })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
@@ -77,7 +82,7 @@ impl<'r> Probes<'r> {
     fn held(&mut self, run: Held, order: Order<'_>, elements: usize) -> Result<f64, Failure> {
         timed(self.rank, || {
             let epoch = self.window.lock_exclusive(self.rank.peer()).wait()?;
-            let taken = time(order.times, |n| run(&epoch, &mut self.buffer[..elements], n))?;
+            let taken = time(order.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
             epoch.unlock()?;
             Ok(taken)
         })
@@ -88,16 +93,16 @@ impl<'r> Probes<'r> {
         let rank = self.rank;
         let (lock, count) = (rank.word(LOCK), rank.word(COUNT));
         let pieces = if matches!(order.probe, "bare_puts" | "bare_gets") { MANY as usize } else { 1 };
-        let row = &mut self.buffer[..order.size as usize / WORD * pieces];
+        let row = &mut self.buffer[self.begin..][..order.size as usize / WORD * pieces];
         let mut run: Box<dyn FnMut(u64)> = match order.probe {
             "bare_lock" => Box::new(|n| bare::cas_store(lock, n)),
             "bare_fetch" => Box::new(|n| bare::fetch_add(count, n)),
             "bare_swap" => Box::new(|n| bare::compare_swap(count, n)),
             // SAFETY: the bare memory has ROOM bytes, which a row of order.size or MANY small pieces does not exceed; it
             // begins with a page; nobody else uses it.
-            "bare_put" | "bare_puts" => Box::new(|n| unsafe { bare::copy_in(rank.bytes(), row, pieces, n) }),
+            "bare_put" | "bare_puts" => Box::new(|n| unsafe { bare::copy_in(rank.bytes(), row, (pieces, true), n) }),
             // SAFETY: as above.
-            "bare_get" | "bare_gets" => Box::new(|n| unsafe { bare::copy_out(row, rank.bytes(), pieces, n) }),
+            "bare_get" | "bare_gets" => Box::new(|n| unsafe { bare::copy_out(row, rank.bytes(), (pieces, true), n) }),
             _ => return Ok(None),
         };
         let run = |n| {
@@ -111,7 +116,7 @@ impl<'r> Probes<'r> {
     /// window is gone.
     fn allocate(&self, order: Order<'_>) -> Result<f64, Failure> {
         let world = &self.rank.world;
-        let page = vec![1_u64; 4096 / WORD];
+        let page = vec![1_u64; PAGE / WORD];
         let mut taken = 0.0;
         for _ in 0..order.times {
             world.barrier().wait()?;
