@@ -122,6 +122,12 @@ impl<F: Fabric> World<F> {
         Split::new(self, color, key)
     }
 
+    /// Divides this world by hosts: the ranks of each, in their order here (`MPI_Comm_split_type` by shared memory).
+    /// Collective, when it is waited for.
+    pub fn split_by_host(&self) -> Split<'_, F> {
+        self.split(self.fabric.host_of(self.fabric.rank()), 0)
+    }
+
     /// A rank of this world, as the [fabric](Self::fabric) counts.
     pub fn fabric_rank(&self, rank: u32) -> Option<Rank> {
         self.collective.members.named_by_fabric(&self.fabric, rank)

@@ -81,7 +81,9 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
 }
 
 async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
-    let alone = split(&world, world.rank(), 9).await;
+    let here = world.split_by_host().await.unwrap();
+    assert_eq!((here.rank(), here.size()), (world.rank(), world.size()));
+    let alone = split(&here, world.rank(), 9).await;
     assert_eq!((alone.rank(), alone.size()), (0, 1));
     let window = Window::<u32>::builder().allocate_async(&alone, 2).await?;
     let epoch = window.lock_exclusive(0).await?;
@@ -89,7 +91,7 @@ async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
     epoch.unlock_async().await?;
     alone.barrier().await.unwrap();
     assert_eq!(window.local().read(0..2), [0, world.rank()]);
-    drop(world); // the part keeps this rank in the world
+    drop((here, world)); // the part keeps this rank in the world
     window.close_async().await
 }
 
