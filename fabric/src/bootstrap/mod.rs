@@ -18,16 +18,13 @@
 pub(crate) mod bridge;
 pub mod client;
 pub mod environment;
-mod events;
 mod host;
 mod host_name;
 pub mod launcher;
 pub mod local;
-mod output;
 pub mod pmi;
 mod process;
 mod protocol;
-mod ranks;
 pub mod rendezvous;
 mod secret;
 mod server;

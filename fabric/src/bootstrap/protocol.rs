@@ -316,6 +316,20 @@ impl<'f> Fields<'f> {
         }
     }
 
+    pub(crate) const fn of(bytes: &'f [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'f [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or_else(|| Malformed::Short(len - self.0.len()))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
     /// All that is left.
     pub(crate) fn rest(&mut self) -> &'f [u8] {
         std::mem::take(&mut self.0)

@@ -197,7 +197,10 @@ impl Service {
                     self.tables.bridge(bridge.is_hub());
                     self.bridge = Some(bridge);
                 }
-                (Order::Post { host, kind, fields }, Some(bridge)) => bridge.post(host, kind, fields),
+                (Order::Post { host, kind, fields }, Some(bridge)) => {
+                    bridge.tell(&self.tables); // what happened before goes before
+                    bridge.post(host, kind, fields);
+                }
                 (Order::Post { .. }, None) => {}
             }
         }

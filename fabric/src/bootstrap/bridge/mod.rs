@@ -119,7 +119,6 @@ impl Bridge {
 
     /// Takes in what has come, tells what is new, and sends what can be sent.
     pub(crate) fn turn(&mut self, tables: &mut Tables) {
-        self.told.resize(tables.size() as usize, Liveness::Alive);
         let mut at = 0;
         while at < self.wires.len() {
             match self.attend(at, tables) {
@@ -165,6 +164,9 @@ impl Bridge {
                 }
                 self.wires[at].bye.0 = true;
                 self.wires[at].link.say(&Said::Bye);
+                if let Some(desk) = &self.desk {
+                    desk.put(News::Lost { host, why: "it ended".to_owned() });
+                }
             }
             Said::Status { rank, gone } => {
                 let board = tables.board();
@@ -204,7 +206,8 @@ impl Bridge {
     }
 
     /// Tells the others who left or died.
-    fn tell(&mut self, tables: &Tables) {
+    pub(crate) fn tell(&mut self, tables: &Tables) {
+        self.told.resize(tables.size() as usize, Liveness::Alive);
         let board = tables.board();
         for (rank, told) in (0..).map(Rank).zip(&mut self.told) {
             let now = board.liveness(rank);
