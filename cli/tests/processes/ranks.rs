@@ -82,6 +82,12 @@ fn a_rank() {
         "rank 0 leaves first" => rank_0_leaves_first(),
         "rank 0 panics" => rank_0_panics(),
         "fail to join" => fail_to_join(),
+        "where" => say_where(&join().unwrap().unwrap()),
+        "list the dead" => list_the_dead(&join().unwrap().unwrap()),
+        "fail to start a world" => fail_to_start_a_world(),
+        "print" => print(&join().unwrap().unwrap()),
+        "serve a remote shell" => crate::hosts::rsh::serve(),
+        "call a remote shell" => crate::hosts::rsh::call(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -94,6 +100,53 @@ fn exchange(job: &Job) -> i32 {
     let all = (0..job.board.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
     let sum: u32 = all.map(|value| u32::from_le_bytes(value.try_into().unwrap())).sum();
     say!("sum {sum}");
+    job.board.leave(job.rank);
+    0
+}
+
+/// Every rank puts values, gets everybody's, says their sum and where each rank is, and leaves.
+fn say_where(job: &Job) -> i32 {
+    let size = job.board.size();
+    for round in 0..20 {
+        job.exchange.put(&format!("big/{}/{round}", job.rank.0), &[round; 2000]).unwrap();
+    }
+    let all = (0..size).map(|rank| job.exchange.get(&format!("big/{rank}/19"), DEADLINE).unwrap());
+    assert!(all.into_iter().all(|value| value == [19; 2000]));
+    let hosts: Vec<_> = (0..size).map(|rank| job.host_of(Rank(rank)).to_string()).collect();
+    say!("sum {} hosts {}", (0..size).sum::<u32>(), hosts.join(" "));
+    job.board.leave(job.rank);
+    0
+}
+
+/// Says its process; and whenever that changes who is dead, as soon as nothing has changed for a while.
+fn list_the_dead(job: &Job) -> i32 {
+    say!("{}", std::process::id());
+    let mut said = String::new();
+    for _ in 0..300 {
+        let dead = || {
+            let dead = (0..job.board.size()).filter(|rank| job.board.liveness(Rank(*rank)) == Liveness::Dead);
+            dead.map(|rank| format!(" {rank}")).collect::<String>()
+        };
+        let now = dead();
+        std::thread::sleep(Duration::from_millis(100));
+        if now == dead() && now != said {
+            say!("dead{now}");
+            said = now;
+        }
+    }
+    0
+}
+
+fn fail_to_start_a_world() -> i32 {
+    say!("{}", World::<Any>::init().unwrap_err());
+    0
+}
+
+/// Prints many lines when all are there, and leaves.
+fn print(job: &Job) -> i32 {
+    for line in 0..20_000 {
+        say!("line {line}");
+    }
     job.board.leave(job.rank);
     0
 }
