@@ -3,9 +3,6 @@
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use crate::support::eventually;
 
 /// A network of hosts; gone, with all that runs there, when it is dropped.
 pub(crate) struct Network {
@@ -90,10 +87,6 @@ impl Network {
     pub(crate) fn processes(&self, host: usize) -> Vec<String> {
         let output = Command::new("ip").args(["netns", "pids", &self.host(host)]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
-    }
-
-    pub(crate) fn is_empty_soon(&self, host: usize, limit: Duration) {
-        eventually(limit, "no process is left on the host", || self.processes(host).is_empty());
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use remote_memory::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
 use crate::bootstrap::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said, Stream as LinkStream};
@@ -89,6 +89,7 @@ impl Remote {
         desk: &Arc<Desk>,
         until: Instant,
     ) -> Result<(Self, Vec<(u16, Link)>, Vec<Stream>), Error> {
+        let folder = std::env::current_dir().map_err(super::failed("find the working directory"))?;
         let mut agents = Vec::new();
         for (host, slots) in (0..).zip(used).filter(|(_, slots)| !slots.is_here()) {
             let nonce: Nonce = random_bytes();
@@ -110,7 +111,7 @@ impl Remote {
         let mut start = Start {
             host: 0,
             program: launch.program.clone(),
-            folder: std::env::current_dir().map_err(super::failed("find the working directory"))?.into(),
+            folder: folder.into(),
             fabric: launch.fabric.clone().into(),
             args: launch.args.clone(),
             variables: variables(&hosts.export),
@@ -203,6 +204,11 @@ impl Remote {
     /// Pipes that had no room.
     pub(super) fn full(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sinks.iter().filter(|sink| !sink.queue.is_empty()).filter_map(|sink| Some(sink.pipe.as_ref()?.as_fd()))
+    }
+
+    /// Whether [`ended`](Self::ended) or [`lost`](Self::lost) has something.
+    pub(super) fn has_news(&self) -> bool {
+        !self.ended.is_empty() || !self.lost.is_empty()
     }
 
     /// Those that ended since the last call, and failed.
@@ -365,45 +371,60 @@ impl Agent {
     }
 
     /// The remote shell's output ended before the agent said anything.
-    fn never_came(&mut self) -> Error {
-        let status = self.ending().and_then(|status| status.code());
+    fn never_came(&self) -> Error {
         let shell = &self.shell;
-        let what = match status {
-            Some(127) => {
+        let what = match self.ending() {
+            Some(End::Exited(127)) => {
                 "no `onesided` is there where this one is here; install it there, or say where it is (--agent)".into()
             }
-            Some(126) => "the `onesided` there cannot be executed".into(),
-            Some(255) => format!("{shell} did not reach it (exit status 255)"),
-            Some(status) => format!(
-                "{shell} ended with status {status} before an agent answered; is another version of onesided there?"
-            ),
-            None => format!("{shell} ended before an agent answered"),
+            Some(End::Exited(126)) => "the `onesided` there cannot be executed".into(),
+            Some(End::Exited(255)) => format!("{shell} did not reach it (exit status 255)"),
+            Some(end) => {
+                format!("{shell} {end} before an agent answered; is another version of onesided there?")
+            }
+            None => format!("{shell} closed its output before an agent answered"),
         };
         self.failed(&what, None)
     }
 
-    fn lost(&mut self, why: &str) -> Error {
+    fn lost(&self, why: &str) -> Error {
         let why = self.why_lost(why);
         self.failed(&why, None)
     }
 
-    fn why_lost(&mut self, why: &str) -> String {
+    fn why_lost(&self, why: &str) -> String {
         match self.ending() {
-            Some(status) if !status.success() => format!("{why} ({}: {status})", self.shell),
+            Some(end) if end != End::Exited(0) => format!("{why}, {} {end}", self.shell),
             _ => why.to_owned(),
         }
     }
 
     /// How the remote shell ended, if it does so soon.
-    fn ending(&mut self) -> Option<ExitStatus> {
+    fn ending(&self) -> Option<End> {
         let until = Instant::now() + ENDING;
         loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-                _ => return None,
+            match self.ended() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                ended => return ended,
             }
         }
+    }
+
+    /// How the remote shell ended. It is not reaped, so that its process group keeps its number.
+    fn ended(&self) -> Option<End> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), look).ok()??;
+        Some(match status.terminating_signal() {
+            Some(signal) => End::Killed(signal),
+            None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
     }
 }
 
@@ -411,12 +432,10 @@ impl Drop for Remote {
     fn drop(&mut self) {
         // The agents have been told to go; whatever stands between may take a moment.
         let until = Instant::now() + GRACE;
-        for agent in &mut self.agents {
-            while Instant::now() < until && matches!(agent.child.try_wait(), Ok(None)) {
+        for agent in &self.agents {
+            while Instant::now() < until && agent.ended().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let _ = agent.child.kill();
-            let _ = agent.child.wait();
         }
     }
 }

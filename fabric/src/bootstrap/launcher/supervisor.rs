@@ -60,7 +60,8 @@ impl<'i> Supervisor<'i> {
     pub(super) fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
         let mut failure = None;
         let mut interrupt = None;
-        while self.left() > 0 {
+        // What ended while agents were starting others is still to be told.
+        while self.left() > 0 || self.remote.has_news() {
             let raised = self.wait()?;
             if let Some(signal) = raised {
                 interrupt.get_or_insert(signal);
@@ -163,6 +164,7 @@ impl<'i> Supervisor<'i> {
     /// Waits until a rank ends, an interrupt is raised (that one is returned), or the phase is over.
     fn wait(&self) -> io::Result<Option<Signal>> {
         let until = match self.phase {
+            _ if self.remote.has_news() => Some(Instant::now()),
             Phase::Failed(until) | Phase::Asked(until) => Some(until),
             Phase::Running | Phase::Killed => None,
         };
