@@ -86,6 +86,7 @@ fn a_rank() {
         "list the dead" => list_the_dead(&join().unwrap().unwrap()),
         "fail to start a world" => fail_to_start_a_world(),
         "print" => print(&join().unwrap().unwrap()),
+        "put until it fails" => put_until_it_fails(),
         "serve a remote shell" => crate::hosts::rsh::serve(),
         "call a remote shell" => crate::hosts::rsh::call(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
@@ -135,6 +136,33 @@ fn list_the_dead(job: &Job) -> i32 {
         }
     }
     0
+}
+
+/// Says its process once it has put something to the next rank, and puts on and on; says why it could not.
+fn put_until_it_fails() -> i32 {
+    let world = World::<Any>::init().unwrap();
+    let window = Window::<u64>::allocate(&world, 8192).unwrap();
+    let next = (world.rank() + 1) % world.size();
+    let mut puts = 0;
+    let put = || -> Result<(), windows::Error> {
+        let epoch = window.lock_shared(next).wait()?;
+        epoch.put(0, &[7; 8192])?;
+        epoch.flush().wait()?;
+        epoch.unlock()
+    };
+    let error = loop {
+        if let Err(error) = put() {
+            break error;
+        }
+        puts += 1;
+        if puts == 1 {
+            say!("{}", std::process::id());
+        }
+    };
+    say!("ended by: {error}");
+    let again = put().expect_err("what failed for good does not come back");
+    say!("and then: {again}");
+    std::process::exit(0) // nothing is left to be closed
 }
 
 fn fail_to_start_a_world() -> i32 {
