@@ -43,6 +43,8 @@
 //! 5. *Local accesses are not magic.* [`Window::local`](crate::Window::local) reads and writes the part at once. Under a
 //!    lock of one's own part, or after a barrier, it sees what peers completed; without either it sees any bytes they
 //!    write.
+//! 6. *One rank's puts to one element are seen in their order.* Whoever reads an 8-byte element twice, one read waited for
+//!    before the next, never sees them go back. Of two elements sentence 2 speaks.
 //!
 //! # Atomics
 //!
@@ -78,6 +80,37 @@
 //! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees | two writes on the same connection, placed in order |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
+//!
+//! # How each promise is tested
+//!
+//! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
+//! processes on shared memory, by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
+//! `scripts/test`), and in simulation, where messages overtake each other. Beside each runs the same program on a fabric
+//! that breaks the promise on purpose, and the test must see that. They lie in `tests/it/litmus`.
+//!
+//! | promise | litmus test | the planted fabric that it catches |
+//! |---|---|---|
+//! | sentence 4; a flush orders what is read next | `store_buffering` | a flush that waits for nothing |
+//! | flush, then a flag (a put, an atomic, a signal) at whatever rank; sentence 2 | `message_passing` | the same |
+//! | flush: seen by the target's CPU, its card, a third rank, told by whatever means | `third_rank` | the same |
+//! | put: the slice may be used again; `flush_local` | scenarios `rput_local_comp`, `get_flushlocal` | |
+//! | a get sees this rank's own puts | `read_own_writes` | puts that leave late |
+//! | sentence 6 | `coherence` | the same |
+//! | sentence 1, unlock | `lock_hands_over` | locks that are always free; puts that leave late |
+//! | sentence 3 | `lock_elsewhere`, with the flush; `a_lock_orders_nothing_elsewhere`, without it: late data is seen | a flush that waits for nothing |
+//! | sentence 5, under a lock | `local_under_lock` | locks that are always free |
+//! | sentence 5, after a barrier; the barrier's row | `barrier` | a flush that waits for nothing |
+//! | fence | `fence` | the same |
+//! | post, start, complete, wait | `post_start_complete_wait` | puts that leave late |
+//! | signal and wait_until | `signal` | the same |
+//! | single accesses | `single_access` | 8 bytes as two halves |
+//! | an atomic operation that gave its value is complete there | `complete_when_waited` | atomics that take effect late |
+//! | the order of atomics on one element | `accumulate_order` | the same |
+//! | atomic element by element, every size, the owner included | `atomicity` | atomics that are a read and a write |
+//! | puts beside small atomics, on shared memory | `neighbours` | the same |
+//!
+//! x86-64 shows a missing flush (`store_buffering` without it fails by threads), but no missing acquire or release; these
+//! orderings of the shared-memory fabric are explored by loom (`fabric/src/shm/explored`).
 //!
 //! The terms are those of MPI-4.1, chapter 12; where MPI leaves a choice to the implementation (what concurrent
 //! conflicting accesses do, whether a put may be seen before its flush), the above is what this one chose.

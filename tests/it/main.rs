@@ -10,6 +10,7 @@ mod examples;
 mod exclusion;
 mod faults;
 mod jobs;
+mod litmus;
 mod model;
 mod operations;
 mod requests;
