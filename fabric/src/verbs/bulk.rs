@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
+use crate::fabric::check_rank;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::{MemoryRegion, Remote, Verb};
 use crate::verbs::slots::LONGEST;
@@ -135,6 +136,10 @@ impl Fabric for Verbs {
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        check_rank(self, rank).map_or(0, |()| self.0.board.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
