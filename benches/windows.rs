@@ -36,6 +36,35 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
     criterion.bench_function("shared lock + unlock", |b| {
         b.iter(|| window.lock_shared(1).wait().unwrap().unlock().unwrap());
     });
+    let (home, mut elements) = (window.locked(1), [0; 2]);
+    criterion.bench_function("lock + put + unlock", |b| {
+        b.iter(|| {
+            let epoch = window.lock_exclusive(1).wait().unwrap();
+            epoch.put(0, &[1, 2]).unwrap();
+            epoch.unlock().unwrap();
+        });
+    });
+    criterion.bench_function("locked put", |b| b.iter(|| home.put(0, &[1, 2]).wait().unwrap()));
+    criterion.bench_function("shared lock + get + unlock", |b| {
+        b.iter(|| {
+            let epoch = window.lock_shared(1).wait().unwrap();
+            epoch.get(0, &mut elements).wait().unwrap();
+            epoch.unlock().unwrap();
+        });
+    });
+    criterion.bench_function("locked get", |b| b.iter(|| home.get(0, &mut elements).wait().unwrap()));
+    criterion.bench_function("lock + get + put + unlock", |b| {
+        b.iter(|| {
+            let epoch = window.lock_exclusive(1).wait().unwrap();
+            epoch.get(0, &mut elements).wait().unwrap();
+            elements[0] += 1;
+            epoch.put(0, &elements).unwrap();
+            epoch.unlock().unwrap();
+        });
+    });
+    criterion.bench_function("locked update", |b| {
+        b.iter(|| home.update(0, &mut elements, |elements| elements[0] += 1).wait().unwrap());
+    });
     let epoch = window.lock_exclusive(1).wait().unwrap();
     criterion.bench_function("fetch_and_op", |b| b.iter(|| epoch.fetch_and_op(0, 1, Op::Sum).wait().unwrap()));
     criterion.bench_function("accumulate a sum", |b| b.iter(|| epoch.accumulate(0, &[1], Op::Sum).wait().unwrap()));

@@ -10,6 +10,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
+//! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
@@ -32,6 +33,7 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod fused;
 mod handles;
 mod local;
 mod located;
@@ -60,6 +62,7 @@ pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::handles::{Flush, Get};
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};

@@ -9,6 +9,7 @@ use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Drive, Fabric, Segment, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
+use crate::fused::Locked;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
@@ -250,6 +251,25 @@ impl<T: Element, F: Fabric> Window<T, F> {
     #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Shared)
+    }
+
+    /// Operations that lock a rank's part, do something, and unlock it, in one call and in as few round trips as the
+    /// fabric allows.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let scores = Window::<u64>::allocate(&world, 8)?;
+    /// let (home, mut score) = (scores.locked(1), [0; 2]);
+    /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
+    /// world.barrier().wait().unwrap();
+    /// home.get(0, &mut score).wait()?;
+    /// assert_eq!(score, [2, 0]);
+    /// # scores.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
+        Locked::new(self, target)
     }
 
     /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
