@@ -24,6 +24,7 @@
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
 //! | [`Locked::put`](crate::Locked::put), [`Locked::update`](crate::Locked::update), waited for | the data and the release behind it are posted: whoever holds the lock next sees the data. Anybody else does after [`Locked::flush`](crate::Locked::flush). |
+//! | [`Versioned::read`](crate::Versioned::read), waited for | the slice has what the target had at one time between two writes ([`Versioned::write`](crate::Versioned::write)), and all that was unlocked before the call by those who synchronised with this rank. |
 //! | [`Local::wait_until`](crate::Local::wait_until), told by [`Access::signal`](crate::Access::signal) | this rank sees what the one that signalled had put to it before, through any window, flushed or not. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has come to it, and what each did between the fences is complete and seen by all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
@@ -79,6 +80,7 @@
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
 //! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer |
 //! | what `Locked::get` reads is read under the lock | the compare-swap is an acquire | a read behind the compare-swap on the same connection; it counts only if that took the lock |
+//! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
 //! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees | two writes on the same connection, placed in order |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
@@ -101,6 +103,7 @@
 //! | sentence 6 | `coherence` | the same |
 //! | sentence 1, unlock | `lock_hands_over` | locks that are always free; puts that leave late |
 //! | `Locked`: the same | scenario `locked_operations` | (by hand: a read that counts though the lock was lost) |
+//! | a versioned read is of one time between two writes | `versioned_read`; loom on its fences | puts that leave late; a version that stays |
 //! | sentence 3 | `lock_elsewhere`, with the flush; `a_lock_orders_nothing_elsewhere`, without it: late data is seen | a flush that waits for nothing |
 //! | sentence 5, under a lock | `local_under_lock` | locks that are always free |
 //! | sentence 5, after a barrier; the barrier's row | `barrier` | a flush that waits for nothing |

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
+//! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
@@ -47,6 +48,7 @@ mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod versioned;
 mod window;
 
 pub use lock_algos::Mode;
@@ -72,4 +74,5 @@ pub use crate::op::Op;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;
+pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

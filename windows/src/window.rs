@@ -15,7 +15,7 @@ use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest, Versioned};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 const SETTLE: u64 = 5_000_000_000;
@@ -268,8 +268,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # scores.close()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
+    #[inline]
     pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
         Locked::new(self, target)
+    }
+
+    /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
+    /// is posted.
+    pub fn versioned(self) -> Versioned<T, F> {
+        Versioned::new(self)
     }
 
     /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call

@@ -122,3 +122,35 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
     data.close_async().await?;
     Ok(seen)
 }
+
+/// A versioned read sees a record as it was between two writes; records never go back.
+pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 60;
+    let mut rig = Rig::new(world);
+    let rounds = rig.rounds();
+    let table = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?.versioned();
+    let (mut seen, mut last) = (Seen::default(), 0);
+    for _ in 0..rounds {
+        rig.skew().await;
+        if rig.rank() == 2 {
+            let mut record = [0; LEN];
+            table.read(1, 0, &mut record).await?;
+            seen.forbidden += u64::from(record != [record[0]; LEN] || record[0] < last);
+            last = record[0];
+        } else {
+            let epoch = table.write(1).await?;
+            let mut count = [0];
+            epoch.get(LEN - 1, &mut count).await?;
+            epoch.put(0, &[count[0] + 1; LEN / 2])?;
+            rig.skew().await;
+            epoch.put(LEN / 2, &[count[0] + 1; LEN / 2])?;
+            if count[0] % 2 == 0 { epoch.unlock_async().await? } else { drop(epoch) }
+        }
+    }
+    rig.barrier().await;
+    let mut record = [0; LEN];
+    table.read(1, 0, &mut record).await?;
+    seen.forbidden += u64::from(record != [2 * rounds; LEN]);
+    table.close_async().await?;
+    Ok(seen)
+}

@@ -91,6 +91,7 @@ litmus! {
     complete_when_waited: atomics::complete_when_waited, 3, [LateAtomics];
     accumulate_order: atomics::accumulate_order, 2, [LateAtomics];
     atomicity: atomics::atomicity, 3, [TornAtomics];
+    versioned_read: locks::versioned_read, 3, [LatePuts, StaleVersion];
     neighbours: atomics::neighbours, 2, [TornAtomics];
 }
 

@@ -24,6 +24,8 @@ pub(super) enum Flaw {
     LateAtomics,
     /// Atomic operations are a read and a write.
     TornAtomics,
+    /// The version of a part is always read as it was at first.
+    StaleVersion,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +82,9 @@ impl RemoteMemory for Planted {
     }
 
     fn read(&self, word: Word) -> Self::Op {
+        if self.flaw == Flaw::StaleVersion && word.at().region.0 != 0 && word.at().offset == 56 {
+            return Box::pin(async { Ok(0) });
+        }
         Box::pin(self.inner.read(word))
     }
 
