@@ -45,8 +45,8 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
     FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LocatedValue, LockAll, LockAllRequest, LockDesign,
-    LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Op, Shape, StartRequest, Versioned, VersionedEpoch,
-    VersionedRead, VersionedWrite, WaitUntil, Window,
+    LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Shape, StartRequest, Versioned,
+    VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
 };
 
 mod error;

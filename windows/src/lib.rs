@@ -13,6 +13,7 @@
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
 //! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
@@ -40,6 +41,7 @@ mod local;
 mod located;
 mod lock;
 mod lock_all;
+mod no_check;
 mod op;
 mod part;
 #[cfg(doctest)]
@@ -70,6 +72,7 @@ pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;

@@ -15,7 +15,7 @@ use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest, Versioned};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, NoCheckEpoch, StartRequest, Versioned};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 const SETTLE: u64 = 5_000_000_000;
@@ -283,6 +283,24 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// returns.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
+    }
+
+    /// Access to every rank's part without a lock, because the program knows that nobody holds one that conflicts, and
+    /// that nobody will while this goes on (`MPI_Win_lock` and `MPI_Win_lock_all` with `MPI_MODE_NOCHECK`). Takes no lock,
+    /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::<u64>::allocate(&world, 2)?;
+    /// let all = window.no_check(); // each rank has places of its own
+    /// all.at(0)?.put(world.rank() as usize, &[7])?;
+    /// all.end()?;
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
+        NoCheckEpoch::new(self)
     }
 
     /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.

@@ -9,6 +9,7 @@ mod completion;
 mod fused;
 mod groups;
 mod lives;
+mod no_check;
 mod signals;
 
 use std::future::Future;
