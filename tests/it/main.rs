@@ -14,5 +14,6 @@ mod litmus;
 mod model;
 mod operations;
 mod requests;
+mod scopes;
 mod shapes;
 mod support;

@@ -52,6 +52,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
 
+    /// Unlocks where nothing but what was waited for was done under the lock.
+    pub(crate) fn unlock_unchanged(self) {
+        ManuallyDrop::new(self).post_release();
+    }
+
     /// Unlocks without waiting for what was done under the lock: the release is posted behind it. What failed is
     /// reported by the next flush, or the window's end.
     pub(crate) fn unlock_behind(self) {

@@ -147,7 +147,7 @@ pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
 
 impl<T: Element, F: Fabric> LockedGet<'_, '_, T, F> {
     async fn run(self) -> Result<(), Error> {
-        self.place.held_with(self.offset, self.into).await?.unlock_behind();
+        self.place.held_with(self.offset, self.into).await?.unlock_unchanged();
         Ok(())
     }
 }

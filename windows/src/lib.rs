@@ -14,6 +14,8 @@
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
 //! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
+//! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
+//! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
 //! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
@@ -26,6 +28,7 @@
 mod access;
 mod access_epoch;
 mod accumulate;
+mod buffer;
 mod combine;
 mod create;
 mod element;
@@ -46,6 +49,7 @@ mod op;
 mod part;
 #[cfg(doctest)]
 mod refused;
+mod scope;
 mod shape;
 mod shaped;
 mod signalled;
@@ -58,6 +62,7 @@ pub use lock_algos::Mode;
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
+pub use crate::buffer::{Buffer, Transfer};
 pub use crate::create::{Builder, LockDesign};
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
@@ -74,6 +79,7 @@ pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
+pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;

@@ -191,7 +191,7 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
             None => request.await?,
         };
         epoch.get(offset, into).await?;
-        epoch.unlock_behind();
+        epoch.unlock_unchanged();
         Ok(())
     }
 }

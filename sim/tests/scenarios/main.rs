@@ -5,6 +5,7 @@
 mod active;
 mod alike;
 mod atomics;
+mod borrowed;
 mod completion;
 mod fused;
 mod groups;
