@@ -1,4 +1,5 @@
-//! What the types refuse to compile, as tests.
+//! What the types refuse to compile, as tests. Stable rustdoc does not compare the errors' codes; the stage `refused` of
+//! `scripts/test` does.
 
 /// An access ends with its lock.
 ///
@@ -88,7 +89,7 @@ struct ActiveHandles;
 
 /// What a get fills is not read before.
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(window: windows::Window<u8>) -> Result<u8, windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     let mut into = [0];
@@ -102,7 +103,7 @@ struct Get;
 
 /// The results of an accumulate are not read before, and its operands are not written.
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, results: &mut [u8]) -> Result<u8, windows::Error> {
 ///     let accumulate = epoch.get_accumulate(0, &[1], results, windows::Op::Max);
 ///     let early = results[0];
@@ -139,19 +140,19 @@ struct Epoch;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<&'static str>::allocate(&world, 1);
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<bool>::allocate(&world, 1);
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<(u8, u64)>::allocate(&world, 1);
 /// }
@@ -275,7 +276,7 @@ struct Threads;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<u8, windows::Error> {
 ///     let mut into = [0];
 ///     window.scope(|scope| {
@@ -328,7 +329,7 @@ struct Buffers;
 
 /// What a call updates is not looked at before it is done.
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(window: &windows::Window<u8>, elements: &mut [u8]) -> Result<u8, windows::Error> {
 ///     let home = window.locked(0);
 ///     let update = home.update(0, elements, |elements| elements[0] += 1);
