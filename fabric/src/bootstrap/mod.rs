@@ -15,18 +15,16 @@
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 
+pub(crate) mod bridge;
 pub mod client;
 pub mod environment;
-mod events;
 mod host;
 mod host_name;
 pub mod launcher;
 pub mod local;
-mod output;
 pub mod pmi;
 mod process;
 mod protocol;
-mod ranks;
 pub mod rendezvous;
 mod secret;
 mod server;
@@ -42,6 +40,7 @@ use std::time::Duration;
 
 use remote_memory::{Rank, RegionId};
 
+pub use crate::bootstrap::bridge::SUSPECT_AFTER;
 pub use crate::bootstrap::secret::Secret;
 pub use crate::bootstrap::server::Server;
 pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};
@@ -61,6 +60,33 @@ pub struct Job {
     /// The way to the others before there is a fabric. Kept for as long as the rank is in the job: to the launcher, a
     /// rank whose connection ends before it has left is dead.
     pub exchange: Arc<dyn Exchange>,
+}
+
+impl Job {
+    /// On which host a rank is: hosts are numbered from 0 in the order of their lowest ranks, so rank 0 is on host 0. All
+    /// are on host 0 where the ranks are threads, and in a world of one.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    #[must_use]
+    pub fn host_of(&self, rank: Rank) -> u32 {
+        self.board.host_of(rank)
+    }
+
+    /// Whether two ranks are on one host, so that they can share memory.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    #[must_use]
+    pub fn same_host(&self, a: Rank, b: Rank) -> bool {
+        self.host_of(a) == self.host_of(b)
+    }
+
+    /// How many hosts the ranks are on.
+    #[must_use]
+    pub fn hosts(&self) -> u32 {
+        (0..self.board.size()).map(|rank| self.host_of(Rank(rank)) + 1).max().unwrap_or(1)
+    }
 }
 
 /// The way to the others before there is a fabric: small values by name, and memory by region.

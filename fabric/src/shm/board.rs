@@ -16,20 +16,23 @@ use crate::shm::ring::{RingMemory, SLOT_WORDS};
 use crate::{Ticket, WORLD_BYTES};
 
 /// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x03");
 
 // The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
 const SEAT: u64 = 128;
 
-// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one.
+// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one,
+// how often a rank left or died.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
 const CASUALTY_AT: u64 = 16;
+const CHANGES_AT: u64 = 20;
 
-// A seat's fields: its status first, who sits there, and the doorbell in a line of its own.
+// A seat's fields: its status first, who sits there, on which host, and the doorbell in a line of its own.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
+const HOST_AT: u64 = 16;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -174,6 +177,19 @@ impl Board {
         (pid != 0).then_some(Process { pid, started })
     }
 
+    /// Says on which host a rank is: for who keeps the job, before any rank may ask.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn place(&self, rank: Rank, host: u32) {
+        self.half(self.seat(rank) + HOST_AT).store(host, Ordering::Release);
+    }
+
+    /// The host of a rank, see [`Job::host_of`](crate::bootstrap::Job::host_of).
+    pub(crate) fn host_of(&self, rank: Rank) -> u32 {
+        self.half(self.seat(rank) + HOST_AT).load(Ordering::Acquire)
+    }
+
     /// Takes a seat: from now on the rank counts as alive.
     ///
     /// # Errors
@@ -206,9 +222,26 @@ impl Board {
     }
 
     fn ring_all(&self) {
+        self.note_change();
         for rank in (0..self.size).map(Rank) {
             self.wake(rank);
         }
+    }
+
+    /// How often a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
+    pub(crate) fn changes(&self) -> u32 {
+        self.half(CHANGES_AT).load(Ordering::Acquire)
+    }
+
+    /// Ends the waits for a change.
+    pub(crate) fn note_change(&self) {
+        self.half(CHANGES_AT).fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(self.half(CHANGES_AT), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Sleeps until a rank has left or died since `changes` were counted; may return early.
+    pub(crate) fn wait_for_change(&self, changes: u32) {
+        let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
     }
 
     /// What is known of a rank. One that has not come yet counts as alive: it is on its way, or the launcher will say.
