@@ -12,6 +12,7 @@ mod groups;
 mod lives;
 mod mixed;
 mod no_check;
+mod programs;
 mod signals;
 
 use std::future::Future;
