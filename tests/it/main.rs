@@ -14,6 +14,7 @@ mod litmus;
 mod model;
 mod operations;
 mod requests;
+mod runtimes;
 mod scopes;
 mod shapes;
 mod support;
