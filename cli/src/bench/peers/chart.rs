@@ -88,6 +88,7 @@ pub(crate) fn ratios(results: &[&Result], names: &[&str]) -> Plot {
             "middle",
             (at, bottom + 16.0),
             match tick {
+                _ if tick < 0.1 => format!("{}×", (tick * 1e6).round() / 1e6),
                 _ if tick > 999.0 => format!("{}k×", quantity(tick / 1e3, "1")),
                 _ => format!("{}×", quantity(tick, "1")),
             },
