@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 use fabric::Error;
@@ -142,6 +144,13 @@ fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     Ok(Hosts { list, rsh, agent, export: args.export.clone() })
 }
 
+/// `onesided agent`: what `run --hosts` starts elsewhere.
+pub(crate) fn agent() -> Result<ExitCode, Failure> {
+    keep_children()?;
+    fabric::bootstrap::launcher::agent()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// As shells say it: 127 for a program that is not there, 126 for one that cannot be run.
 fn code(error: &Error) -> u8 {
     match error {
@@ -151,8 +160,16 @@ fn code(error: &Error) -> u8 {
     }
 }
 
+/// Has ended children wait for us though our parent ignores SIGCHLD: the kernel would reap them, and nobody knew how they
+/// ended.
+pub(crate) fn keep_children() -> io::Result<()> {
+    let unused = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::CHILD.as_raw(), unused).map(drop)
+}
+
 /// The signals that end a job, but for those that our parent had us ignore (`nohup`, a script's background job).
 pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
+    keep_children()?;
     let ignored = ignored();
     [Signal::INT, Signal::TERM, Signal::HUP]
         .into_iter()
