@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use remote_memory::{Fault, Mailbox, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
 use crate::Error;
 
@@ -115,6 +115,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// As [`flush`](Self::flush).
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
         self.flush(target)
+    }
+
+    /// Posts a release behind what this rank has posted to the word's owner, and waits for nothing: whoever sees the
+    /// release sees the data, as after [`flush_before_release`](Self::flush_before_release). What failed before it is
+    /// reported by the next flush.
+    fn post_release(&self, release: Link<Self::Word<'_>>) {
+        // The read is answered from memory, behind the writes before it; a link takes effect behind the one before it.
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
     /// Completes everything that this rank has posted to `target`, here: buffers may be used again.
