@@ -16,6 +16,11 @@ use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
 
+/// Names the remote shell.
+pub(crate) const RSH: &str = "ONESIDED_RSH";
+/// If that is not set.
+pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
+
 /// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on several.
 ///
 /// Rank 0 reads standard input, the others read nothing. Each line of output begins with its rank when there are

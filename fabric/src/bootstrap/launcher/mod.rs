@@ -18,6 +18,7 @@ mod hosts;
 mod output;
 mod ranks;
 mod remote;
+mod remote_shell;
 mod supervisor;
 
 use std::ffi::OsString;
