@@ -15,7 +15,7 @@
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 //!
-//! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A [bridge] makes
+//! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
 //! their boards alike, so that all that stands above a board knows nothing of it.
 
 pub(crate) mod bridge;
@@ -114,6 +114,16 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Allocate`]: no descriptors left at the launcher, or it is gone.
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
+
+    /// Lets peers map two regions, in the time of one: both, or none.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        let [(first, memory), (second, other)] = regions;
+        self.publish(first, memory)?;
+        self.publish(second, other).inspect_err(|_| self.retract(first))
+    }
 
     /// Takes a region back. Peers that have mapped it keep it mapped.
     fn retract(&self, region: RegionId);

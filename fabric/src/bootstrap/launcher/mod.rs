@@ -7,7 +7,7 @@
 //!
 //! On other hosts a remote shell starts an *agent*, this program with another subcommand. It keeps its host: a board, the
 //! ranks' processes and their output. Its input and output, as the remote shell carries them, are its stream to the
-//! launcher, which is the hub of the job's [bridge](super::bridge). So no port is opened, whatever reaches the host will
+//! launcher, which is the hub of the job's bridge. So no port is opened, whatever reaches the host will
 //! do, and the end of either side, or of what is between them, is the end of the stream.
 #![allow(unsafe_code)] // one call between fork and exec
 

@@ -6,7 +6,7 @@
 //! everything else goes on there: rank 0 [keeps the job](super#who-keeps-a-job).
 //!
 //! The address is only where ranks meet; once all have come nobody listens there. Of each other host the lowest rank keeps
-//! it: the stream over which it came stays, as a [bridge](super::bridge) between its board and that of rank 0.
+//! it: the stream over which it came stays, as a bridge between its board and that of rank 0.
 
 mod caller;
 pub(crate) mod frames;
