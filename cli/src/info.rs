@@ -83,6 +83,37 @@ struct Launcher {
     size: Option<u32>,
     /// What is wrong with the environment.
     error: Option<String>,
+    /// By what `run --hosts` gets to other hosts.
+    remote_shell: RemoteShell,
+}
+
+#[derive(Debug, Serialize)]
+struct RemoteShell {
+    /// With its options.
+    command: String,
+    /// Where it is; `null`: nowhere.
+    path: Option<String>,
+}
+
+impl RemoteShell {
+    fn find() -> Self {
+        let command = std::env::var(crate::run::RSH).unwrap_or_else(|_| crate::run::SSH.to_owned());
+        let program = command.split_whitespace().next().unwrap_or_default();
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mut places = std::env::split_paths(&folders).map(|folder| folder.join(program));
+        let path = places.find(|path| !program.is_empty() && path.is_file()).map(|path| path.display().to_string());
+        Self { command, path }
+    }
+
+    fn to_text(&self) -> String {
+        match &self.path {
+            Some(path) => format!("`run --hosts` goes by {path} (`{}`)", self.command),
+            None => format!(
+                "`run --hosts`: {:?} is not there; Debian: apt install openssh-client, or set ONESIDED_RSH",
+                self.command
+            ),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -138,7 +169,7 @@ impl Info {
         if devices.is_empty() {
             text += "  none\n";
         }
-        text += &format!("\nlauncher\n  {}\n", launcher.to_text());
+        text += &format!("\nlauncher\n  {}\n  {}\n", launcher.to_text(), launcher.remote_shell.to_text());
         text
     }
 }
@@ -178,7 +209,8 @@ impl Limit {
 
 impl Launcher {
     fn collect() -> Self {
-        let none = Self { present: false, kind: None, rank: None, size: None, error: None };
+        let remote_shell = RemoteShell::find();
+        let none = Self { present: false, kind: None, rank: None, size: None, error: None, remote_shell };
         let start = match Start::find() {
             Ok(start) => start,
             Err(error) => return Self { error: Some(error.to_string()), ..none },

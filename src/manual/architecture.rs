@@ -62,3 +62,4 @@
 //! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
 //! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |
 //! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |
+//! | several hosts | network namespaces: kills, pulled cables, lost packets, garbage; two Soft-RoCE machines: the same under verbs |
