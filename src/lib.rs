@@ -39,7 +39,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use fabric::{self, Any, threads};
+pub use fabric::{self, Any, Barrier, Split, threads};
 pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{

@@ -39,6 +39,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
 
+    /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on one, if nothing else is
+    /// said. 0 for a rank that there is not.
+    fn host_of(&self, rank: Rank) -> u32 {
+        let _ = rank;
+        0
+    }
+
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
     /// Its pages are there when this returns: no peer meets a fault later.
     ///

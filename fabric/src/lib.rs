@@ -25,9 +25,11 @@ mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
+mod members;
 mod ports;
 #[cfg(not(onesided_loom))]
 pub mod shm;
+mod split;
 mod sync;
 mod user_memory;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
@@ -54,5 +56,6 @@ pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
     poll_now, wait_for,
 };
+pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
-pub use crate::world::World;
+pub use crate::world::{Barrier, World};

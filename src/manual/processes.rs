@@ -66,6 +66,12 @@
 //!   was mapped stays reachable; a new window, or a first access to memory that was not mapped yet, is an error.
 //! - All ranks run on one host, in one network namespace. Others are refused.
 //!
+//! # Worlds of some ranks
+//!
+//! [`World::split`](crate::World::split) divides a world: the ranks of one color make a world of their own, in which they
+//! count from 0. It is what MPI's communicators and groups are for: windows, barriers and fences of a row, of a host's ranks, of
+//! the readers. A part lives and fails by itself: the death of a rank that is not in it ends none of its collectives.
+//!
 //! # What the environment chooses
 //!
 //! | variable | says | if it is not set |

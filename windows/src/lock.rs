@@ -145,7 +145,10 @@ fn contend<'w, F: Drive>(inner: &'w Inner<F>, words: Words<'w, F>, mode: Mode, f
 fn failed<F: Fabric>(inner: &Inner<F>, target: u32, mode: Mode, fault: Fault) -> Error {
     match fault.kind() {
         FaultKind::NoSuchRank => inner.failed(operation(mode), target, fault),
-        _ => Error::Lock { operation: operation(mode), target, window: inner.name.clone(), fault },
+        _ => {
+            let fault = inner.world.translate(fault);
+            Error::Lock { operation: operation(mode), target, window: inner.name.clone(), fault }
+        }
     }
 }
 

@@ -82,6 +82,7 @@ impl<F: Fabric> Drop for Background<F> {
 
 /// A rank's part of the window, as it is reached from here.
 pub(crate) struct Target<F: Fabric> {
+    /// As the window's world counts.
     pub(crate) rank: u32,
     pub(crate) data: F::Segment,
     pub(crate) locks: F::Segment,
@@ -143,7 +144,7 @@ impl<F: Fabric> Inner<F> {
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
-        let window = self.name.clone();
+        let (window, fault) = (self.name.clone(), self.world.translate(fault));
         match fault.kind() {
             FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
             _ => Error::Operation { operation, target, window, fault },
@@ -349,13 +350,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn close_async(self) -> Result<(), Error> {
-        let own = self.inner.fabric().rank().0;
+        let own = self.inner.world.rank();
         let flushed = async {
             self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
             for target in self.inner.targets.iter().filter_map(OnceLock::get) {
                 self.inner
                     .fabric()
-                    .flush(Rank(target.rank))
+                    .flush(target.fabric_rank())
                     .await
                     .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
             }
@@ -419,7 +420,6 @@ impl<F: Fabric> fmt::Debug for Target<F> {
 impl<F: Fabric> Target<F> {
     /// The rank as the fabric names it.
     pub(crate) fn fabric_rank(&self) -> Rank {
-        debug_assert_eq!(self.data.rank().0, self.rank);
-        Rank(self.rank)
+        self.data.rank()
     }
 }

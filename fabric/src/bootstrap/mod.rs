@@ -63,6 +63,33 @@ pub struct Job {
     pub exchange: Arc<dyn Exchange>,
 }
 
+impl Job {
+    /// On which host a rank is: hosts are numbered from 0 in the order of their lowest ranks, so rank 0 is on host 0. All
+    /// are on host 0 where the ranks are threads, and in a world of one.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    #[must_use]
+    pub fn host_of(&self, rank: Rank) -> u32 {
+        self.board.host_of(rank)
+    }
+
+    /// Whether two ranks are on one host, so that they can share memory.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    #[must_use]
+    pub fn same_host(&self, a: Rank, b: Rank) -> bool {
+        self.host_of(a) == self.host_of(b)
+    }
+
+    /// How many hosts the ranks are on.
+    #[must_use]
+    pub fn hosts(&self) -> u32 {
+        (0..self.board.size()).map(|rank| self.host_of(Rank(rank)) + 1).max().unwrap_or(1)
+    }
+}
+
 /// The way to the others before there is a fabric: small values by name, and memory by region.
 ///
 /// Nothing here needs the other ranks' help once they have put or published.

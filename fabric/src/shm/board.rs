@@ -16,7 +16,7 @@ use crate::shm::ring::{RingMemory, SLOT_WORDS};
 use crate::{Ticket, WORLD_BYTES};
 
 /// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x03");
 
 // The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
@@ -27,9 +27,10 @@ const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
 const CASUALTY_AT: u64 = 16;
 
-// A seat's fields: its status first, who sits there, and the doorbell in a line of its own.
+// A seat's fields: its status first, who sits there, on which host, and the doorbell in a line of its own.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
+const HOST_AT: u64 = 16;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -172,6 +173,19 @@ impl Board {
         let pid = self.half(seat + PID_AT).load(Ordering::Acquire);
         let started = self.memory.word(seat + STARTED_AT)?.load(Ordering::Relaxed);
         (pid != 0).then_some(Process { pid, started })
+    }
+
+    /// Says on which host a rank is: for who keeps the job, before any rank may ask.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn place(&self, rank: Rank, host: u32) {
+        self.half(self.seat(rank) + HOST_AT).store(host, Ordering::Release);
+    }
+
+    /// The host of a rank, see [`Job::host_of`](crate::bootstrap::Job::host_of).
+    pub(crate) fn host_of(&self, rank: Rank) -> u32 {
+        self.half(self.seat(rank) + HOST_AT).load(Ordering::Acquire)
     }
 
     /// Takes a seat: from now on the rank counts as alive.

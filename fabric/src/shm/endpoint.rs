@@ -64,8 +64,14 @@ impl Shm {
     /// The endpoint of a job's rank.
     ///
     /// # Errors
-    /// [`Error::Open`] if the board does not hold what it should.
+    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board does not hold what it
+    /// should.
     pub fn new(job: Job) -> Result<Self, Error> {
+        let hosts = job.hosts();
+        if hosts > 1 {
+            let what = format!("the job's ranks are on {hosts} hosts, and shm joins ranks of one host; use verbs");
+            return Err(Error::NoFabric { name: "shm".into(), what });
+        }
         let board = Arc::clone(&job.board);
         let ranks = || (0..board.size()).map(Rank);
         let world = |rank| {

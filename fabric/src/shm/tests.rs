@@ -51,6 +51,20 @@ fn a_sleeper_is_woken_and_a_deadline_kept() {
 }
 
 #[test]
+fn ranks_of_several_hosts_are_refused() {
+    let jobs = crate::bootstrap::local::jobs(3).unwrap();
+    assert!((0..3).all(|rank| jobs[1].host_of(Rank(rank)) == 0) && jobs[0].hosts() == 1);
+    jobs[0].board.place(Rank(2), 1);
+    for job in jobs {
+        assert_eq!((job.hosts(), job.host_of(Rank(2))), (2, 1));
+        assert!(job.same_host(Rank(0), Rank(1)) && !job.same_host(Rank(1), Rank(2)));
+        let error = Shm::new(job).unwrap_err();
+        assert!(matches!(&error, crate::Error::NoFabric { name, .. } if name == "shm"), "{error}");
+        assert!(error.to_string().contains("on 2 hosts"), "{error}");
+    }
+}
+
+#[test]
 fn a_panicking_rank_ends_the_waits_of_the_others() {
     let ends = crate::bootstrap::local::jobs(2).unwrap().into_iter().map(|job| Shm::new(job).unwrap());
     let mut ends: Vec<_> = ends.collect();

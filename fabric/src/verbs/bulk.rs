@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
+use crate::fabric::check_rank;
 use crate::verbs::memory;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::{LentRegion, MemoryRegion, Remote, Verb};
@@ -137,6 +138,10 @@ impl Fabric for Verbs {
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        check_rank(self, rank).map_or(0, |()| self.0.board.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {

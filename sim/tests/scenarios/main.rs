@@ -6,6 +6,7 @@ mod active;
 mod alike;
 mod atomics;
 mod completion;
+mod groups;
 mod lives;
 mod signals;
 
