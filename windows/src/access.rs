@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 
+use crate::agent::is_wordless;
 use crate::element::{per_word, to_word};
 use crate::fetch::Change;
 use crate::window::{Inner, Target};
@@ -87,6 +88,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[inline(always)] // a guard whose address is taken passes through memory, which costs more than a small put
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
+        self.target.count_moved(self.inner.fabric());
         let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));
         put.map_err(|fault| self.inner.failed("put", self.target.rank, fault))
     }
@@ -103,6 +105,9 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
         let get = self.range(offset, count);
+        if get.is_ok() {
+            self.target.count_moved(self.inner.fabric());
+        }
         let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
         Get::new(self.copy(), (offset, count), get)
     }
@@ -142,7 +147,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
-            FaultKind::Unsupported => Error::Type { operation, window: window(), element: std::any::type_name::<T>() },
+            FaultKind::Unsupported if fault.rank().is_none() => Error::Type { operation, window: window(), element: std::any::type_name::<T>() },
             _ => self.inner.failed(operation, self.target.rank, fault),
         }
     }
@@ -224,8 +229,13 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
             let word = self.range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
-            let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
-            return Accumulate::done(self.copy(), "accumulate", (offset, 1), added);
+            match word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand)))) {
+                Err(fault) if is_wordless(fault) => {}
+                added => {
+                    self.target.count_atomic(self.inner.fabric());
+                    return Accumulate::done(self.copy(), "accumulate", (offset, 1), added);
+                }
+            }
         }
         Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
@@ -287,6 +297,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let place = self.range(offset, 1).and_then(|at| {
+            self.target.count_atomic(self.inner.fabric());
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))

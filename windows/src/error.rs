@@ -17,6 +17,15 @@ pub enum Error {
         #[source]
         source: fabric::Error,
     },
+    /// Memory could not be attached.
+    #[error("attach memory to window \"{window}\": {source}")]
+    Attach {
+        /// The window's name.
+        window: Arc<str>,
+        /// What failed.
+        #[source]
+        source: fabric::Error,
+    },
     /// Another rank could not make its part of the window; every rank reports the first such rank.
     #[error("create window \"{window}\": rank {rank} could not: {fault}")]
     CreateElsewhere {
@@ -166,7 +175,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Create { source, .. } => Some(source.fault()),
+            Self::Create { source, .. } | Self::Attach { source, .. } => Some(source.fault()),
             Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
             | Self::Operation { fault, .. }

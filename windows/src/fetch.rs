@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, poll_now, wait_for};
 
+use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
 use crate::{Access, AtomicElement, Error, Op};
 
@@ -33,6 +34,8 @@ enum State<'w, T, F: Fabric> {
     Direct(F::Op),
     /// Compare-swaps on the word around the element.
     Loop(Loop<'w, T, F>),
+    /// The region's agent does it.
+    Asked(Call<'w>),
     Done(Result<T, Fault>),
 }
 
@@ -58,7 +61,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         let fabric = access.inner.fabric();
         let whole = size_of::<T>() == 8;
         let state = match (place, change) {
-            (Err(fault), _) => State::Done(Err(fault)),
+            (Err(fault), _) => wordless(&access, offset, change, fault),
             (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
@@ -75,6 +78,38 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
+/// Where the fabric has no word of it, the agent is asked.
+#[cold]
+#[inline(never)]
+fn wordless<'w, T: AtomicElement, F: Fabric>(
+    access: &Access<'w, T, F>,
+    offset: usize,
+    change: Change<T>,
+    fault: Fault,
+) -> State<'w, T, F> {
+    let request = match change {
+        _ if !is_wordless(fault) => return State::Done(Err(fault)),
+        Change::Apply(op, _) if !T::allows(op) => return State::Done(Err(Fault::new(FaultKind::Unsupported))),
+        Change::Apply(op, operand) => {
+            let runs = &mut std::iter::empty();
+            let all = offset..offset + 1; // the range was checked before there was a word to look for
+            Request::of_runs(op, true, usize::MAX, (&mut { all }, runs), &mut &[operand][..])
+        }
+        Change::Swap { expected, new } => Request::swap(offset, expected, new),
+    };
+    State::Asked(access.inner.call(access.target, request))
+}
+
+fn element<T: AtomicElement>(bytes: &[u8]) -> Result<T, Fault> {
+    bytemuck::try_pod_read_unaligned(bytes).map_err(|_| Fault::new(FaultKind::Protocol))
+}
+
+#[cold]
+#[inline(never)]
+fn wait_asked<T: AtomicElement, F: Drive>(fabric: &F, call: Call<'_>) -> Result<T, Fault> {
+    element(&wait_for(fabric, call)?)
+}
+
 impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     /// Blocks until the operation is done; gives the element as it was before.
     ///
@@ -89,6 +124,7 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
         let outcome = match state {
             State::Direct(op) => wait_for(fabric, op).map(from_word),
             State::Loop(turns) => wait_loop(fabric, turns),
+            State::Asked(call) => wait_asked(fabric, call),
             State::Done(outcome) => outcome,
         };
         outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
@@ -125,6 +161,7 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
         let outcome = match &mut fetch.state {
             State::Direct(op) => ready!(Pin::new(op).poll(cx)).map(from_word),
             State::Loop(turns) => ready!(turns.poll(fetch.access.inner.fabric(), cx)),
+            State::Asked(call) => ready!(call.as_mut().poll(cx)).and_then(|bytes| element(&bytes)),
             State::Done(outcome) => *outcome,
         };
         fetch.state = State::Done(outcome);

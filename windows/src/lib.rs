@@ -23,6 +23,8 @@
 mod access;
 mod access_epoch;
 mod accumulate;
+mod agent;
+mod attach;
 mod combine;
 mod create;
 mod element;
@@ -39,6 +41,7 @@ mod lock;
 mod lock_all;
 mod op;
 mod part;
+mod paths;
 #[cfg(doctest)]
 mod refused;
 mod shape;
@@ -47,11 +50,13 @@ mod signalled;
 mod signals;
 mod window;
 
+pub use fabric::Path;
 pub use lock_algos::Mode;
 
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
+pub use crate::attach::{Place, Reach};
 pub use crate::create::{Builder, LockDesign};
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
@@ -66,6 +71,7 @@ pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::op::Op;
+pub use crate::paths::Paths;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;

@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Segment, Task, World, block_on};
+use fabric::{Drive, Fabric, Segment, Task, UserMemory, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
+use crate::agent::{Lines, is_wordless};
+use crate::attach::Attached;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
-use crate::part::Keys;
+use crate::part::{Keys, Made};
+use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
 use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
 
@@ -45,7 +48,8 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
 ///
 /// A window that is dropped without [`close`](Self::close) frees this rank's hold of the memory; peers that have reached
-/// it keep it.
+/// it keep it. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in
+/// the middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = fabric::Any> {
     inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
@@ -62,6 +66,15 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
     targets: Box<[OnceLock<Target<F>>]>,
+    /// How this rank's memory came to be, and what others are told of it.
+    pub(crate) made: Made,
+    /// Requests to the agents of parts that have no words here.
+    pub(crate) lines: Lines,
+    /// What this rank has attached, of a window of attached memory.
+    pub(crate) attached: Attached<F>,
+    closed: AtomicBool,
+    /// Whether paths are counted also where that costs something.
+    counted: bool,
     pub(crate) counts: Counts,
     /// Whether an operation is done when it is posted.
     pub(crate) immediate: bool,
@@ -88,17 +101,27 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) locks: F::Segment,
     /// In elements.
     pub(crate) len: usize,
+    /// Which attached memory it is; 0 where the rank has one part.
+    pub(crate) place: u64,
+    /// Whether the fabric has no words of it, so that atomics go by its agent.
+    pub(crate) wordless: bool,
+    /// How often which path was taken; `None` where nobody asked and counting costs something.
+    pub(crate) paths: Option<Box<PathCounts>>,
+}
+
+/// What a window is made from.
+pub(crate) struct Parts<F: Fabric> {
+    pub(crate) segments: (F::Segment, F::Segment),
+    pub(crate) keys: Vec<Keys>,
+    pub(crate) made: Made,
+    pub(crate) counted: bool,
 }
 
 impl<F: Fabric> Inner<F> {
-    pub(crate) fn new(
-        world: World<F>,
-        name: Arc<str>,
-        algorithm: TestAndSet,
-        (own, own_locks): (F::Segment, F::Segment),
-        keys: Vec<Keys>,
-    ) -> Self {
+    pub(crate) fn new(world: World<F>, name: Arc<str>, algorithm: TestAndSet, parts: Parts<F>) -> Self {
+        let Parts { segments: (own, own_locks), keys, made, counted } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
+        let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let immediate = world.fabric().capabilities().immediate;
         Self {
@@ -109,6 +132,11 @@ impl<F: Fabric> Inner<F> {
             own_locks,
             keys,
             targets,
+            made,
+            lines,
+            attached: Attached::default(),
+            closed: AtomicBool::new(false),
+            counted,
             counts,
             immediate,
             stuck,
@@ -136,8 +164,50 @@ impl<F: Fabric> Inner<F> {
         let open = |key| self.fabric().open(key).map_err(|error| error.fault());
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
-        let target = Target { rank, data: open(&keys.data)?, locks: open(&keys.locks)?, len };
+        let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// A rank's memory that was reached.
+    pub(crate) fn target_of(
+        &self,
+        rank: u32,
+        (data, locks): (F::Segment, F::Segment),
+        len: usize,
+        place: u64,
+    ) -> Target<F> {
+        let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
+        // Where an operation is an instruction, nothing is counted unless somebody asked.
+        let paths = (self.counted || !self.immediate || wordless).then(Box::default);
+        Target { rank, data, locks, len, place, wordless, paths }
+    }
+
+    /// The memory in which the agent of this rank's part does what peers ask.
+    pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
+        match self.made {
+            Made::Attached => self.attached.segment(place),
+            _ => Ok(self.own.clone()),
+        }
+    }
+
+    /// Whether the window was ended here.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
+    pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
+        let fabric = self.fabric();
+        let until = fabric.now().saturating_add(SETTLE);
+        loop {
+            if let Some(memory) = fabric.reclaim(own)? {
+                return Ok(memory);
+            }
+            if fabric.now() >= until {
+                return Err(Fault::new(FaultKind::TimedOut));
+            }
+            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
+        }
     }
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
@@ -325,6 +395,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Epochs::new(self)
     }
 
+    /// How often this rank's operations on a rank's part took each [path](fabric::Path): puts and gets, each run of a
+    /// shape by itself; atomic operations, an accumulate as one; where an agent does them, each of the requests to it.
+    ///
+    /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
+    /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
+    /// [attached](Access::attached) memory what was done to it, all together.
+    pub fn paths(&self, target: u32) -> Paths {
+        let part = self.inner.targets.get(target as usize).and_then(OnceLock::get);
+        let part = part.and_then(|target| target.paths.as_ref()).map_or_else(Paths::default, |paths| paths.read());
+        self.inner.attached.paths(target).fold(part, Paths::plus)
+    }
+
     /// Which way operations on a rank's part take, and why; for people.
     pub fn explain(&self, target: u32) -> String {
         let fabric = self.inner.fabric();
@@ -350,6 +432,43 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn close_async(self) -> Result<(), Error> {
+        let ended = self.end().await;
+        let freed = match self.inner.made {
+            Made::Created if self.inner.attached.kept().is_some() => Ok(()),
+            Made::Created => self.inner.take_back(&self.inner.own).await.map(drop),
+            Made::Allocated => Ok(()),
+            Made::Attached => self.inner.detach_all().await,
+        };
+        let own = self.inner.world.rank();
+        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
+    }
+
+    /// The same, and gives back the vector that this rank's part was [created](Self::create) over. See
+    /// [`close_into`](Self::close_into).
+    ///
+    /// # Errors
+    /// As [`close_into`](Self::close_into).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_into_async(self) -> Result<Vec<T>, Error> {
+        let own = self.inner.world.rank();
+        let failed = |fault| self.inner.failed("close_into", own, fault);
+        let ended = self.end().await;
+        if self.inner.made != Made::Created {
+            return ended.and(Err(failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()))));
+        }
+        let memory = match self.inner.attached.kept() {
+            // A part without elements lent nothing.
+            Some(memory) => Ok(memory),
+            None => self.inner.take_back(&self.inner.own).await,
+        };
+        ended?;
+        memory.map_err(failed)?.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported)))
+    }
+
+    /// Completes what this rank has posted and waits for the others.
+    async fn end(&self) -> Result<(), Error> {
         let own = self.inner.world.rank();
         let flushed = async {
             self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
@@ -369,6 +488,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             window: self.inner.name.clone(),
             fault: error.fault(),
         });
+        self.inner.closed.store(true, Ordering::Release);
         flushed.and(barrier)
     }
 }
@@ -380,6 +500,48 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// See [`Builder::allocate`].
     pub fn allocate(world: &World<F>, len: usize) -> Result<Self, Error> {
         Builder::default().allocate(world, len)
+    }
+
+    /// Makes a window without memory, to which each rank attaches some (`MPI_Win_create_dynamic`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::dynamic`].
+    pub fn dynamic(world: &World<F>) -> Result<Self, Error> {
+        Builder::default().dynamic(world)
+    }
+
+    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create`].
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Result<Self, Error> {
+        Builder::default().create(world, memory)
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
+    /// [created](Self::create) over. Collective; the others may call either. Other handles of the window are dead then:
+    /// their operations fail.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::create(&world, vec![world.rank(); 100])?;
+    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
+    /// epoch.put(7, &[77])?;
+    /// epoch.unlock()?;
+    /// let vector = window.close_into()?;
+    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back, or, if a peer stays in the middle of
+    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
+    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
+    pub fn close_into(self) -> Result<Vec<T>, Error> {
+        let inner = Arc::clone(&self.inner);
+        block_on(inner.fabric(), self.close_into_async())
     }
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed

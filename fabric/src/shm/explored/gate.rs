@@ -130,6 +130,6 @@ fn every_flaw_of_the_gate_is_caught() {
     use Flaw::{LeaveRelaxed, LookBeforeAnnouncement, NoWait, PassWithoutFence, ShutWithoutFence};
     explore(None, lent(1, Flaw::None));
     for flaw in [PassWithoutFence, ShutWithoutFence, LookBeforeAnnouncement, LeaveRelaxed, NoWait] {
-        caught("concurrent", lent(1, flaw));
+        caught("Causality violation", lent(1, flaw));
     }
 }
