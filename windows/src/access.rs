@@ -147,7 +147,9 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
-            FaultKind::Unsupported if fault.rank().is_none() => Error::Type { operation, window: window(), element: std::any::type_name::<T>() },
+            FaultKind::Unsupported if fault.rank().is_none() => {
+                Error::Type { operation, window: window(), element: std::any::type_name::<T>() }
+            }
             _ => self.inner.failed(operation, self.target.rank, fault),
         }
     }

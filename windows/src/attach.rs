@@ -120,7 +120,8 @@ impl Entry {
 
     /// What it says of the memory that begins at this place.
     fn decode(bytes: &[u8; Self::BYTES], place: Place) -> Option<(usize, SegmentKey)> {
-        let word = |at: usize| bytes[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word =
+            |at: usize| bytes[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         if word(7) != Self::seal(bytes) || word(0) != place.0 || place.is_null() {
             return None;
         }

@@ -12,7 +12,7 @@ use fabric::{Capabilities, Drive, Fabric, Segment, UserMemory, World, block_on};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::agent::{Layout, is_wordless};
-use crate::part::{Keys, Kind, Made, Part};
+use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
 use crate::{Element, Error, Window, attach, signals};
 
@@ -236,7 +236,7 @@ impl<T: Element> Builder<T> {
                 (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
             },
             made,
-            element: Kind::of::<T>(),
+            element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(|_| String::new(), LockDesign::to_string),
             name: self.name.chars().take(60).collect(),
         };
@@ -256,7 +256,8 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
         }
-        let counted = self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
+        let counted =
+            self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Parts { segments, keys, made, counted };
         Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts)))
     }

@@ -150,6 +150,18 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
     },
+    /// [`Window::direct`](crate::Window::direct): the part is not mapped in this process.
+    #[error(
+        "direct access to rank {target} of window \"{window}\": it is not mapped here but reached by the {path}, or may be taken back"
+    )]
+    Direct {
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+        /// How operations reach it.
+        path: fabric::Path,
+    },
     /// A collective step failed.
     #[error("{operation} window \"{window}\": {fault}")]
     Collective {

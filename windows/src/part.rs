@@ -11,7 +11,7 @@ use fabric::remote_memory::Fault;
 pub(crate) struct Part {
     pub(crate) outcome: Result<Keys, Fault>,
     pub(crate) made: Made,
-    pub(crate) element: Kind,
+    pub(crate) element: ElementType,
     pub(crate) design: String,
     pub(crate) name: String,
 }
@@ -37,6 +37,38 @@ impl Made {
     }
 }
 
+/// How the memory of a window comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The fabric allocates it (`MPI_WIN_FLAVOR_ALLOCATE`, and `MPI_WIN_FLAVOR_SHARED` where it can be mapped).
+    Allocated,
+    /// It is the user's (`MPI_WIN_FLAVOR_CREATE`).
+    Created,
+    /// It is attached piece by piece (`MPI_WIN_FLAVOR_DYNAMIC`).
+    Dynamic,
+}
+
+impl From<Made> for Kind {
+    fn from(made: Made) -> Self {
+        match made {
+            Made::Allocated => Self::Allocated,
+            Made::Created => Self::Created,
+            Made::Attached => Self::Dynamic,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Allocated => "allocated",
+            Self::Created => "created over the user's memory",
+            Self::Dynamic => "dynamic",
+        })
+    }
+}
+
 /// How a peer reaches a rank's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -48,13 +80,13 @@ pub(crate) struct Keys {
 
 /// An element's type, as far as two processes can compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ElementType {
     size: u32,
     align: u32,
     name: String,
 }
 
-impl Kind {
+impl ElementType {
     pub(crate) fn of<T>() -> Self {
         let name = std::any::type_name::<T>();
         // The end of a long name tells more than its beginning.
@@ -70,7 +102,7 @@ impl Part {
     pub(crate) fn differs_from(&self, first: &Self, uneven: bool) -> Option<String> {
         let len = |part: &Self| part.outcome.map_or(0, |keys| keys.len);
         if self.element != first.element {
-            let tell = |kind: &Kind| format!("{} ({} bytes)", kind.name, kind.size);
+            let tell = |kind: &ElementType| format!("{} ({} bytes)", kind.name, kind.size);
             Some(format!("the type: {} against {}", tell(&self.element), tell(&first.element)))
         } else if !uneven && len(self) != len(first) {
             Some(format!("the length: {} elements against {}", len(self), len(first)))
@@ -126,7 +158,7 @@ impl Part {
             fault => Err(Fault::from_bits(fault)?),
         };
         let (size, align) = (u32::from_le_bytes(rest.take()?), u32::from_le_bytes(rest.take()?));
-        let element = Kind { size, align, name: rest.name()? };
+        let element = ElementType { size, align, name: rest.name()? };
         let part = Self { outcome, made, element, design: rest.name()?, name: rest.name()? };
         rest.0.is_empty().then_some(part)
     }
@@ -159,7 +191,7 @@ mod tests {
     #[test]
     fn survives_the_wire_and_refuses_everything_else() {
         let key = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
-        let element = Kind::of::<[[u64; 2]; 3]>();
+        let element = ElementType::of::<[[u64; 2]; 3]>();
         let made = [Made::Allocated, Made::Created, Made::Attached];
         let outcomes = [Ok(Keys { data: key, locks: key, len: 6 }), Err(Fault::new(FaultKind::NoMemory))];
         for (outcome, made) in outcomes.into_iter().flat_map(|outcome| made.map(|made| (outcome, made))) {

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Segment, Task, UserMemory, World, block_on};
+use fabric::{Drive, Fabric, Path, Segment, Task, UserMemory, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
-use crate::agent::{Lines, is_wordless};
+use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
+use crate::info::{agent_name, lock_name};
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
@@ -90,6 +91,12 @@ struct Background<F: Fabric>(Arc<Inner<F>>);
 impl<F: Fabric> Drop for Background<F> {
     fn drop(&mut self) {
         self.0.background.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<F: Fabric> Drop for Inner<F> {
+    fn drop(&mut self) {
+        self.close_agent();
     }
 }
 
@@ -187,6 +194,16 @@ impl<F: Fabric> Inner<F> {
         match self.made {
             Made::Attached => self.attached.segment(place),
             _ => Ok(self.own.clone()),
+        }
+    }
+
+    /// From now on nobody is answered who asks this rank's agent.
+    fn close_agent(&self) {
+        self.closed.store(true, Ordering::Release);
+        if self.made != Made::Allocated {
+            let closed = Layout::new(self.world.size()).closed();
+            // It is one's own, and there.
+            let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
         }
     }
 
@@ -411,16 +428,35 @@ impl<T: Element, F: Fabric> Window<T, F> {
     pub fn explain(&self, target: u32) -> String {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
-        let way = if capabilities.immediate { "done when the call returns" } else { "posted, completed by the fabric" };
+        let reached = self.inner.target(target);
+        let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
+        let way = match path {
+            _ if reached.is_err() => "it cannot be reached",
+            Path::Cpu if self.inner.made == Made::Created => {
+                "puts and gets by the CPU, because it is the user's memory in this process"
+            }
+            Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
+            Path::ProcessVm => {
+                "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
+                 returns"
+            }
+            Path::Helper => {
+                "puts and gets by the owner's helper thread, because it is the user's memory in another process and \
+                 process_vm does not work here or is switched off; done when the call returns"
+            }
+            _ => "operations are posted, completed by the fabric",
+        };
+        let agent = match reached {
+            Ok(Target { wordless: true, .. }) => "CPU of the owner's process",
+            _ => agent_name(capabilities.agent),
+        };
         format!(
-            "window \"{}\", rank {target}: {} elements of {} bytes over {}; operations are {way}; atomics by the {:?}; \
-             lock {}",
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; {way}; atomics by the {agent}; lock {}",
             self.name(),
             self.len(target),
             size_of::<T>(),
             capabilities.name,
-            capabilities.agent,
-            <TestAndSet as lock_algos::LockAlgorithm>::NAME,
+            lock_name(),
         )
     }
 
@@ -488,7 +524,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             window: self.inner.name.clone(),
             fault: error.fault(),
         });
-        self.inner.closed.store(true, Ordering::Release);
+        self.inner.close_agent();
         flushed.and(barrier)
     }
 }

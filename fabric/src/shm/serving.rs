@@ -113,6 +113,9 @@ impl Lent {
             return Err(Fault::of(FaultKind::Refused, self.owner));
         }
         self.alive()?;
+        if self.is_shut() {
+            return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
+        }
         let (at, room) = self.control.buffer(self.me);
         let len = len.min(room as usize);
         let buffer = self.control.memory().bytes(at, len as u64).ok_or(Fault::of(FaultKind::Protocol, self.owner))?;
@@ -133,7 +136,7 @@ impl Lent {
         match self.answered(asked) {
             Ok(()) => {}
             Err(fault) => {
-                *broken = fault.is_unknown() || fault.kind() != FaultKind::TimedOut;
+                *broken = !matches!(fault.kind(), FaultKind::TimedOut | FaultKind::NoSuchRegion);
                 return Err(fault);
             }
         }
@@ -152,6 +155,10 @@ impl Lent {
         Ok(len)
     }
 
+    fn is_shut(&self) -> bool {
+        self.control.gate(self.me).shut.load(Ordering::Acquire) != 0
+    }
+
     /// Waits for the answer to what this rank has just asked.
     fn answered(&self, asked: u64) -> Result<(), Fault> {
         let state = self.control.request(self.me).state;
@@ -168,12 +175,16 @@ impl Lent {
             if let Err(fault) = self.alive() {
                 return if done() { Ok(()) } else { Err(fault) };
             }
-            if now() >= until {
-                return match state.compare_exchange(asked, NONE, Ordering::Relaxed, Ordering::Acquire) {
-                    Ok(_) => Err(Fault::of(FaultKind::TimedOut, self.owner)),
-                    Err(DONE) => Ok(()),
-                    Err(_) => Err(Fault::of(FaultKind::Unknown, self.owner)), // it was stopped in the middle
-                };
+            // An owner that has its memory back may not look here any more.
+            let late = now() >= until;
+            if late || self.is_shut() {
+                let kind = if late { FaultKind::TimedOut } else { FaultKind::NoSuchRegion };
+                match state.compare_exchange(asked, NONE, Ordering::Relaxed, Ordering::Acquire) {
+                    Ok(_) => return Err(Fault::of(kind, self.owner)),
+                    Err(DONE) => return Ok(()),
+                    Err(_) if late => return Err(Fault::of(FaultKind::Unknown, self.owner)), // stopped in the middle
+                    Err(_) => {}                                                             // it is at it
+                }
             }
             if turn <= SPINS + YIELDS {
                 std::thread::yield_now();

@@ -18,9 +18,8 @@ pub(crate) use self::server::serve;
 
 use crate::window::LOCK_BYTES;
 
-/// What the requests and answers between this rank and its peers take of its hidden region.
-///
-/// For each peer, a line each that begins with a number which counts the requests of that peer, then two rooms:
+/// What the requests and answers between this rank and its peers take of its hidden region: a line whose first word is 1
+/// once this rank answers no more, then for each peer a line each that begins with a number which counts the requests of that peer, then two rooms:
 ///
 /// | at | written by | what |
 /// |---|---|---|
@@ -55,7 +54,7 @@ impl Layout {
 
     /// Where all of it ends.
     pub(crate) const fn end(self) -> u64 {
-        self.start + self.size as u64 * (Self::LINES + 2 * self.room)
+        self.start + 64 + self.size as u64 * (Self::LINES + 2 * self.room)
     }
 
     /// How long a request's runs and operands, and its results, may be.
@@ -63,8 +62,13 @@ impl Layout {
         self.room as usize
     }
 
+    /// The word that tells that the owner answers no more.
+    pub(crate) const fn closed(self) -> u64 {
+        self.start
+    }
+
     const fn of(self, peer: u32) -> u64 {
-        self.start + peer as u64 * (Self::LINES + 2 * self.room)
+        self.start + 64 + peer as u64 * (Self::LINES + 2 * self.room)
     }
 
     const fn request(self, by: u32) -> u64 {

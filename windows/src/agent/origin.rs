@@ -17,6 +17,9 @@ use crate::{AtomicElement, Op, Shape};
 /// A request under way; its outcome is the elements as they were before, if they were wanted.
 pub(crate) type Call<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
 
+/// How long, in nanoseconds, before an origin looks whether the owner still answers.
+const LOOK: u64 = 100_000_000;
+
 /// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
 type Reply = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
 
@@ -73,6 +76,7 @@ impl<F: Fabric> Inner<F> {
         loop {
             let seen = {
                 let mut line = self.lines.line(target.rank)?;
+                let seen = fabric.load(answer)?; // before anything is asked, or the answer might be taken for an old one
                 self.collect(target, &mut line)?;
                 if let Some(outcome) = take(&reply) {
                     target.count(fabric::Path::Helper);
@@ -85,10 +89,18 @@ impl<F: Fabric> Inner<F> {
                         line.current = Some((Arc::clone(&reply), request.wants().unwrap_or(0)));
                     }
                 }
-                fabric.load(answer)?
+                seen
             };
             // Whoever's answer comes: the line may be free then.
-            if let Err(fault) = fabric.wait_until(answer, move |now| now != seen, Patience::on(owner)).await {
+            let patience = Patience::on(owner).and_until(fabric.now().saturating_add(LOOK));
+            if let Err(mut fault) = fabric.wait_until(answer, move |now| now != seen, patience).await {
+                if fault.kind() == FaultKind::TimedOut {
+                    let closed = fabric.word_in(&target.locks, layout.closed())?;
+                    if fabric.read(closed).await? == 0 {
+                        continue; // it computes, or is stopped
+                    }
+                    fault = Fault::of(FaultKind::NoSuchRegion, owner);
+                }
                 let mut line = self.lines.line(target.rank)?;
                 self.collect(target, &mut line)?;
                 let outcome = take(&reply);

@@ -141,10 +141,8 @@ impl Request {
     fn perform_as<T: AtomicElement, F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
         let wrong = || Fault::new(FaultKind::Protocol);
         let Code { op, results: wanted, runs, .. } = self.code;
-        let (table, operands) = (runs as usize)
-            .checked_mul(RUN)
-            .and_then(|len| self.bytes.split_at_checked(len))
-            .ok_or_else(wrong)?;
+        let (table, operands) =
+            (runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len)).ok_or_else(wrong)?;
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let runs: Vec<_> = table.chunks_exact(RUN).map(|run| (number(&run[..8]), number(&run[8..]))).collect();
         let total = runs.iter().try_fold(0_u64, |total, (_, len)| total.checked_add(*len));
@@ -188,7 +186,11 @@ fn change_row<T: AtomicElement, F: Fabric>(
     let offset = (start / per_word as u64).checked_mul(8).ok_or(out_of_range)?;
     let words = (lane.checked_add(len).ok_or(out_of_range)?).div_ceil(per_word);
     // The range is checked before there is memory for the results: it is what bounds them.
-    if (words as u64).checked_mul(8).and_then(|bytes| bytes.checked_add(offset)).is_none_or(|end| end > segment_len::<F>(segment)) {
+    if (words as u64)
+        .checked_mul(8)
+        .and_then(|bytes| bytes.checked_add(offset))
+        .is_none_or(|end| end > segment_len::<F>(segment))
+    {
         return Err(out_of_range);
     }
     let mut found = vec![T::zeroed(); len];
@@ -271,7 +273,13 @@ mod tests {
         use fabric::remote_memory::FaultKind::{OutOfRange, Protocol};
         let seen = fabric::shm::threads(1, |shm| {
             let own = shm.register(vec![7_u64; 4].into()).unwrap();
-            let good = Request::of_runs(Op::Sum, true, 512, (&mut (0..0), &mut [1..3_usize].into_iter()), &mut &[1_u32, 2][..]);
+            let good = Request::of_runs(
+                Op::Sum,
+                true,
+                512,
+                (&mut (0..0), &mut [1..3_usize].into_iter()),
+                &mut &[1_u32, 2][..],
+            );
             assert_eq!(good.perform(&shm, &own).unwrap().len(), 8);
             let refused = |change: &dyn Fn(&mut Request)| {
                 let mut bad = good.clone();
