@@ -8,6 +8,7 @@ mod atomics;
 mod completion;
 mod groups;
 mod lives;
+mod memory;
 mod signals;
 
 use std::future::Future;
