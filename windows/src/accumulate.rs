@@ -48,16 +48,13 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         let work = Work { op, operands, results };
         let place = (offset, shape.end());
         let allowed = if T::allows(op) { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) };
-        let range = allowed.and_then(|()| access.range(offset, place.1));
-        if range.is_ok() {
-            access.target.count_atomic(access.inner.fabric());
-        }
-        let state = match range {
+        let state = match allowed.and_then(|()| access.atomic_range(offset, place.1)) {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.is_posted_whole(&access) => {
-                match work.post_all(access.copy(), Pieces::of::<T>(offset, shape)) {
-                    Err(fault) => or_asked(fault, offset, shape),
-                    done => State::Done(done),
+                let posted = work.post_all(access.copy(), Pieces::of::<T>(offset, shape));
+                match posted.err().and_then(|fault| asked(fault, offset, shape)) {
+                    Some(rows) => State::Asked(rows),
+                    None => State::Done(posted),
                 }
             }
             Ok(_) if access.inner.immediate => State::Later,
@@ -88,18 +85,18 @@ fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
 ) -> State<'w, 'b, F> {
     match Turns::begin(access, work, Pieces::of::<T>(offset, shape)) {
         Ok(turns) => State::UnderWay(Box::new(turns)),
-        Err(fault) => or_asked(fault, offset, shape),
+        Err(fault) => match asked(fault, offset, shape) {
+            Some(rows) => State::Asked(rows),
+            None => State::Done(Err(fault)),
+        },
     }
 }
 
 /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
 #[cold]
 #[inline(never)]
-fn or_asked<'w, 'b, F: Fabric>(fault: Fault, offset: usize, shape: Shape<'b>) -> State<'w, 'b, F> {
-    match is_wordless(fault) {
-        true => State::Asked(Box::new(over_rows(offset, shape))),
-        false => State::Done(Err(fault)),
-    }
+fn asked<'w, 'b>(fault: Fault, offset: usize, shape: Shape<'b>) -> Option<Box<Rows<'w, 'b>>> {
+    is_wordless(fault).then(|| Box::new(over_rows(offset, shape)))
 }
 
 /// Waits for what the agent does, or reports another fault.

@@ -10,6 +10,7 @@ use fabric::{Drive, Fabric, poll_now, wait_for};
 
 use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
+use crate::window::{Inner, Target};
 use crate::{Access, AtomicElement, Error, Op};
 
 /// What an atomic operation does to an element.
@@ -61,7 +62,10 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         let fabric = access.inner.fabric();
         let whole = size_of::<T>() == 8;
         let state = match (place, change) {
-            (Err(fault), _) => wordless(&access, offset, change, fault),
+            (Err(fault), _) => match wordless(access.inner, access.target, offset, change, fault) {
+                Ok(call) => State::Asked(call),
+                Err(fault) => State::Done(Err(fault)),
+            },
             (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
@@ -78,18 +82,20 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
-/// Where the fabric has no word of it, the agent is asked.
+/// Where the fabric has no word of it, the agent is asked. Gives two words, because a handle that is made by a function passes
+/// through memory.
 #[cold]
 #[inline(never)]
 fn wordless<'w, T: AtomicElement, F: Fabric>(
-    access: &Access<'w, T, F>,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
     offset: usize,
     change: Change<T>,
     fault: Fault,
-) -> State<'w, T, F> {
+) -> Result<Call<'w>, Fault> {
     let request = match change {
-        _ if !is_wordless(fault) => return State::Done(Err(fault)),
-        Change::Apply(op, _) if !T::allows(op) => return State::Done(Err(Fault::new(FaultKind::Unsupported))),
+        _ if !is_wordless(fault) => return Err(fault),
+        Change::Apply(op, _) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
         Change::Apply(op, operand) => {
             let runs = &mut std::iter::empty();
             let all = offset..offset + 1; // the range was checked before there was a word to look for
@@ -97,7 +103,7 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
         }
         Change::Swap { expected, new } => Request::swap(offset, expected, new),
     };
-    State::Asked(access.inner.call(access.target, request))
+    Ok(inner.call(target, request))
 }
 
 fn element<T: AtomicElement>(bytes: &[u8]) -> Result<T, Fault> {

@@ -47,7 +47,6 @@ fn place(path: Path) -> Option<usize> {
 pub(crate) struct PathCounts([AtomicU64; Path::ALL.len()]);
 
 impl PathCounts {
-    #[cold]
     fn add(&self, path: Path) {
         if let Some(at) = place(path) {
             self.0[at].fetch_add(1, Ordering::Relaxed);
@@ -64,22 +63,6 @@ impl<F: Fabric> Target<F> {
     pub(crate) fn count(&self, path: Path) {
         if let Some(paths) = &self.paths {
             paths.add(path);
-        }
-    }
-
-    /// Counts a put or a get, where anything is counted.
-    #[inline(always)]
-    pub(crate) fn count_moved(&self, fabric: &F) {
-        if let Some(paths) = &self.paths {
-            paths.add(fabric.path(&self.data));
-        }
-    }
-
-    /// Counts an atomic operation on words of the fabric's, where anything is counted. Others the agent counts.
-    #[inline(always)]
-    pub(crate) fn count_atomic(&self, fabric: &F) {
-        if self.paths.is_some() && !self.wordless {
-            self.count_moved(fabric);
         }
     }
 }

@@ -46,7 +46,6 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
                 let (now, later) = rest.split_at(run.len());
                 rest = later;
                 let at = ((offset + run.start) * size_of::<T>()) as u64;
-                self.target.count_moved(self.inner.fabric());
                 self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(now))
             })
         });
@@ -147,7 +146,6 @@ impl<'b, T: Element, F: Fabric> GetShaped<'_, 'b, T, F> {
         let (now, later) = std::mem::take(&mut self.rest).split_at_mut(run.len() * size_of::<T>());
         self.rest = later;
         let at = ((self.place.0 + run.start) * size_of::<T>()) as u64;
-        self.access.target.count_moved(self.access.inner.fabric());
         Some(self.access.inner.fabric().get(&self.access.target.data, at, now))
     }
 

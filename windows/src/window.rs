@@ -108,6 +108,9 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) locks: F::Segment,
     /// In elements.
     pub(crate) len: usize,
+    /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
+    /// of its own on the path of an operation costs up to half of the operation.
+    pub(crate) uncounted: usize,
     /// Which attached memory it is; 0 where the rank has one part.
     pub(crate) place: u64,
     /// Whether the fabric has no words of it, so that atomics go by its agent.
@@ -185,8 +188,9 @@ impl<F: Fabric> Inner<F> {
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
         // Where an operation is an instruction, nothing is counted unless somebody asked.
-        let paths = (self.counted || !self.immediate || wordless).then(Box::default);
-        Target { rank, data, locks, len, place, wordless, paths }
+        let paths: Option<Box<_>> = (self.counted || !self.immediate || wordless).then(Box::default);
+        let uncounted = if paths.is_some() { 0 } else { len };
+        Target { rank, data, locks, len, uncounted, place, wordless, paths }
     }
 
     /// The memory in which the agent of this rank's part does what peers ask.
@@ -412,8 +416,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Epochs::new(self)
     }
 
-    /// How often this rank's operations on a rank's part took each [path](fabric::Path): puts and gets, each run of a
-    /// shape by itself; atomic operations, an accumulate as one; where an agent does them, each of the requests to it.
+    /// How often this rank's operations on a rank's part took each [path](fabric::Path): an operation on many
+    /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
     ///
     /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
     /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
