@@ -62,10 +62,16 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         let fabric = access.inner.fabric();
         let whole = size_of::<T>() == 8;
         let state = match (place, change) {
-            (Err(fault), _) => match wordless(access.inner, access.target, offset, change, fault) {
-                Ok(call) => State::Asked(call),
-                Err(fault) => State::Done(Err(fault)),
-            },
+            (Err(fault), change) => {
+                let (op, one, other) = match change {
+                    Change::Apply(op, operand) => (Some(op), operand, operand),
+                    Change::Swap { expected, new } => (None, expected, new),
+                };
+                match wordless(access.inner, access.target, offset, op, one, other, fault) {
+                    Ok(call) => State::Asked(call),
+                    Err(fault) => State::Done(Err(fault)),
+                }
+            }
             (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
@@ -82,26 +88,29 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
-/// Where the fabric has no word of it, the agent is asked. Gives two words, because a handle that is made by a function passes
-/// through memory.
+/// Where the fabric has no word of it, the agent is asked: to apply an operation, or without one to swap.
+///
+/// It takes and gives words alone: what is lent to a function, or made by it, passes through memory, and a fetch that does so
+/// takes half as long again.
 #[cold]
 #[inline(never)]
 fn wordless<'w, T: AtomicElement, F: Fabric>(
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     offset: usize,
-    change: Change<T>,
+    op: Option<Op>,
+    operand: T,
+    new: T,
     fault: Fault,
 ) -> Result<Call<'w>, Fault> {
-    let request = match change {
+    let request = match op {
         _ if !is_wordless(fault) => return Err(fault),
-        Change::Apply(op, _) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
-        Change::Apply(op, operand) => {
-            let runs = &mut std::iter::empty();
+        Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
+        Some(op) => {
             let all = offset..offset + 1; // the range was checked before there was a word to look for
-            Request::of_runs(op, true, usize::MAX, (&mut { all }, runs), &mut &[operand][..])
+            Request::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
         }
-        Change::Swap { expected, new } => Request::swap(offset, expected, new),
+        None => Request::swap(offset, operand, new),
     };
     Ok(inner.call(target, request))
 }
