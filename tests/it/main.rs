@@ -10,6 +10,7 @@ mod examples;
 mod exclusion;
 mod faults;
 mod jobs;
+mod large;
 mod lent;
 mod model;
 mod operations;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 
-use crate::agent::is_wordless;
 use crate::element::{per_word, to_word};
 use crate::fetch::Change;
 use crate::window::{Inner, Target};
@@ -257,10 +256,8 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
             let word = self.atomic_range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
-            match word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand)))) {
-                Err(fault) if is_wordless(fault) => {}
-                added => return Accumulate::done(self.copy(), "accumulate", (offset, 1), added),
-            }
+            let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
+            return Accumulate::added(self.copy(), offset, operands, added);
         }
         Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }

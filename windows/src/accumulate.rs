@@ -30,8 +30,19 @@ enum State<'w, 'b, F: Fabric> {
     Later,
     /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
     UnderWay(Box<Turns<'b, F>>),
-    /// The region's agent does it.
-    Asked(Box<Rows<'w, 'b>>),
+    /// The region's agent does it, when somebody asks.
+    Asked(Option<Box<Rows<'w, 'b>>>),
+}
+
+impl<F: Fabric> State<'_, '_, F> {
+    /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
+    #[inline(always)] // see `Accumulate::wait`
+    fn or_asked(outcome: Result<(), Fault>) -> Self {
+        match outcome {
+            Err(fault) if is_wordless(fault) => Self::Asked(None),
+            done => Self::Done(done),
+        }
+    }
 }
 
 impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
@@ -51,16 +62,20 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         let state = match allowed.and_then(|()| access.atomic_range(offset, place.1)) {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.is_posted_whole(&access) => {
-                let posted = work.post_all(access.copy(), Pieces::of::<T>(offset, shape));
-                match posted.err().and_then(|fault| asked(fault, offset, shape)) {
-                    Some(rows) => State::Asked(rows),
-                    None => State::Done(posted),
-                }
+                State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(offset, shape)))
             }
             Ok(_) if access.inner.immediate => State::Later,
             Ok(_) => begin(&access, &work, (offset, shape)),
         };
         Self { access, operation, place, shape, work, state }
+    }
+
+    /// One sum, which was posted or cannot be.
+    #[inline(always)] // see `wait`
+    pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
+        let work = Work { op: Op::Sum, operands, results: None };
+        let (place, shape) = ((offset, 1), Shape::Row(1));
+        Self { access, operation: "accumulate", place, shape, work, state: State::or_asked(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -85,18 +100,8 @@ fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
 ) -> State<'w, 'b, F> {
     match Turns::begin(access, work, Pieces::of::<T>(offset, shape)) {
         Ok(turns) => State::UnderWay(Box::new(turns)),
-        Err(fault) => match asked(fault, offset, shape) {
-            Some(rows) => State::Asked(rows),
-            None => State::Done(Err(fault)),
-        },
+        Err(fault) => State::or_asked(Err(fault)),
     }
-}
-
-/// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
-#[cold]
-#[inline(never)]
-fn asked<'w, 'b>(fault: Fault, offset: usize, shape: Shape<'b>) -> Option<Box<Rows<'w, 'b>>> {
-    is_wordless(fault).then(|| Box::new(over_rows(offset, shape)))
 }
 
 /// Waits for what the agent does, or reports another fault.
@@ -105,7 +110,7 @@ fn asked<'w, 'b>(fault: Fault, offset: usize, shape: Shape<'b>) -> Option<Box<Ro
 fn wait_asked<'w, T: AtomicElement, F: Drive>(
     access: Access<'w, T, F>,
     mut work: Work<'_, T>,
-    mut rows: Box<Rows<'w, '_>>,
+    mut rows: Rows<'w, '_>,
 ) -> Result<(), Fault> {
     let (inner, target) = (access.inner, access.target);
     wait_for(inner.fabric(), std::future::poll_fn(|cx| rows.poll(inner, target, &mut work, cx)))
@@ -123,13 +128,16 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
             (State::Done(outcome), _) => outcome,
             (State::Later, Some(piece)) => match work.run(&access, piece) {
                 Err(fault) if is_wordless(fault) => {
-                    wait_asked(access.copy(), work, Box::new(over_rows(place.0, shape)))
+                    // Made anew: what is handed to a function passes through memory, here and before.
+                    let Work { op, operands, results } = work;
+                    wait_asked(access.copy(), Work { op, operands, results }, over_rows(place.0, shape))
                 }
                 done => done,
             },
-            (State::Later, None) => run_row(access.copy(), work, place.0, shape),
+            (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(place.0, shape)),
             (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
-            (State::Asked(rows), _) => wait_asked(access.copy(), work, rows),
+            (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(place.0, shape)),
+            (State::Asked(Some(rows)), _) => wait_asked(access.copy(), work, *rows),
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
@@ -152,12 +160,14 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
 fn run_row<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
-    offset: usize,
-    shape: Shape<'_>,
+    mut pieces: Pieces<'_>,
 ) -> Result<(), Fault> {
-    match Pieces::of::<T>(offset, shape).try_for_each(|piece| work.run(&access, piece)) {
+    match pieces.try_for_each(|piece| work.run(&access, piece)) {
         // The first word told, before anything was done.
-        Err(fault) if is_wordless(fault) => wait_asked(access, work, Box::new(over_rows(offset, shape))),
+        Err(fault) if is_wordless(fault) => {
+            let ((offset, shape), Work { op, operands, results }) = (pieces.place(), work);
+            wait_asked(access.copy(), Work { op, operands, results }, over_rows(offset, shape))
+        }
         done => done,
     }
 }
@@ -186,7 +196,10 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
         let outcome = match state {
             State::Done(outcome) => *outcome,
             State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
-            State::Asked(rows) => ready!(rows.poll(access.inner, access.target, work, cx)),
+            State::Asked(rows) => {
+                let rows = rows.get_or_insert_with(|| Box::new(over_rows(place.0, *shape)));
+                ready!(rows.poll(access.inner, access.target, work, cx))
+            }
             State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun
         };
         *state = State::Done(outcome);

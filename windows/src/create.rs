@@ -14,7 +14,7 @@ use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 use crate::agent::{Layout, is_wordless};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, Window, attach, signals};
+use crate::{Element, Error, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -226,7 +226,7 @@ impl<T: Element> Builder<T> {
         let hidden = match made {
             Made::Allocated => signals::hidden_bytes(world.size()),
             Made::Created => Layout::new(world.size()).end(),
-            Made::Attached => attach::hidden_bytes(world.size()),
+            Made::Attached => place::hidden_bytes(world.size()),
         };
         let parts = data.and_then(|data| Ok((data, fabric.allocate(hidden)?)));
         let mine = Part {

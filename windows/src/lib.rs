@@ -9,6 +9,9 @@
 //!
 //! | MPI | here |
 //! |---|---|
+//! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
+//! | shared windows | [`Window::direct`] |
+//! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
@@ -29,6 +32,7 @@ mod combine;
 mod create;
 mod direct;
 mod element;
+mod ending;
 mod epoch;
 mod epochs;
 mod error;
@@ -44,6 +48,7 @@ mod lock_all;
 mod op;
 mod part;
 mod paths;
+mod place;
 #[cfg(doctest)]
 mod refused;
 mod shape;
@@ -58,7 +63,7 @@ pub use lock_algos::Mode;
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
-pub use crate::attach::{Place, Reach};
+pub use crate::attach::Reach;
 pub use crate::create::{Builder, LockDesign};
 pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
@@ -77,6 +82,7 @@ pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::op::Op;
 pub use crate::part::Kind;
 pub use crate::paths::Paths;
+pub use crate::place::Place;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Path, Segment, Task, UserMemory, World, block_on};
+use fabric::{Drive, Fabric, Path, Segment, Task, UserMemory, World};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::agent::{Layout, Lines, is_wordless};
@@ -52,7 +52,7 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// it keep it. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in
 /// the middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = fabric::Any> {
-    inner: Arc<Inner<F>>,
+    pub(crate) inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
     world: World<F>,
     element: PhantomData<fn() -> T>,
@@ -66,7 +66,7 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
-    targets: Box<[OnceLock<Target<F>>]>,
+    pub(crate) targets: Box<[OnceLock<Target<F>>]>,
     /// How this rank's memory came to be, and what others are told of it.
     pub(crate) made: Made,
     /// Requests to the agents of parts that have no words here.
@@ -202,7 +202,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// From now on nobody is answered who asks this rank's agent.
-    fn close_agent(&self) {
+    pub(crate) fn close_agent(&self) {
         self.closed.store(true, Ordering::Release);
         if self.made != Made::Allocated {
             let closed = Layout::new(self.world.size()).closed();
@@ -254,7 +254,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
     /// reaches into. Not for a request that was dropped: the lock may be one that nobody will release.
-    async fn settle(&self) -> Result<(), Fault> {
+    pub(crate) async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
         while self.background.load(Ordering::Acquire) > 0 {
@@ -463,74 +463,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
             lock_name(),
         )
     }
-
-    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
-    ///
-    /// # Errors
-    /// As [`close`](Self::close).
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
-        let ended = self.end().await;
-        let freed = match self.inner.made {
-            Made::Created if self.inner.attached.kept().is_some() => Ok(()),
-            Made::Created => self.inner.take_back(&self.inner.own).await.map(drop),
-            Made::Allocated => Ok(()),
-            Made::Attached => self.inner.detach_all().await,
-        };
-        let own = self.inner.world.rank();
-        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
-    }
-
-    /// The same, and gives back the vector that this rank's part was [created](Self::create) over. See
-    /// [`close_into`](Self::close_into).
-    ///
-    /// # Errors
-    /// As [`close_into`](Self::close_into).
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: collective.
-    pub async fn close_into_async(self) -> Result<Vec<T>, Error> {
-        let own = self.inner.world.rank();
-        let failed = |fault| self.inner.failed("close_into", own, fault);
-        let ended = self.end().await;
-        if self.inner.made != Made::Created {
-            return ended.and(Err(failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()))));
-        }
-        let memory = match self.inner.attached.kept() {
-            // A part without elements lent nothing.
-            Some(memory) => Ok(memory),
-            None => self.inner.take_back(&self.inner.own).await,
-        };
-        ended?;
-        memory.map_err(failed)?.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported)))
-    }
-
-    /// Completes what this rank has posted and waits for the others.
-    async fn end(&self) -> Result<(), Error> {
-        let own = self.inner.world.rank();
-        let flushed = async {
-            self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
-            for target in self.inner.targets.iter().filter_map(OnceLock::get) {
-                self.inner
-                    .fabric()
-                    .flush(target.fabric_rank())
-                    .await
-                    .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
-            }
-            self.inner.kept()
-        };
-        let flushed = flushed.await;
-        // Others wait for this rank even if something of its own failed.
-        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
-            operation: "close",
-            window: self.inner.name.clone(),
-            fault: error.fault(),
-        });
-        self.inner.close_agent();
-        flushed.and(barrier)
-    }
 }
 
 impl<T: Element, F: Drive> Window<T, F> {
@@ -556,44 +488,6 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// See [`Builder::create`].
     pub fn create(world: &World<F>, memory: Vec<T>) -> Result<Self, Error> {
         Builder::default().create(world, memory)
-    }
-
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. Other handles of the window are dead then:
-    /// their operations fail.
-    ///
-    /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
-    /// let window = Window::create(&world, vec![world.rank(); 100])?;
-    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
-    /// epoch.put(7, &[77])?;
-    /// epoch.unlock()?;
-    /// let vector = window.close_into()?;
-    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
-    /// # Ok(())
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back, or, if a peer stays in the middle of
-    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
-    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
-    pub fn close_into(self) -> Result<Vec<T>, Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_into_async())
-    }
-
-    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
-    /// after its caller was gone. Collective.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
-    /// 5 s); [`Error::Collective`] where a rank died.
-    pub fn close(self) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_async())
     }
 }
 

@@ -157,6 +157,7 @@ pub(crate) struct Rows<'w, 's> {
     call: Option<Call<'w>>,
 }
 
+#[inline(always)] // its arguments are not to pass through memory before they are needed
 pub(crate) const fn over_rows<'w, 's>(offset: usize, shape: Shape<'s>) -> Rows<'w, 's> {
     Rows { run: 0..0, runs: shape.runs(), offset, done: 0, count: 0, call: None }
 }
