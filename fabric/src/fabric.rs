@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use remote_memory::{Fault, FaultKind, Mailbox, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
 use crate::{Error, UserMemory};
 
@@ -52,6 +52,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// # Errors
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
+
+    /// [Allocates](Self::allocate) two segments, in less time than one after the other where the fabric can: both, or none.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error> {
+        Ok((self.allocate(lens[0])?, self.allocate(lens[1])?))
+    }
 
     /// Reaches the memory behind a key (one's own or a peer's), lazily: the owner need not do anything.
     ///
@@ -185,6 +193,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// As [`flush`](Self::flush).
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
         self.flush(target)
+    }
+
+    /// Posts a release behind what this rank has posted to the word's owner, and waits for nothing: whoever sees the
+    /// release sees the data, as after [`flush_before_release`](Self::flush_before_release). What failed before it is
+    /// reported by the next flush.
+    fn post_release(&self, release: Link<Self::Word<'_>>) {
+        // The read is answered from memory, behind the writes before it; a link takes effect behind the one before it.
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
     /// Completes everything that this rank has posted to `target`, here: buffers may be used again.

@@ -58,7 +58,7 @@
 //! - **Unsafe** lies in the files that say `allow(unsafe_code)`: mappings, copies, the user's memory taken apart, copies from
 //!   process to process, the way from a segment to its bytes,
 //!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left open. The benchmarks
-//!   have three more, for bare `memcpy`.
+//!   have four more, for bare `memcpy`.
 //!
 //! # How it is verified
 //!
@@ -68,4 +68,5 @@
 //! | the shared memory's doorbell, rings and the gate of lent memory | loom over their real orderings |
 //! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
 //! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
+//! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |
 //! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |

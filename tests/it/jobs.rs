@@ -179,17 +179,9 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, lent, requests};
-    let roles = [
-        active::ROLES,
-        collectives::ROLES,
-        creation::ROLES,
-        exclusion::ROLES,
-        faults::ROLES,
-        lent::ROLES,
-        requests::ROLES,
-    ];
-    let roles = roles.concat();
+    use crate::{active, collectives, creation, exclusion, faults, lent, litmus, requests, runtimes};
+    let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, requests::ROLES];
+    let roles = [&roles.concat(), lent::ROLES, litmus::ROLES, runtimes::ROLES].concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1
 }
 

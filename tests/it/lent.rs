@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestRunner};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, ok, send, state};
-use crate::model::{Model, OPS, same};
+use crate::model::{Model, same};
 use crate::support::{compute, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
@@ -74,7 +74,7 @@ fn random_operations<T: Model>(world: &World, len: usize) {
             let at = draw(len);
             let count = draw(len - at) + 1;
             let operands: Vec<T> = (0..count).map(|_| value()).collect();
-            let op = OPS[draw(OPS.len())];
+            let op = Op::ALL[draw(Op::ALL.len())];
             let mut found = vec![T::zeroed(); count];
             match draw(6) {
                 0 => {

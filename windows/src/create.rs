@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
-use fabric::remote_memory::{Fault, FaultKind};
+use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Capabilities, Drive, Fabric, Segment, UserMemory, World, block_on};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
@@ -145,8 +145,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
-        let data = allocate::<T, F>(world.fabric(), len);
-        self.make(world, (Made::Allocated, data), len).await
+        self.make(world, (Made::Allocated, None), len).await
     }
 
     /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
@@ -176,13 +175,12 @@ impl<T: Element> Builder<T> {
     pub async fn create_async<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
         let (len, memory) = (memory.len(), UserMemory::from(memory));
         if memory.is_empty() {
-            let data = allocate::<T, F>(world.fabric(), 0);
-            let window = self.make(world, (Made::Created, data), 0).await?;
+            let window = self.make(world, (Made::Created, None), 0).await?;
             window.inner().attached.keep(memory);
             return Ok(window);
         }
-        let data = world.fabric().register(memory);
-        let window = self.make(world, (Made::Created, data), len).await?;
+        let lent = world.fabric().register(memory);
+        let window = self.make(world, (Made::Created, Some(lent)), len).await?;
         let inner = window.inner();
         if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
             crate::agent::serve(inner);
@@ -207,15 +205,15 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn dynamic_async<F: Fabric>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
-        let data = allocate::<T, F>(world.fabric(), 0);
-        self.make(world, (Made::Attached, data), 0).await
+        self.make(world, (Made::Attached, None), 0).await
     }
 
-    /// Makes a window over this rank's memory, or tells the others why there is none.
+    /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why
+    /// there is none.
     async fn make<F: Fabric>(
         self,
         world: &World<F>,
-        (made, data): (Made, Result<F::Segment, fabric::Error>),
+        (made, lent): (Made, Option<Result<F::Segment, fabric::Error>>),
         len: usize,
     ) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
@@ -228,7 +226,10 @@ impl<T: Element> Builder<T> {
             Made::Created => Layout::new(world.size()).end(),
             Made::Attached => place::hidden_bytes(world.size()),
         };
-        let parts = data.and_then(|data| Ok((data, fabric.allocate(hidden)?)));
+        let parts = match lent {
+            Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
+            None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
+        };
         let mine = Part {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
@@ -263,14 +264,14 @@ impl<T: Element> Builder<T> {
     }
 }
 
-/// Memory for so many elements. Even an empty part has a word, so that every part has a key.
-fn allocate<T, F: Fabric>(fabric: &F, len: usize) -> Result<F::Segment, fabric::Error> {
+/// How many bytes so many elements take. Even an empty part has a word, so that every part has a key.
+fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, fabric::Error> {
     let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
     let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
         len: u64::MAX,
         what: "the length is not addressable".into(),
-        fault: Fault::of(FaultKind::OutOfRange, fabric.rank()),
+        fault: Fault::of(FaultKind::OutOfRange, rank),
         source: None,
     })?;
-    fabric.allocate(bytes.max(8))
+    Ok(bytes.max(8))
 }

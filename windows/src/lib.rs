@@ -13,7 +13,12 @@
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
+//! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
+//! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
+//! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
+//! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
 //! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
@@ -28,6 +33,7 @@ mod access_epoch;
 mod accumulate;
 mod agent;
 mod attach;
+mod buffer;
 mod combine;
 mod create;
 mod direct;
@@ -39,22 +45,26 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod fused;
 mod handles;
 mod info;
 mod local;
 mod located;
 mod lock;
 mod lock_all;
+mod no_check;
 mod op;
 mod part;
 mod paths;
 mod place;
 #[cfg(doctest)]
 mod refused;
+mod scope;
 mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod versioned;
 mod window;
 
 pub use fabric::Path;
@@ -64,6 +74,7 @@ pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
 pub use crate::attach::Reach;
+pub use crate::buffer::{Buffer, Transfer};
 pub use crate::create::{Builder, LockDesign};
 pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
@@ -73,17 +84,21 @@ pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
 pub use crate::part::Kind;
 pub use crate::paths::Paths;
 pub use crate::place::Place;
+pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;
+pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

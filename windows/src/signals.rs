@@ -14,6 +14,9 @@ pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     LOCK_BYTES + 16 * size as u64
 }
 
+/// Where the version of the part lies: in the lock's line, behind whatever words a lock has.
+pub(crate) const VERSION: u64 = LOCK_BYTES - 8;
+
 /// What a peer tells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {

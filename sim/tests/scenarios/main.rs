@@ -5,10 +5,15 @@
 mod active;
 mod alike;
 mod atomics;
+mod borrowed;
 mod completion;
+mod fused;
 mod groups;
 mod lives;
 mod memory;
+mod mixed;
+mod no_check;
+mod programs;
 mod signals;
 
 use std::future::Future;

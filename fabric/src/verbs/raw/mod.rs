@@ -16,7 +16,7 @@ use remote_memory::{Fault, FaultKind};
 use crate::shm::Mapping;
 use crate::{Error, UserMemory};
 
-pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Route, Verb};
+pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
 
 /// How many completions one look takes in.
 pub(super) const BATCH: usize = 16;
