@@ -27,7 +27,7 @@ fn main() {
             program,
             args: Vec::new(),
             fabric: "shm".into(),
-            on_failure: OnFailure::default(),
+            on_failure: OnFailure::Abort,
             labels: false,
         };
         let code = launch.run(&[], &mut |event| println!("{event}")).unwrap();

@@ -167,11 +167,10 @@ fn counts(world: World) {
             all.at(target).fetch_add(0, 1).wait().unwrap();
             all.at(target).accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
             let mut found = all.at(target).fetch_one(4).wait().unwrap();
-            while turn % 10 == 0 {
-                match all.at(target).compare_and_swap(4, found, found + 1).wait().unwrap() {
-                    before if before == found => break,
-                    other => found = other,
-                }
+            let mut done = turn % 10 != 0;
+            while !done {
+                let before = all.at(target).compare_and_swap(4, found, found + 1).wait().unwrap();
+                (done, found) = (before == found, before);
             }
         }
         if turn == 0 && me != 0 {
@@ -251,7 +250,6 @@ fn taken_back(world: World) {
         no_region(there.put(0, &[1]).unwrap_err().into());
         no_region(there.get(0, &mut seen).wait().unwrap_err().into());
         no_region(there.fetch_add(0, 1).wait().unwrap_err().into());
-        drop(there);
         epoch.unlock().unwrap();
         world.barrier().wait().unwrap();
     }
@@ -301,7 +299,6 @@ impl Copied {
             turn += 1;
             self.board.local().write(2, &[turn]).unwrap();
         };
-        drop(there);
         std::mem::forget(epoch); // its target may be gone
         error.into()
     }

@@ -48,10 +48,13 @@ type Reached<F> = OnceLock<Box<[Met<F>]>>;
 
 /// The memory that was in a slot, one after another.
 #[derive(Debug)]
-struct Met<F: Fabric>(OnceLock<Box<(Place, Target<F>, Met<F>)>>);
+struct Met<F: Fabric>(OnceLock<Box<Link<F>>>);
+
+/// One of them, and the next.
+type Link<F> = (Place, Target<F>, Met<F>);
 
 impl<F: Fabric> Met<F> {
-    fn link(&self) -> Option<&(Place, Target<F>, Self)> {
+    fn link(&self) -> Option<&Link<F>> {
         self.0.get().map(|met| &**met)
     }
 }
@@ -277,7 +280,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let epoch = lists.lock_shared(next).wait()?;
     /// let list = epoch.attached(Place::from_word(head[0])).wait()?;
     /// assert_eq!(list.fetch_add(1, 5).wait()?, 20);
-    /// drop(list);
     /// epoch.unlock()?;
     /// world.barrier().wait().unwrap();
     /// assert_eq!(lists.detach(mine)?, [10, 25, 30]);

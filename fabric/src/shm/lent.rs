@@ -73,7 +73,7 @@ impl Lent {
     pub(crate) fn new(between: Between, memory: UserMemory) -> Result<Self, (io::Error, UserMemory)> {
         let Between { board, service, me } = between;
         let (process, len) = (Process::own(), memory.len() as u64);
-        let address = memory.start().expose_provenance().get() as u64;
+        let address = memory.start().as_ptr().expose_provenance() as u64;
         let whereabouts = Whereabouts { process, nonce: nonce(), address, len };
         match Control::create(board.size(), &whereabouts) {
             Ok(control) => {

@@ -141,9 +141,8 @@ impl Lent {
             }
         }
         request.state.store(NONE, Ordering::Relaxed);
-        match Fault::from_bits(request.fault.load(Ordering::Relaxed)) {
-            Some(fault) => return Err(fault),
-            None => {}
+        if let Some(fault) = Fault::from_bits(request.fault.load(Ordering::Relaxed)) {
+            return Err(fault);
         }
         if let Bytes::Into(into) = bytes {
             #[allow(unsafe_code)]

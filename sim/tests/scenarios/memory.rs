@@ -122,7 +122,6 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         there.flush().await?;
         assert_eq!(there.fetch_add(3, 5).await?, if lent { turn } else { 0 });
         assert!(matches!(there.put(there.len(), &[0]), Err(Error::Range { .. })));
-        drop(there);
         assert!(epoch.attached(Place::NULL).await.is_err());
         if size > 1 && turn > 0 {
             assert!(epoch.attached(stale).await.is_err(), "another memory, or none, is there now");
@@ -234,7 +233,6 @@ async fn change<F: Fabric>(
         Some(new) => node.compare_and_swap(word, 0, new).await?,
         None => node.fetch_one(word).await?,
     };
-    drop(node);
     if let Some(epoch) = epoch {
         epoch.unlock_async().await?;
     }
@@ -296,7 +294,6 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
             let there = window.direct(next)?;
             there.write(0, &[turn, u64::from(me)])?;
             there.words()[2].fetch_add(turn, Ordering::Relaxed);
-            drop(there);
             fence = fence.fence().await?;
             let mut seen = [0; 3];
             window.direct(me)?.read(0, &mut seen)?;
