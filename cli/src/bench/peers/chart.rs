@@ -73,7 +73,7 @@ impl Look {
 pub(crate) fn ratios(results: &[&Result], names: &[&str]) -> Plot {
     const TOP: f64 = 26.0;
     const ROW: f64 = 34.0;
-    const AREA: (f64, f64) = (20.0, WIDTH - 28.0);
+    const AREA: (f64, f64) = (28.0, WIDTH - 28.0);
     let others: Vec<_> = names.iter().copied().filter(|name| *name != OURS).collect();
     let bottom = TOP + ROW * results.len() as f64;
     let all =
