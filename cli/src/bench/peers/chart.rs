@@ -73,7 +73,7 @@ impl Look {
 pub(crate) fn ratios(results: &[&Result], names: &[&str]) -> Plot {
     const TOP: f64 = 26.0;
     const ROW: f64 = 34.0;
-    const AREA: (f64, f64) = (20.0, WIDTH - 28.0);
+    const AREA: (f64, f64) = (28.0, WIDTH - 28.0);
     let others: Vec<_> = names.iter().copied().filter(|name| *name != OURS).collect();
     let bottom = TOP + ROW * results.len() as f64;
     let all =
@@ -88,6 +88,7 @@ pub(crate) fn ratios(results: &[&Result], names: &[&str]) -> Plot {
             "middle",
             (at, bottom + 16.0),
             match tick {
+                _ if tick < 0.1 => format!("{}×", (tick * 1e6).round() / 1e6),
                 _ if tick > 999.0 => format!("{}k×", quantity(tick / 1e3, "1")),
                 _ => format!("{}×", quantity(tick, "1")),
             },
