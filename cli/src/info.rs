@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
 use fabric::bootstrap::Start;
-use fabric::shm::Mapping;
+use fabric::shm::{Mapping, process_vm_works};
 use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
@@ -254,15 +254,21 @@ fn kernel() -> Vec<Ability> {
     ]
 }
 
-/// What Yama allows between two processes of a user, neither of which is the other's ancestor.
+/// Whether ranks reach memory of the user's by copies of the kernel, tried on a child.
 fn process_vm() -> Ability {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    let scope = scope.as_deref().map_or("0", str::trim);
-    let note = match scope {
-        "0" => "one copy for memory that is not shared; not used yet".to_owned(),
-        other => format!("kernel.yama.ptrace_scope is {other}; `sysctl kernel.yama.ptrace_scope=0` allows it"),
+    let tried = process_vm_works();
+    let note = match &tried {
+        Ok(()) => "windows over the user's memory: puts and gets are one copy".to_owned(),
+        Err(error) => {
+            let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+            let why = match scope.trim() {
+                "" | "0" | "1" => String::new(),
+                other => format!("; kernel.yama.ptrace_scope is {other}, up to 1 it would work"),
+            };
+            format!("{error}{why}: windows over the user's memory go by their owners' helper threads")
+        }
     };
-    Ability { name: "process_vm", available: scope == "0", note }
+    Ability { name: "process_vm", available: tried.is_ok(), note }
 }
 
 fn shm(kernel: &[Ability]) -> Ability {

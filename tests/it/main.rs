@@ -10,6 +10,8 @@ mod examples;
 mod exclusion;
 mod faults;
 mod jobs;
+mod large;
+mod lent;
 mod litmus;
 mod model;
 mod operations;
