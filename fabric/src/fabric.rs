@@ -38,6 +38,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
 
+    /// Who moves the bytes of puts and gets to and from a rank, where that is not who makes atomics
+    /// [atomic](Capabilities::agent).
+    fn mover(&self, target: Rank) -> Agent {
+        let _ = target;
+        self.capabilities().agent
+    }
+
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
     /// Its pages are there when this returns: no peer meets a fault later.
     ///
@@ -221,7 +228,7 @@ pub enum Agent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// `shm`, `verbs` or `sim`.
+    /// `shm`, `verbs`, `mixed` or `sim`.
     pub name: &'static str,
     /// Who makes atomics atomic.
     pub agent: Agent,

@@ -10,7 +10,7 @@ use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify
 
 pub use crate::either::future::EitherFuture;
 use crate::either::future::aside;
-use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
+use crate::{Agent, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
 
 /// One of two fabrics, or what belongs to one of them.
 ///
@@ -243,6 +243,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn capabilities(&self) -> Capabilities {
         ask!(self, fabric => fabric.capabilities())
+    }
+
+    fn mover(&self, target: Rank) -> Agent {
+        ask!(self, fabric => fabric.mover(target))
     }
 
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error> {

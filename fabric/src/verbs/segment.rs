@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
+use crate::shm::Mapping;
 use crate::verbs::memory;
 use crate::verbs::raw::{Local, MemoryRegion, ProtectionDomain, Remote};
 use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
@@ -58,8 +59,13 @@ impl VerbsSegment {
         }
     }
 
+    /// One's own memory, to be mapped by others.
+    pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
+        self.own().map(MemoryRegion::shared)
+    }
+
     /// Refuses what does not lie inside.
-    pub(super) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
         check(&self.0.key, offset, len)
     }
 
@@ -126,6 +132,10 @@ impl<'f> VerbsWord<'f> {
         check(key, offset, 8)?;
         let own = own.and_then(|own| own.memory().word(offset));
         Ok(Self { rank: key.rank, place: Remote { address: key.address.wrapping_add(offset), key: key.rkey }, own })
+    }
+
+    pub(crate) const fn rank(&self) -> Rank {
+        self.rank
     }
 
     /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is

@@ -150,7 +150,7 @@ impl Drop for ProtectionDomain {
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     raw: NonNull<ibv::ibv_mr>,
-    memory: Mapping,
+    memory: Arc<Mapping>,
     _domain: Arc<ProtectionDomain>,
 }
 
@@ -186,10 +186,15 @@ impl MemoryRegion {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
             return Err(error(what, FaultKind::NoMemory, io::Error::last_os_error()));
         };
-        Ok(Self { raw, memory, _domain: Arc::clone(domain) })
+        Ok(Self { raw, memory: Arc::new(memory), _domain: Arc::clone(domain) })
     }
 
-    pub(super) const fn memory(&self) -> &Mapping {
+    pub(super) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// The mapping, for whoever keeps it longer than the registration.
+    pub(super) const fn shared(&self) -> &Arc<Mapping> {
         &self.memory
     }
 
@@ -342,7 +347,7 @@ impl SharedReceiveQueue {
         Ok(Arc::new(Self { raw, domain: Arc::clone(domain), room }))
     }
 
-    pub(super) const fn room(&self) -> &Mapping {
+    pub(super) fn room(&self) -> &Mapping {
         self.room.memory()
     }
 
