@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Segment, Task, World, block_on};
+use fabric::{Agent, Drive, Fabric, Segment, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::local::Local;
@@ -329,9 +329,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
         let way = if capabilities.immediate { "done when the call returns" } else { "posted, completed by the fabric" };
+        let mover = fabric.mover(Rank(target));
+        let bytes = match mover {
+            Agent::Cpu if mover != capabilities.agent => "; puts and gets by the Cpu, it is on this host",
+            _ => "",
+        };
         format!(
-            "window \"{}\", rank {target}: {} elements of {} bytes over {}; operations are {way}; atomics by the {:?}; \
-             lock {}",
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; operations are {way}{bytes}; atomics by the \
+             {:?}; lock {}",
             self.name(),
             self.len(target),
             size_of::<T>(),
