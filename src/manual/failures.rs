@@ -24,8 +24,9 @@
 //!
 //! # Walking away
 //!
-//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is finished and
-//! released by the endpoint's helper thread, even while the application computes. The same holds for the release of a
+//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is not tried any more;
+//! what is under way of it is finished, and released if it took the lock, by the endpoint's helper thread, even while the
+//! application computes. The same holds for the release of a
 //! guard that is dropped where a release has to wait for data, and for the completion of an
 //! [`AccessEpoch`](crate::AccessEpoch) that is dropped. A guard that is leaked leaves the target locked and harms
 //! nothing else.

@@ -150,7 +150,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Leaves a release to the endpoint; the window's end waits for it.
+    /// Leaves a release, or what is under way of a request that was given up, to the endpoint; the window's end waits for it.
     pub(crate) fn adopt(self: &Arc<Self>, task: Task) {
         self.background.fetch_add(1, Ordering::Relaxed);
         let background = Background(Arc::clone(self));
@@ -161,7 +161,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
-    /// reaches into. Not for a request that was dropped: the lock may be one that nobody will release.
+    /// reaches into. None of it waits for another rank.
     async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
