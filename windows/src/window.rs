@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -44,8 +44,10 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 ///
 /// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
 ///
-/// A window that is dropped without [`close`](Self::close) frees this rank's hold of the memory; peers that have reached
-/// it keep it.
+/// A window that is dropped without [`close`](Self::close) has ended for this rank alone. On shared memory this rank's hold of
+/// the memory is freed, and peers that have reached it keep it. Where memory is registered with a card it stays until this
+/// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
+/// them.
 pub struct Window<T, F: Fabric = fabric::Any> {
     inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
@@ -69,6 +71,20 @@ pub(crate) struct Inner<F: Fabric> {
     stuck: Mutex<Option<Error>>,
     /// How much of that is under way: it still reaches into peers' memory.
     background: AtomicUsize,
+    /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
+    ended: AtomicBool,
+}
+
+/// A part whose window was dropped and not closed, which other ranks do not know of.
+impl<F: Fabric> Drop for Inner<F> {
+    fn drop(&mut self) {
+        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
+        // it gone.
+        if !*self.ended.get_mut() && self.fabric().capabilities().agent == Agent::Card {
+            self.world.keep(self.own.clone());
+            self.world.keep(self.own_locks.clone());
+        }
+    }
 }
 
 /// Something under way that nobody waits for but the window's end.
@@ -112,6 +128,7 @@ impl<F: Fabric> Inner<F> {
             immediate,
             stuck,
             background: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -373,6 +390,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             window: self.inner.name.clone(),
             fault: error.fault(),
         });
+        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
         flushed.and(barrier)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::bootstrap::Exchange;
+use crate::bootstrap::{Exchange, Maker};
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
 
@@ -25,11 +25,12 @@ struct Region {
     id: RegionId,
     /// The owner's way to take the region back.
     published: Option<Arc<dyn Exchange>>,
+    maker: Maker,
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Some(exchange) = &self.published {
+        if let Some(exchange) = self.published.as_ref().filter(|_| self.maker.is_here()) {
             exchange.retract(self.id);
         }
     }
@@ -54,7 +55,7 @@ impl ShmSegment {
         published: Option<Arc<dyn Exchange>>,
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        Ok(Self { start, len, region: Arc::new(Region { _mapped: memory, rank, id, published }) })
+        Ok(Self { start, len, region: Arc::new(Region { _mapped: memory, rank, id, published, maker: Maker::this() }) })
     }
 
     #[inline]

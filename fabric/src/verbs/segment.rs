@@ -39,7 +39,9 @@ struct Own {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(directory) = self.own.as_ref().and_then(|own| own.directory.upgrade()) {
+        // The directory is memory that a forked child shares with its parent.
+        let own = self.own.as_ref().filter(|own| own.memory.is_of_this_process());
+        if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
             directory.retract(self.key.region);
         }
     }

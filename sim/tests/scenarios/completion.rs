@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use fabric::remote_memory::RemoteMemory;
 use fabric::{Fabric, World};
 use windows::{Access, Op, Window};
 
@@ -20,6 +19,7 @@ scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
 scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
 scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
 scenario!(close_behind_a_request, a_window_ends_after_the_requests_that_were_given_up, [2, 3]);
+scenario!(dropped_window, a_window_that_one_rank_drops_harms_nobody, [2, 3]);
 scenario!(overlapping, one_target_through_two_windows, [3]);
 
 /// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
@@ -260,4 +260,28 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
         Some(window) => window.close_async().await,
         None => Ok(()),
     }
+}
+
+/// Rank 1 drops its handle of a window, and the others go on with theirs: what they then meet at rank 1 is for the fabric to
+/// say, but everything else works on.
+async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -> Outcome {
+    for _ in 0..3 {
+        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        window.lock_shared(1).await?.put(0, &[1])?;
+        world.barrier().await.unwrap();
+        let window = (world.rank() != 1).then_some(window);
+        world.barrier().await.unwrap();
+        if let Some(window) = &window {
+            if let Ok(guard) = window.lock_shared(1).await {
+                guard.put(1, &[1; 50])?;
+                let _ = guard.flush().await;
+                let _ = guard.unlock_async().await;
+            }
+        }
+        world.barrier().await.unwrap();
+        let next = Window::<u64>::builder().allocate_async(&world, 1).await?;
+        next.lock_shared(1).await?.fetch_add(0, 1).await?;
+        next.close_async().await?;
+    }
+    Ok(())
 }

@@ -14,6 +14,7 @@ use ibverbs_sys as ibv;
 use remote_memory::{Fault, FaultKind};
 
 use crate::Error;
+use crate::bootstrap::Maker;
 use crate::shm::Mapping;
 
 pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Route, Verb};
@@ -152,6 +153,7 @@ pub(super) struct MemoryRegion {
     raw: NonNull<ibv::ibv_mr>,
     memory: Arc<Mapping>,
     _domain: Arc<ProtectionDomain>,
+    maker: Maker,
 }
 
 // SAFETY: as for Context.
@@ -186,11 +188,16 @@ impl MemoryRegion {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
             return Err(error(what, FaultKind::NoMemory, io::Error::last_os_error()));
         };
-        Ok(Self { raw, memory: Arc::new(memory), _domain: Arc::clone(domain) })
+        Ok(Self { raw, memory: Arc::new(memory), _domain: Arc::clone(domain), maker: Maker::this() })
     }
 
     pub(super) fn memory(&self) -> &Mapping {
         &self.memory
+    }
+
+    /// Whether it was not made by the process that this one was forked from.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.maker.is_here()
     }
 
     /// The mapping, for whoever keeps it longer than the registration.
@@ -217,6 +224,9 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return; // a forked child shares the device's file with its parent, and would end the parent's registration
+        }
         // SAFETY: made by ibv_reg_mr; the mapping goes after it.
         unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
     }
