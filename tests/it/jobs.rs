@@ -13,12 +13,13 @@ use onesided::World;
 use onesided::fabric::bootstrap::launcher::{Launch, OnFailure};
 use rustix::process::{Pid, Signal};
 
+use crate::limits;
 use crate::support::DEADLINE;
 
 const RANKS: &str = "ONESIDED_IT_RANKS";
 /// The fabric, if not shared memory.
 const FABRIC: &str = "ONESIDED_IT_FABRIC";
-const ROLE: &str = "ONESIDED_IT_ROLE";
+pub(crate) const ROLE: &str = "ONESIDED_IT_ROLE";
 /// What the ranks run instead of this binary, and its arguments, separated by line feeds.
 const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
 /// Ends what the harness has written before the ranks' output.
@@ -61,21 +62,23 @@ impl std::fmt::Debug for Ended {
 
 /// A job of `ranks` processes that play a role (see `play`).
 pub(crate) fn start(ranks: u32, role: &str) -> Job {
-    start_with(ranks, ROLE, role.as_ref())
+    start_with(ranks, ROLE, role.as_ref(), &[])
 }
 
 /// A job of `ranks` processes of a program.
 pub(crate) fn start_program(ranks: u32, program: &OsStr, args: &[OsString]) -> Job {
     let command = [&[program.to_owned()], args].concat().join(OsStr::new("\n"));
-    start_with(ranks, PROGRAM, &command)
+    start_with(ranks, PROGRAM, &command, &[])
 }
 
-fn start_with(ranks: u32, variable: &str, value: &OsStr) -> Job {
+/// The same, with more variables.
+pub(crate) fn start_with(ranks: u32, variable: &str, value: &OsStr, more: &[(&str, &str)]) -> Job {
     let mut launcher = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "jobs::a_launcher", "--nocapture"])
         .env(RANKS, ranks.to_string())
         .env("RUST_BACKTRACE", "0")
         .env(variable, value)
+        .envs(more.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -169,6 +172,9 @@ fn a_launcher() {
 #[ignore = "what other tests start"]
 fn a_rank() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == limits::ROLE {
+        limits::play();
+    }
     play(&role)(World::init().unwrap());
     std::process::exit(0);
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use fabric::{Agent, Drive, Fabric, Segment, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
@@ -149,11 +149,21 @@ impl<F: Fabric> Inner<F> {
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
-        let open = |key| self.fabric().open(key).map_err(|error| error.fault());
+        let open = |key| self.fabric().open(key).map_err(|error| self.why_unreachable(Rank(rank), error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
         let target = Target { rank, data: open(&keys.data)?, locks: open(&keys.locks)?, len };
         Ok(self.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// A rank that has ended took its regions with it: that is what there is to tell.
+    fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
+        match self.fabric().liveness(rank) {
+            Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
+            Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
+            _ if fault.rank().is_none() => Fault::of(fault.kind(), rank).with_detail(fault.detail()),
+            _ => fault,
+        }
     }
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.

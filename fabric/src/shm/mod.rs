@@ -19,6 +19,8 @@ mod tests;
 mod waits;
 
 pub use crate::shm::board::Board;
+#[cfg(feature = "verbs")]
+pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, ShmWord, threads};
 pub use crate::shm::mapping::Mapping;
 pub use crate::shm::segment::ShmSegment;

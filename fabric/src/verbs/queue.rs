@@ -9,7 +9,7 @@ use ibverbs_sys::ibv_wc_status;
 use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Verb};
-use crate::verbs::slots::{NO_SLOT, Outcome};
+use crate::verbs::slots::Outcome;
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request's number: whose queue, 24 bits; the number of the request in it, 40 bits. Requests of one queue
@@ -200,7 +200,7 @@ impl Inner {
         loop {
             if self.progress() == 0 {
                 if !self.is_busy() {
-                    return self.slots.take(len).ok_or(NO_SLOT);
+                    return self.slots.take(len).ok_or_else(|| self.slots.why_none());
                 }
                 self.give_up_on_the_dead();
                 std::thread::yield_now();

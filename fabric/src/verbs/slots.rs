@@ -1,6 +1,6 @@
 //! The landing slots of operations.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use remote_memory::{Fault, FaultKind};
@@ -70,6 +70,12 @@ impl Slots {
         state.phase.store(POSTED, Ordering::Relaxed);
         state.buffer.store(buffer, Ordering::Relaxed);
         Some(slot)
+    }
+
+    /// Why there is no slot, and none to come back.
+    pub(super) fn why_none(&self) -> Fault {
+        let starved = [&self.cells, &self.buffers].into_iter().any(|pool| pool.starved.load(Ordering::Relaxed));
+        Fault::new(if starved { FaultKind::NoMemory } else { FaultKind::Full })
     }
 
     #[inline]
@@ -149,6 +155,8 @@ struct Pool {
     free: FreeList,
     /// How many chunks there are.
     made: Mutex<u32>,
+    /// Whether the last chunk that was asked for could not be had.
+    starved: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -162,7 +170,15 @@ impl Pool {
     /// Pieces of `size` bytes, 2^`shift` in a chunk.
     fn new(domain: &Arc<ProtectionDomain>, size: u64, shift: u32, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        Self { domain: Arc::clone(domain), size, shift, chunks, free: FreeList::new(), made: Mutex::default() }
+        Self {
+            domain: Arc::clone(domain),
+            size,
+            shift,
+            chunks,
+            free: FreeList::new(),
+            made: Mutex::default(),
+            starved: AtomicBool::new(false),
+        }
     }
 
     #[inline]
@@ -184,7 +200,9 @@ impl Pool {
         }
         let chunk = self.chunks.get(*made as usize)?;
         // A chunk that cannot be had is no error yet: pieces come back.
-        let memory = MemoryRegion::new(&self.domain, self.size << self.shift).ok()?;
+        let memory = MemoryRegion::new(&self.domain, self.size << self.shift);
+        self.starved.store(memory.is_err(), Ordering::Relaxed);
+        let memory = memory.ok()?;
         let next = (0..1 << self.shift).map(|_| AtomicU32::new(NONE)).collect();
         chunk.set(Chunk { memory, next }).ok()?;
         let first = *made << self.shift;
@@ -215,6 +233,3 @@ impl Pool {
         Piece::new(&self.chunk(chunk).memory, at as u64 * self.size)
     }
 }
-
-/// What is reported when there is no slot.
-pub(super) const NO_SLOT: Fault = Fault::new(FaultKind::Full);

@@ -15,7 +15,7 @@ use remote_memory::{Fault, FaultKind};
 
 use crate::Error;
 use crate::bootstrap::Maker;
-use crate::shm::Mapping;
+use crate::shm::{self, Mapping};
 
 pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Route, Verb};
 
@@ -24,6 +24,7 @@ pub(super) const BATCH: usize = 16;
 fn failed(call: &'static str, source: io::Error) -> Error {
     let hint = match source.raw_os_error() {
         Some(12) => "; registered memory and queues are locked memory: raise `ulimit -l`",
+        Some(23 | 24) => "; no file descriptors left (raise `ulimit -n`)",
         Some(1 | 13) => "; the devices in /dev/infiniband must be readable and writable",
         _ => "",
     };
@@ -171,11 +172,8 @@ impl MemoryRegion {
         };
         let too_long = |_| error("no such length", FaultKind::NoMemory, io::ErrorKind::InvalidInput.into());
         let memory = Mapping::create(usize::try_from(len).map_err(too_long)?).map_err(|source| {
-            let kind = match source.raw_os_error() {
-                Some(23 | 24) => FaultKind::NoDescriptors,
-                _ => FaultKind::NoMemory,
-            };
-            error("map it", kind, source)
+            let (what, kind) = shm::explain(&source);
+            error(what, kind, source)
         })?;
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
