@@ -1,10 +1,10 @@
 //! Windows and messages between two ranks of one process: `cargo bench --bench windows`. For changes to the code;
 //! `onesided bench locks` compares with the limits of the machine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use fabric::block_on;
+use fabric::{Fabric, block_on};
 use onesided::{Op, Window, World};
 use remote_memory::{Mailbox, Notify, Patience, Port, Rank};
 
@@ -36,6 +36,7 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
     criterion.bench_function("shared lock + unlock", |b| {
         b.iter(|| window.lock_shared(1).wait().unwrap().unlock().unwrap());
     });
+    fused(criterion, window);
     let epoch = window.lock_exclusive(1).wait().unwrap();
     criterion.bench_function("fetch_and_op", |b| b.iter(|| epoch.fetch_and_op(0, 1, Op::Sum).wait().unwrap()));
     criterion.bench_function("accumulate a sum", |b| b.iter(|| epoch.accumulate(0, &[1], Op::Sum).wait().unwrap()));
@@ -58,6 +59,51 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
         });
     });
     epoch.unlock().unwrap();
+}
+
+/// Lock, operation and unlock, apart and in one call: how long the caller waits. What is then still under way is waited for
+/// outside of the measured time, where an operation is not done when it is posted.
+fn fused(criterion: &mut Criterion, window: &Window<u64>) {
+    let home = window.locked(1);
+    let immediate = window.world().fabric().capabilities().immediate;
+    let mut bench = |name: &str, run: &mut dyn FnMut()| {
+        criterion.bench_function(name, |b| {
+            if immediate {
+                return b.iter(&mut *run);
+            }
+            b.iter_custom(|count| {
+                let mut time = Duration::ZERO;
+                for _ in 0..count {
+                    let begin = Instant::now();
+                    run();
+                    time += begin.elapsed();
+                    home.flush().unwrap().wait().unwrap();
+                }
+                time
+            });
+        });
+    };
+    let mut elements = [0; 2];
+    bench("apart: lock, put, unlock", &mut || {
+        let epoch = window.lock_exclusive(1).wait().unwrap();
+        epoch.put(0, &[1, 2]).unwrap();
+        epoch.unlock().unwrap();
+    });
+    bench("fused: locked put", &mut || home.put(0, &[1, 2]).wait().unwrap());
+    bench("apart: shared lock, get, unlock", &mut || {
+        let epoch = window.lock_shared(1).wait().unwrap();
+        epoch.get(0, &mut elements).wait().unwrap();
+        epoch.unlock().unwrap();
+    });
+    bench("fused: locked get", &mut || home.get(0, &mut elements).wait().unwrap());
+    bench("apart: lock, get, put, unlock", &mut || {
+        let epoch = window.lock_exclusive(1).wait().unwrap();
+        epoch.get(0, &mut elements).wait().unwrap();
+        elements[0] += 1;
+        epoch.put(0, &elements).unwrap();
+        epoch.unlock().unwrap();
+    });
+    bench("fused: locked update", &mut || home.update(0, &mut elements, |elements| elements[0] += 1).wait().unwrap());
 }
 
 fn copies(criterion: &mut Criterion, window: &Window<u8>) {

@@ -39,13 +39,14 @@
 
 #![forbid(unsafe_code)]
 
-pub use fabric::{self, Any, threads};
+pub use fabric::{self, Any, Barrier, Split, threads};
 pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
-    Access, AccessEpoch, Accumulate, AtomicElement, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
+    Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
     FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LocatedValue, LockAll, LockAllRequest, LockDesign,
-    LockRequest, Mode, Op, Shape, StartRequest, WaitUntil, Window,
+    LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Scope, Shape, StartRequest,
+    Transfer, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
 };
 
 mod error;

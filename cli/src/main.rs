@@ -10,6 +10,7 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fabric::bootstrap::launcher::agent;
 
 use crate::failure::Failure;
 
@@ -25,6 +26,9 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Info(info::Args),
+    /// What `run --hosts` starts on other hosts
+    #[command(hide = true)]
+    Agent,
     #[command(subcommand)]
     Bench(bench::Command),
 }
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Info(args) => info::run(&args),
+        Command::Agent => agent().map(|()| ExitCode::SUCCESS).map_err(Failure::from),
         Command::Bench(command) => bench::run(command),
     };
     done.unwrap_or_else(Failure::report)

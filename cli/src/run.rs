@@ -4,16 +4,17 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use fabric::Error;
-use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
+use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, Slots};
 use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
 
-/// Starts N processes of a program on this host as the ranks of one job.
+/// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on several.
 ///
 /// Rank 0 reads standard input, the others read nothing. Each line of output begins with its rank when there are
 /// several. When a rank fails, the others get 2 s to report it, then SIGTERM, then, 2 s later, SIGKILL; with
@@ -21,7 +22,13 @@ use crate::failure::{Failure, USAGE, say};
 /// SIGTERM are forwarded to the ranks, which are killed if they do not end within 2 s; a second one kills them at once.
 /// Whatever the ranks have started and left running in their process groups is killed at the job's end.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  onesided run -n 4 -- ./histogram data.txt")]
+///
+/// With `--hosts` a remote shell starts this same program on each other host, in the same place; it needs no password to
+/// get there. The ranks have the same working directory, and the variables ONESIDED_* and those that `--export` names.
+/// Standard input goes to rank 0 only if it runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5)
+/// is lost, and that is a failure of its ranks.
+#[command(after_help = "Examples:\n  onesided run -n 4 -- ./histogram data.txt\n  \
+    onesided run --hosts alpha:2,beta:2 -n 4 --fabric verbs -- ./histogram data.txt")]
 pub(crate) struct Args {
     /// How many ranks
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -30,6 +37,29 @@ pub(crate) struct Args {
     /// What the ranks reach each other's memory by
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
+
+    /// The hosts and how many ranks each takes, `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each is
+    /// filled before the next
+    #[arg(long, value_name = "LIST")]
+    hosts: Option<String>,
+
+    /// The remote shell and its options, called with a host and a command line
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        env = "ONESIDED_RSH",
+        default_value = "ssh -x -T -o BatchMode=yes",
+        requires = "hosts"
+    )]
+    rsh: String,
+
+    /// Where `onesided` is on the other hosts, if not in the same place as here
+    #[arg(long, value_name = "PATH", requires = "hosts")]
+    agent: Option<PathBuf>,
+
+    /// A variable that the ranks on other hosts get, beside ONESIDED_*; as often as needed
+    #[arg(short = 'x', long = "export", value_name = "NAME", requires = "hosts")]
+    export: Vec<OsString>,
 
     /// What becomes of the other ranks when one fails
     #[arg(long, value_enum, default_value_t = Policy::Abort)]
@@ -80,6 +110,7 @@ enum Policy {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let fabric = args.fabric.built_in()?.to_owned();
+    let hosts = args.hosts.as_deref().map(|list| hosts(list, &args)).transpose()?;
     let mut command = args.program.into_iter();
     let launch = Launch {
         size: args.ranks,
@@ -93,10 +124,25 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         labels: args.label || (args.ranks > 1 && !args.no_label),
     };
     let interrupts = interrupts()?;
-    match launch.run(&interrupts, &mut |event| say(&event.to_string())) {
+    let observe = &mut |event: Event| say(&event.to_string());
+    let ended = match &hosts {
+        Some(hosts) => launch.run_on(hosts, &interrupts, observe),
+        None => launch.run(&interrupts, observe),
+    };
+    match ended {
         Ok(code) => Ok(code.into()),
         Err(error) => Err(Failure::new(code(&error), error)),
     }
+}
+
+fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
+    let agent = args.agent.clone().map_or_else(std::env::current_exe, Ok)?;
+    let rsh: Vec<_> = args.rsh.split_whitespace().map(OsString::from).collect();
+    if rsh.is_empty() {
+        return Err(Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"));
+    }
+    let list = Slots::parse(list).map_err(|error| Failure::new(USAGE, error))?;
+    Ok(Hosts { list, rsh, agent, export: args.export.clone() })
 }
 
 /// As shells say it: 127 for a program that is not there, 126 for one that cannot be run.

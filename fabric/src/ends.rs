@@ -10,7 +10,8 @@ pub(crate) trait Ends: RemoteMemory {
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         let (rank, any) = match patience.watch {
             Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) => (rank, None),
+            // A death rings every doorbell, so that all waits are polled then.
+            Watch::Rank(rank) | Watch::Hearing(rank) => (rank, None),
             Watch::All(rank) => (rank, self.casualty()),
         };
         check_rank(self, rank)?;

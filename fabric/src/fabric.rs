@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use remote_memory::{Fault, Mailbox, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
 use crate::Error;
 
@@ -43,6 +43,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn mover(&self, target: Rank) -> Agent {
         let _ = target;
         self.capabilities().agent
+    }
+
+    /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on one, if nothing else is
+    /// said. 0 for a rank that there is not.
+    fn host_of(&self, rank: Rank) -> u32 {
+        let _ = rank;
+        0
     }
 
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
@@ -115,6 +122,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// As [`flush`](Self::flush).
     fn flush_before_release(&self, target: Rank) -> Self::Flush<'_> {
         self.flush(target)
+    }
+
+    /// Posts a release behind what this rank has posted to the word's owner, and waits for nothing: whoever sees the
+    /// release sees the data, as after [`flush_before_release`](Self::flush_before_release). What failed before it is
+    /// reported by the next flush.
+    fn post_release(&self, release: Link<Self::Word<'_>>) {
+        // The read is answered from memory, behind the writes before it; a link takes effect behind the one before it.
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
     /// Completes everything that this rank has posted to `target`, here: buffers may be used again.

@@ -25,11 +25,13 @@ mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
+mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
 mod ports;
 #[cfg(not(onesided_loom))]
 pub mod shm;
+mod split;
 mod sync;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
@@ -53,4 +55,5 @@ pub use crate::error::Error;
 pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, poll_now, wait_for,
 };
-pub use crate::world::World;
+pub use crate::split::Split;
+pub use crate::world::{Barrier, World};

@@ -11,9 +11,10 @@ use remote_memory::{Fault, FaultKind, Rank};
 #[cfg(not(onesided_loom))]
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
-use crate::{Drive, Error, Fabric, block_on};
+use crate::members::Members;
+use crate::{Drive, Error, Fabric, Split, block_on};
 
-/// The ranks that run together, seen from one of them.
+/// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
 /// Cheap to clone; all clones are the same rank. Threads may share it. **Collective** calls ([`barrier`](Self::barrier),
 /// [`all_gather`](Self::all_gather), window creation) are made by every rank, in the same order, by one thread at a time.
@@ -23,7 +24,7 @@ use crate::{Drive, Error, Fabric, block_on};
 #[derive(Debug, Clone)]
 pub struct World<F: Fabric> {
     fabric: F,
-    collective: Arc<Collective>,
+    collective: Arc<Collective<F>>,
     /// Shared by the application's handles alone, so that its drop tells that there are none left.
     _presence: Option<Arc<Presence<F>>>,
     /// Memory that peers may still reach into, for as long as this rank is in the world.
@@ -65,7 +66,13 @@ impl<F: Fabric> World<F> {
             #[cfg(not(onesided_loom))]
             maker: Maker::this(),
         };
-        Self { fabric, collective: Arc::default(), _presence: Some(Arc::new(presence)), kept }
+        let collective = Arc::new(Collective::new(Members::all()));
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept }
+    }
+
+    /// A world of some of this one's ranks.
+    pub(crate) fn of(&self, members: Members<F>) -> Self {
+        Self { collective: Arc::new(Collective::new(members)), ..self.clone() }
     }
 
     /// A handle for work in the background: it does not keep this rank in the world.
@@ -82,15 +89,16 @@ impl<F: Fabric> World<F> {
 
     /// This rank, from 0 to [`size`](Self::size) - 1.
     pub fn rank(&self) -> u32 {
-        self.fabric.rank().0
+        self.collective.members.me(&self.fabric)
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> u32 {
-        self.fabric.size()
+        self.collective.members.size(&self.fabric)
     }
 
-    /// The fabric beneath, for what windows and locks do not offer.
+    /// The fabric beneath, for what windows and locks do not offer. It counts the ranks of the whole job: see
+    /// [`fabric_rank`](Self::fabric_rank).
     pub const fn fabric(&self) -> &F {
         &self.fabric
     }
@@ -115,12 +123,73 @@ impl<F: Fabric> World<F> {
     /// # Cancel safety
     /// As [`barrier`](Self::barrier).
     pub async fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        self.collective.all_gather(&self.fabric, mine).await
+        self.collective.all_gather(&self.fabric, mine).await.map_err(|fault| self.translate(fault))
     }
 
     /// Whether a rank is known to be alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
-        rank < self.size() && self.fabric.liveness(Rank(rank)) == remote_memory::Liveness::Alive
+        let alive = |rank| self.fabric.liveness(rank) == remote_memory::Liveness::Alive;
+        self.fabric_rank(rank).is_some_and(alive)
+    }
+
+    /// Divides this world: the ranks that give the same `color` make one, in the order of their `key`s, and of their ranks
+    /// here where those are equal (`MPI_Comm_split`). Collective, when it is waited for.
+    ///
+    /// A part is a world like any other, with barriers and windows of its own, in which ranks count from 0 again; errors
+    /// name them so. Only the deaths of its own ranks end its collectives. Its ranks never change: one that dies stays a
+    /// dead member.
+    ///
+    /// ```
+    /// # use fabric::Fabric;
+    /// fabric::threads(6, |world| {
+    ///     let row = world.split(world.rank() / 3, 0).wait()?;
+    ///     assert_eq!((row.rank(), row.size()), (world.rank() % 3, 3));
+    ///     row.barrier().wait() // of three
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), fabric::Error>>()
+    /// .unwrap();
+    /// ```
+    pub const fn split(&self, color: u32, key: u32) -> Split<'_, F> {
+        Split::new(self, color, key)
+    }
+
+    /// Divides this world by hosts: the ranks of each, in their order here (`MPI_Comm_split_type` by shared memory).
+    /// Collective, when it is waited for.
+    pub fn split_by_host(&self) -> Split<'_, F> {
+        self.split(self.fabric.host_of(self.fabric.rank()), 0)
+    }
+
+    /// A rank of this world, as the [fabric](Self::fabric) counts.
+    pub fn fabric_rank(&self, rank: u32) -> Option<Rank> {
+        self.collective.members.named_by_fabric(&self.fabric, rank)
+    }
+
+    /// A rank of the [fabric](Self::fabric), as this world counts; `None` if it is not of this world.
+    pub fn rank_of(&self, rank: Rank) -> Option<u32> {
+        self.collective.members.named_by_world(rank)
+    }
+
+    /// What the fabric reported, in this world's counting; a rank that is not of this world is left out.
+    pub fn translate(&self, fault: Fault) -> Fault {
+        self.collective.members.translate(fault)
+    }
+
+    /// As [`RemoteMemory::wait_until`](remote_memory::RemoteMemory::wait_until) over one's own word, until any rank of this
+    /// world dies.
+    ///
+    /// # Errors
+    /// `PeerDied`, `TimedOut`, `NotOwn`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait_until<'f, P>(&'f self, own: F::Word<'f>, predicate: P, deadline: u64) -> Result<u64, Fault>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        let me = self.fabric.rank();
+        self.collective.members.wait_until(&self.fabric, own, predicate, (me, deadline)).await
     }
 }
 
@@ -163,7 +232,8 @@ impl<F: Fabric> Barrier<'_, F> {
         let until = deadline.map_or(u64::MAX, |after| {
             world.fabric.now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
         });
-        world.collective.barrier(&world.fabric, until).await.map_err(Error::operation("barrier"))
+        let passed = world.collective.barrier(&world.fabric, until).await;
+        passed.map_err(|fault| world.translate(fault)).map_err(Error::operation("barrier"))
     }
 }
 

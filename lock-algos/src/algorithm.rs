@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use remote_memory::{At, Fault, Rank, RemoteMemory};
+use remote_memory::{At, Fault, Link, Rank, RemoteMemory};
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,6 +146,18 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
 
     /// Posts the first operation of a release. The caller has flushed what it did under the lock.
     fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op;
+
+    /// The release as a link of a chain, if it is one operation: to be posted behind what is done under the lock, when
+    /// nobody waits for that. `None`: it takes [`start_release`](Self::start_release).
+    fn release_link<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Option<Link<M::Word<'m>>> {
+        let _ = (memory, words, mode);
+        None
+    }
 
     /// The rest of the release. `started` is what [`start_release`](Self::start_release) gave.
     ///

@@ -1,6 +1,6 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
 
 use crate::{Backoff, LockAlgorithm, Mode, Owner, Place};
 
@@ -46,6 +46,17 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     match mode {
         Mode::Exclusive => owner,
         Mode::Shared => word + 1,
+    }
+}
+
+/// The one operation of a release.
+#[inline]
+fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
+    let waited = false;
+    match mode {
+        Mode::Exclusive if memory.write_is_atomic() => Link::Write { word, value: FREE, notify: Notify::No, waited },
+        Mode::Exclusive => Link::FetchAdd { word, add: owner.wrapping_neg(), waited },
+        Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
     }
 }
 
@@ -122,12 +133,17 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn start_release<M: RemoteMemory>(&self, memory: &M, (word, owner): Self::Words<'_, M>, mode: Mode) -> M::Op {
-        match mode {
-            Mode::Exclusive if memory.write_is_atomic() => memory.write(word, FREE, Notify::No),
-            Mode::Exclusive => memory.fetch_add(word, owner.wrapping_neg()),
-            Mode::Shared => memory.fetch_add(word, 1_u64.wrapping_neg()),
-        }
+    fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op {
+        memory.post_link(release(memory, words, mode))
+    }
+
+    fn release_link<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Option<Link<M::Word<'m>>> {
+        Some(release(memory, words, mode))
     }
 
     #[inline]

@@ -65,6 +65,19 @@ impl<W> Link<W> {
         })
     }
 
+    /// Where.
+    pub const fn word(&self) -> W
+    where
+        W: Copy,
+    {
+        match self {
+            Self::Read { word, .. }
+            | Self::Write { word, .. }
+            | Self::CompareSwap { word, .. }
+            | Self::FetchAdd { word, .. } => *word,
+        }
+    }
+
     /// Whether the chain's future waits for this link.
     pub const fn waited(&self) -> bool {
         match self {

@@ -102,6 +102,7 @@ pub trait RemoteMemory: Send + Sync + 'static {
     }
 
     /// Posts one link of a chain as the operation that it is.
+    #[inline]
     fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
         match link {
             Link::Read { word, .. } => self.read(word),

@@ -22,6 +22,9 @@ pub enum Watch {
     Rank(Rank),
     /// Anybody's death, or this rank's leaving: what is waited for needs everybody (a barrier).
     All(Rank),
+    /// This rank's end; at anybody's death the wait is polled again, for whoever knows whose death counts to him (a barrier
+    /// of some of the ranks).
+    Hearing(Rank),
 }
 
 /// When a wait ends without what it waited for: every wait has one.
@@ -46,6 +49,13 @@ impl Patience {
     #[inline]
     pub const fn on_all(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::All(rank) }
+    }
+
+    /// Waits for as long as `rank` lives, and is polled at every death.
+    #[must_use]
+    #[inline]
+    pub const fn hearing(rank: Rank) -> Self {
+        Self { deadline: u64::MAX, watch: Watch::Hearing(rank) }
     }
 
     /// Waits until a point in time, whoever dies.

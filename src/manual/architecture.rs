@@ -60,4 +60,5 @@
 //! | the shared memory's doorbell and rings | loom over their real orderings |
 //! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs and mixed in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
 //! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
+//! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |
 //! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |

@@ -23,6 +23,17 @@
 //! On one host death is known within milliseconds: who keeps the job, the launcher or rank 0, waits for the ranks' processes
 //! and rings everybody who sleeps. When rank 0 kept it and has died, the next rank does.
 //!
+//! On several hosts a rank's death is known on all of them as soon as a message gets there. **A host that disappears** (its
+//! stream to the launcher or to rank 0 ends, or nothing comes for `ONESIDED_SUSPECT_AFTER` seconds, 5 if it is not set) takes
+//! all its ranks with it: they are dead to all others, and stay so even if the host comes back. Keepers say something at
+//! least every half second. What a cut network means:
+//!
+//! - Under `onesided run --hosts` an agent without its launcher kills its ranks.
+//! - At a rendezvous, a host that lost the way to rank 0's host takes the ranks there for dead and goes on. It then hears no
+//!   more of ranks on third hosts: they count as alive, whatever becomes of them, and only an operation on them can tell. New
+//!   values, and so new worlds, are errors.
+//! - On verbs an operation on a host that nobody reaches ends by the card's own retries, mostly before that.
+//!
 //! **A lock whose owner died stays locked.** Locks that recover, with fencing tokens, are the next step of this project; for
 //! now the error names the owner, and the job decides.
 //!

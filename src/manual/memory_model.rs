@@ -23,6 +23,8 @@
 //! | [`Access::flush`](crate::Access::flush), waited for | everything this rank has posted to the target is complete **there**: whoever then synchronises with this rank, by whatever means, sees it: the target's CPU, the target's card, a third rank that gets it. And what this rank reads next is not older than the flush. |
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers are done with. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before anybody else can hold the lock exclusively. The release itself is posted: nobody waits for it. |
+//! | [`Locked::put`](crate::Locked::put), [`Locked::update`](crate::Locked::update), waited for | the data and the release behind it are posted: whoever holds the lock next sees the data. Anybody else does after [`Locked::flush`](crate::Locked::flush). |
+//! | [`Versioned::read`](crate::Versioned::read), waited for | the slice has what the target had at one time between two writes ([`Versioned::write`](crate::Versioned::write)), and all that was unlocked before the call by those who synchronised with this rank. |
 //! | [`Local::wait_until`](crate::Local::wait_until), told by [`Access::signal`](crate::Access::signal) | this rank sees what the one that signalled had put to it before, through any window, flushed or not. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has come to it, and what each did between the fences is complete and seen by all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
@@ -43,6 +45,8 @@
 //! 5. *Local accesses are not magic.* [`Window::local`](crate::Window::local) reads and writes the part at once. Under a
 //!    lock of one's own part, or after a barrier, it sees what peers completed; without either it sees any bytes they
 //!    write.
+//! 6. *One rank's puts to one element are seen in their order.* Whoever reads an 8-byte element twice, one read waited for
+//!    before the next, never sees them go back. Of two elements sentence 2 speaks.
 //!
 //! # Atomics
 //!
@@ -74,6 +78,9 @@
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
+//! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer |
+//! | what `Locked::get` reads is read under the lock | the compare-swap is an acquire | a read behind the compare-swap on the same connection; it counts only if that took the lock |
+//! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
 //! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees | two writes on the same connection, placed in order |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
@@ -83,6 +90,38 @@
 //! loads: a flush is a full fence as well, and what the card is asked for behind a store (a release, a signal, an atomic)
 //! comes after it, because whoever posts a request has stored before, and the card reads the same coherent memory. The
 //! module documentation of `fabric::mixed` has the argument, and what happens in the other direction.
+//! # How each promise is tested
+//!
+//! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
+//! processes on shared memory, by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
+//! `scripts/test`), and in simulation, where messages overtake each other. Beside each runs the same program on a fabric
+//! that breaks the promise on purpose, and the test must see that. They lie in `tests/it/litmus`.
+//!
+//! | promise | litmus test | the planted fabric that it catches |
+//! |---|---|---|
+//! | sentence 4; a flush orders what is read next | `store_buffering` | a flush that waits for nothing |
+//! | flush, then a flag (a put, an atomic, a signal) at whatever rank; sentence 2 | `message_passing` | the same |
+//! | flush: seen by the target's CPU, its card, a third rank, told by whatever means | `third_rank` | the same |
+//! | put: the slice may be used again; `flush_local` | scenarios `rput_local_comp`, `get_flushlocal` | |
+//! | a get sees this rank's own puts | `read_own_writes` | puts that leave late |
+//! | sentence 6 | `coherence` | the same |
+//! | sentence 1, unlock | `lock_hands_over` | locks that are always free; puts that leave late |
+//! | `Locked`: the same | scenario `locked_operations` | (by hand: a read that counts though the lock was lost) |
+//! | a versioned read is of one time between two writes | `versioned_read`; loom on its fences | puts that leave late; a version that stays |
+//! | sentence 3 | `lock_elsewhere`, with the flush; `a_lock_orders_nothing_elsewhere`, without it: late data is seen | a flush that waits for nothing |
+//! | sentence 5, under a lock | `local_under_lock` | locks that are always free |
+//! | sentence 5, after a barrier; the barrier's row | `barrier` | a flush that waits for nothing |
+//! | fence | `fence` | the same |
+//! | post, start, complete, wait | `post_start_complete_wait` | puts that leave late |
+//! | signal and wait_until | `signal` | the same |
+//! | single accesses | `single_access` | 8 bytes as two halves |
+//! | an atomic operation that gave its value is complete there | `complete_when_waited` | atomics that take effect late |
+//! | the order of atomics on one element | `accumulate_order` | the same |
+//! | atomic element by element, every size, the owner included | `atomicity` | atomics that are a read and a write |
+//! | puts beside small atomics, on shared memory | `neighbours` | the same |
+//!
+//! x86-64 shows a missing flush (`store_buffering` without it fails by threads), but no missing acquire or release; these
+//! orderings of the shared-memory fabric are explored by loom (`fabric/src/shm/explored`).
 //!
 //! The terms are those of MPI-4.1, chapter 12; where MPI leaves a choice to the implementation (what concurrent
 //! conflicting accesses do, whether a put may be seen before its flush), the above is what this one chose.

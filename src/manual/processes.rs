@@ -7,8 +7,9 @@
 //! | one | nothing special: a world of one | itself |
 //! | threads | [`threads`](crate::threads), a closure once a rank: for tests, examples, small programs | itself |
 //! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
+//! | processes on several hosts | `onesided run --hosts a:2,b:2 -n 4 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
 //! | processes | MPICH's `mpiexec -n 4 PROGRAM ARGS`, or what else speaks PMI-1 | rank 0 |
-//! | processes | by hand, by ssh, by a script, with the variables of a rendezvous | rank 0 |
+//! | processes, on several hosts too | by hand, by ssh, by a script, with the variables of a rendezvous | rank 0, and the lowest rank of each other host |
 //!
 //! The first of these that the environment speaks of holds: `onesided run`, a rendezvous, PMI-1, alone. `onesided info`,
 //! started like the program, tells which that is.
@@ -22,6 +23,30 @@
 //! lies in a file system) and `ONESIDED_SECRET`. The process and the launcher prove to each other that they know the
 //! secret, by keyed BLAKE3 over two nonces, before a descriptor or a key is handed out. Then it gets the job's *board* (who
 //! lives, doorbells, mail), and from then on reaches the memory of any rank through the launcher, without that rank's help.
+//!
+//! # Several hosts: `onesided run --hosts`
+//!
+//! ```sh
+//! onesided run --hosts alpha:2,beta:4 -n 6 --fabric verbs -- ./program
+//! ```
+//!
+//! Each host is filled before the next. The list may be a file with a host a line (`--hosts ./hosts`). `localhost` and this
+//! host's own name are the launcher's own; on each other host a remote shell starts an *agent*: `onesided` itself, from the
+//! same place as here (`--agent PATH` says another), in the same version. The shell is `ssh -x -T -o BatchMode=yes`, so it
+//! has to get there without a password; `--rsh COMMAND` or `ONESIDED_RSH` names another one, called as `COMMAND HOST LINE`.
+//! Its input and output are the agent's stream to the launcher. No port is opened.
+//!
+//! - The ranks get the same working directory, the variables `ONESIDED_*`, and those that `-x NAME` names.
+//! - Output, exit statuses, signals and `--on-failure` are as on one host. Standard input is for rank 0 if it runs where the
+//!   launcher does; elsewhere it reads nothing.
+//! - The job's secret goes to the agents by that stream, never by a command line or an environment of the remote shell, and
+//!   every message bears a keyed tag (BLAKE3) with a running number. The messages are not encrypted: ssh does that. With a
+//!   remote shell that does not, the secret crosses the network as it is.
+//! - An agent that loses its launcher kills its ranks and ends. A launcher that loses an agent (its stream ends, or is
+//!   silent for `ONESIDED_SUSPECT_AFTER` seconds) says so, and that is a failure of the ranks there.
+//!
+//! Memory between hosts is the fabric's business: shared memory joins the ranks of one host only and says so, verbs joins
+//! all. [`Job::host_of`](fabric::bootstrap::Job::host_of) tells where a rank is.
 //!
 //! # `mpiexec`, and other process managers that speak PMI-1
 //!
@@ -55,6 +80,9 @@
 //! In whatever order they start: the others try until rank 0 listens. Both sides prove that they know the secret, which is
 //! never sent, before anything else is said; who does not is dropped. Then rank 0 tells its socket, and keeps the job.
 //!
+//! **On several hosts** it is the same, with an address that all of them reach and a copy of the secret's file on each (or a
+//! file system that they share). The lowest rank of each other host keeps its host, with the stream over which it came.
+//!
 //! # Where rank 0 keeps the job
 //!
 //! - `init` is **collective**: it returns when all ranks have come, and is an error everywhere if one does not come within
@@ -64,7 +92,16 @@
 //! - Nobody ends the others when a rank fails, unless whoever started them does: they go on as with `--on-failure continue`.
 //! - When **rank 0 dies**, that is an error at whoever waits for it, and later deaths are noticed all the same. Memory that
 //!   was mapped stays reachable; a new window, or a first access to memory that was not mapped yet, is an error.
-//! - All ranks run on one host, in one network namespace. Others are refused.
+//! - On several hosts, **the keeper of a host** (its lowest rank) goes after the others of its host. When it dies, or does not
+//!   run for `ONESIDED_SUSPECT_AFTER` seconds, its host has lost the way to all others: each side takes the other for dead,
+//!   see [`failures`](super::failures).
+//! - By PMI-1 all ranks run on one host, in one network namespace. Others are refused.
+//!
+//! # Worlds of some ranks
+//!
+//! [`World::split`](crate::World::split) divides a world: the ranks of one color make a world of their own, in which they
+//! count from 0. It is what MPI's communicators and groups are for: windows, barriers and fences of a row, of a host's ranks, of
+//! the readers. A part lives and fails by itself: the death of a rank that is not in it ends none of its collectives.
 //!
 //! # What the environment chooses
 //!
@@ -73,7 +110,9 @@
 //! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs`, `mixed` (`onesided run --fabric` sets it) | `shm` |
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set` | `test-and-set` |
-//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together, where rank 0 keeps the job | 60 |
+//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together where rank 0 keeps the job; the agents of `run --hosts`, to answer | 60 |
+//! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; that of the launcher or rank 0 holds for all | 5 |
+//! | `ONESIDED_RSH` | the remote shell of `onesided run --hosts` | `ssh -x -T -o BatchMode=yes` |
 //!
 //! # How a job ends
 //!

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use onesided::fabric::block_on;
-use onesided::{FaultKind, Window};
+use onesided::{Error, FaultKind, Window, World};
 
+use crate::jobs::{self, Role, die, ok};
 use crate::support::{ranks, run_async};
+
+pub(crate) const ROLES: &[Role] = &[("parts", parts)];
 
 #[test]
 fn many_ranks_on_few_cores_meet_often() {
@@ -58,7 +61,7 @@ fn a_barrier_has_a_deadline() {
     ranks(2, |world| {
         if world.rank() == 0 {
             let begin = Instant::now();
-            let error = onesided::Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
+            let error = Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
             assert!(error.is_timed_out());
             assert_eq!(error.to_string(), "barrier: the deadline passed");
             assert!((50..2000).contains(&(begin.elapsed().as_millis() as u64)));
@@ -91,4 +94,45 @@ fn a_patience_that_no_clock_can_express_is_none_too_long() {
         world.barrier().deadline(Duration::MAX).wait().unwrap();
         world.close(Duration::MAX).unwrap();
     });
+}
+
+/// Two worlds of three; in one of them a rank dies, and the other goes on.
+fn parts(world: World) {
+    let part = world.split(world.rank() % 2, 0).wait().unwrap();
+    let window = Window::<u64>::builder().name("part").allocate(&part, 1).unwrap();
+    window.fence().wait().unwrap().end().unwrap();
+    if world.rank() == 3 {
+        die();
+    }
+    let begin = Instant::now();
+    if world.rank() % 2 == 1 {
+        let error = match part.rank() {
+            0 => Error::from(part.barrier().wait().unwrap_err()),
+            _ => Error::from(window.local().wait_until(0, |told| told > 0).wait().unwrap_err()),
+        };
+        assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        return ok();
+    }
+    while world.is_alive(3) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for round in 1..=200 {
+        let next = (part.rank() + 1) % part.size();
+        let epoch = window.lock_exclusive(next).wait().unwrap();
+        epoch.fetch_add(0, 1).wait().unwrap();
+        epoch.unlock().unwrap();
+        part.barrier().wait().unwrap();
+        assert_eq!(window.local().read(0..1), [round]);
+        part.barrier().wait().unwrap();
+    }
+    assert_eq!(world.barrier().wait().unwrap_err().to_string(), "barrier: rank 3: the peer died");
+    window.close().unwrap();
+    ok();
+}
+
+#[test]
+fn a_death_ends_the_collectives_of_its_own_part() {
+    let ended = jobs::start(6, "parts").wait();
+    assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
 }

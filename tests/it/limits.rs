@@ -98,7 +98,8 @@ fn limited(ranks: u32, limit: &str, more: &[(&str, &str)]) -> Ended {
     }
     let told = |line: &&String| line.starts_with("error: ") || line.contains("] error: ") || line.ends_with("ok");
     assert_eq!(ended.lines.iter().filter(told).count(), ranks as usize, "{limit}: {ended:?}");
-    let others = || ended.lines.iter().filter(|line| !told(line));
+    // libibverbs has a word to say of files that it cannot open.
+    let others = || ended.lines.iter().filter(|line| !told(line) && !line.contains("] libibverbs: Warning"));
     assert!(ended.code <= 1 && others().all(|line| line.contains("exited with status 1")), "{limit}: {ended:?}");
     ended
 }

@@ -141,7 +141,7 @@ impl<T: Element> Builder<T> {
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let design = self.design.map_or_else(LockDesign::from_environment, Ok);
-        let parts = self.parts(fabric, len);
+        let parts = self.parts(world, len);
         let mine = Part {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
@@ -160,7 +160,10 @@ impl<T: Element> Builder<T> {
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
-            keys.push(part.outcome.map_err(|fault| Error::CreateElsewhere { window: window(), rank, fault })?);
+            keys.push(part.outcome.map_err(|fault| {
+                let fault = world.translate(fault);
+                Error::CreateElsewhere { window: window(), rank, fault }
+            })?);
             if let Some(what) = part.differs_from(&parts[0], self.uneven) {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
@@ -169,7 +172,8 @@ impl<T: Element> Builder<T> {
     }
 
     /// This rank's part and its hidden region.
-    fn parts<F: Fabric>(&self, fabric: &F, len: usize) -> Result<(F::Segment, F::Segment), fabric::Error> {
+    fn parts<F: Fabric>(&self, world: &World<F>, len: usize) -> Result<(F::Segment, F::Segment), fabric::Error> {
+        let fabric = world.fabric();
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
         let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
             len: u64::MAX,
@@ -178,6 +182,6 @@ impl<T: Element> Builder<T> {
             source: None,
         })?;
         // Even an empty part has a word, so that every part has a key.
-        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(hidden_bytes(fabric.size()))?))
+        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(hidden_bytes(world.size()))?))
     }
 }

@@ -52,6 +52,24 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
 
+    /// Unlocks where nothing but what was waited for was done under the lock.
+    pub(crate) fn unlock_unchanged(self) {
+        ManuallyDrop::new(self).post_release();
+    }
+
+    /// Unlocks without waiting for what was done under the lock: the release is posted behind it. What failed is
+    /// reported by the next flush, or the window's end.
+    pub(crate) fn unlock_behind(self) {
+        let inner = self.access.inner;
+        if inner.immediate {
+            return ManuallyDrop::new(self).post_release();
+        }
+        if let Some(release) = inner.algorithm.release_link(inner.fabric(), self.words, self.mode) {
+            inner.fabric().post_release(release);
+            let _released = ManuallyDrop::new(self);
+        } // else its drop flushes and releases
+    }
+
     /// Posts the release; what is left of it, if anything, goes to the endpoint.
     #[inline]
     fn post_release(&self) {

@@ -57,7 +57,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
         flushed.and(passed)?;
         let accesses = match self.before {
             Some(before) => before.accesses,
-            None => (0..inner.fabric().size()).map(|_| OnceLock::new()).collect(),
+            None => (0..inner.world.size()).map(|_| OnceLock::new()).collect(),
         };
         Ok(FenceEpoch { window: self.window, accesses })
     }

@@ -10,7 +10,12 @@
 //! | MPI | here |
 //! |---|---|
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
+//! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
+//! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
+//! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
+//! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
 //! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
@@ -23,6 +28,7 @@
 mod access;
 mod access_epoch;
 mod accumulate;
+mod buffer;
 mod combine;
 mod create;
 mod element;
@@ -32,19 +38,23 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod fused;
 mod handles;
 mod local;
 mod located;
 mod lock;
 mod lock_all;
+mod no_check;
 mod op;
 mod part;
 #[cfg(doctest)]
 mod refused;
+mod scope;
 mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod versioned;
 mod window;
 
 pub use lock_algos::Mode;
@@ -52,6 +62,7 @@ pub use lock_algos::Mode;
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
+pub use crate::buffer::{Buffer, Transfer};
 pub use crate::create::{Builder, LockDesign};
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
@@ -60,13 +71,17 @@ pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::handles::{Flush, Get};
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
+pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;
+pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

@@ -30,7 +30,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
 
     /// How many elements there are.
     pub fn len(&self) -> usize {
-        self.inner.len(self.inner.fabric().rank().0)
+        self.inner.len(self.inner.world.rank())
     }
 
     /// Whether there are none.
@@ -71,11 +71,11 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     }
 
     fn failed(&self, operation: &'static str) -> impl FnOnce(Fault) -> Error {
-        move |fault| self.inner.failed(operation, self.inner.fabric().rank().0, fault)
+        move |fault| self.inner.failed(operation, self.inner.world.rank(), fault)
     }
 
     fn range(&self, operation: &'static str, offset: usize, count: usize) -> Result<u64, Error> {
-        let (target, len) = (self.inner.fabric().rank().0, self.len());
+        let (target, len) = (self.inner.world.rank(), self.len());
         match offset.checked_add(count) {
             Some(end) if end <= len => Ok((offset * size_of::<T>()) as u64),
             _ => Err(Error::Range { operation, offset, count, target, len, window: self.inner.name.clone() }),

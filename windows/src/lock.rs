@@ -97,6 +97,33 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
+    /// Waits until the lock is held, and tells whether the first operation sufficed: then whatever was posted behind it
+    /// was done under the lock.
+    ///
+    /// # Cancel safety
+    /// As the request.
+    pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
+        let (window, rank, mode) = (self.window, self.rank, self.mode);
+        let inner = window.inner();
+        let failed = |fault| failed(inner, rank, mode, fault);
+        // In place, so that a drop meanwhile is the drop of the request.
+        let first = std::future::poll_fn(|cx| match &mut self.started {
+            Some(Ok(started)) => Pin::new(&mut started.op).poll(cx),
+            Some(Err(fault)) => Poll::Ready(Err(*fault)),
+            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
+        });
+        let first = first.await;
+        let started = self.take();
+        let (first, Started { target, words, .. }) = (first.map_err(failed)?, started.map_err(failed)?);
+        if inner.algorithm.holds::<F>(words, mode, first) {
+            return Ok((Epoch::new(inner, target, words, mode), true));
+        }
+        let rest = Abandonable::contending(Arc::clone(inner), rank, mode, first);
+        let deadline = self.deadline.and_then(|after| Deadline::after(inner.fabric(), target, after));
+        let acquire = Ok(Acquire { target, words, rest, deadline });
+        LockFuture { window, rank, mode, acquire }.await.map(|epoch| (epoch, false))
+    }
+
     /// What was started; a request is consumed by whoever takes it.
     #[inline]
     fn take(&mut self) -> Result<Started<'w, F>, Fault> {
@@ -146,7 +173,10 @@ fn contend<'w, F: Drive>(inner: &'w Inner<F>, words: Words<'w, F>, mode: Mode, f
 fn failed<F: Fabric>(inner: &Inner<F>, target: u32, mode: Mode, fault: Fault) -> Error {
     match fault.kind() {
         FaultKind::NoSuchRank => inner.failed(operation(mode), target, fault),
-        _ => Error::Lock { operation: operation(mode), target, window: inner.name.clone(), fault },
+        _ => {
+            let fault = inner.world.translate(fault);
+            Error::Lock { operation: operation(mode), target, window: inner.name.clone(), fault }
+        }
     }
 }
 
@@ -270,6 +300,19 @@ impl<F: Fabric> Abandonable<F> {
             let words = theirs.algorithm.words(&theirs.home(target))?;
             let wanted = || still.load(Ordering::Relaxed);
             theirs.algorithm.finish(theirs.fabric(), words, mode, op, wanted).await
+        });
+        Self { inner, rank, mode, wanted, rest: Some(rest) }
+    }
+
+    /// The rest behind a first operation that did not suffice.
+    fn contending(inner: Arc<Inner<F>>, rank: u32, mode: Mode, first: u64) -> Self {
+        let wanted = Arc::new(AtomicBool::new(true));
+        let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
+        let rest = Box::pin(async move {
+            let target = theirs.target(rank)?;
+            let words = theirs.algorithm.words(&theirs.home(target))?;
+            let wanted = || still.load(Ordering::Relaxed);
+            theirs.algorithm.contend(theirs.fabric(), words, mode, first, wanted).await
         });
         Self { inner, rank, mode, wanted, rest: Some(rest) }
     }

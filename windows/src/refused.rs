@@ -1,4 +1,5 @@
-//! What the types refuse to compile, as tests.
+//! What the types refuse to compile, as tests. Stable rustdoc does not compare the errors' codes; the stage `refused` of
+//! `scripts/test` does.
 
 /// An access ends with its lock.
 ///
@@ -88,7 +89,7 @@ struct ActiveHandles;
 
 /// What a get fills is not read before.
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(window: windows::Window<u8>) -> Result<u8, windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     let mut into = [0];
@@ -102,7 +103,7 @@ struct Get;
 
 /// The results of an accumulate are not read before, and its operands are not written.
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, results: &mut [u8]) -> Result<u8, windows::Error> {
 ///     let accumulate = epoch.get_accumulate(0, &[1], results, windows::Op::Max);
 ///     let early = results[0];
@@ -139,19 +140,19 @@ struct Epoch;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<&'static str>::allocate(&world, 1);
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<bool>::allocate(&world, 1);
 /// }
 /// ```
 ///
-/// ```compile_fail,E0277
+/// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
 ///     let _ = windows::Window::<(u8, u64)>::allocate(&world, 1);
 /// }
@@ -166,3 +167,193 @@ struct Element;
 /// }
 /// ```
 struct Atomic;
+
+/// A guard ends once, and nothing is done through it afterwards.
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let epoch = window.lock_exclusive(0).wait()?;
+///     epoch.unlock()?;
+///     epoch.unlock()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let epoch = window.lock_exclusive(0).wait()?;
+///     epoch.unlock()?;
+///     epoch.put(0, &[1])
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let all = window.lock_all().wait()?;
+///     all.unlock_all()?;
+///     all.at(0).put(0, &[1])
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let epoch = window.fence().wait()?;
+///     let next = epoch.fence().wait()?;
+///     epoch.at(0)?.put(0, &[1])?;
+///     next.end()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let exposure = window.post(&[0])?;
+///     exposure.wait()?;
+///     exposure.wait()
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// fn test(request: windows::LockRequest<'_, u8, fabric::Any>) {
+///     let (one, other) = (request.wait(), request.wait());
+/// }
+/// ```
+struct Guards;
+
+/// An access is not copied out of its guard.
+///
+/// ```compile_fail,E0515
+/// fn test(window: &windows::Window<u8>) -> &windows::Access<'_, u8, fabric::Any> {
+///     let epoch = window.lock_exclusive(0).wait().unwrap();
+///     &epoch
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn test(access: windows::Access<'_, u8, fabric::Any>) {
+///     let copy = access.clone();
+/// }
+/// ```
+struct Copies;
+
+/// A guard goes to another thread only if that ends before the window.
+///
+/// ```
+/// fn test(window: windows::Window<u8>) {
+///     let epoch = window.lock_exclusive(0).wait().unwrap();
+///     std::thread::scope(|scope| scope.spawn(move || epoch.unlock()).join().unwrap()).unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// fn test(window: windows::Window<u8>) {
+///     let epoch = window.lock_exclusive(0).wait().unwrap();
+///     std::thread::spawn(move || epoch.unlock());
+/// }
+/// ```
+struct Threads;
+
+/// The slices of a scope are its own until it ends, and outlive it, as the locks do.
+///
+/// ```
+/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<u8, windows::Error> {
+///     let (mut left, mut right) = ([0], [0]);
+///     window.scope(|scope| {
+///         scope.get(epoch, 0, &mut left);
+///         scope.get(epoch, 1, &mut right);
+///         Ok(())
+///     })?;
+///     Ok(left[0] + right[0])
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+///     let mut into = [0];
+///     window.scope(|scope| {
+///         scope.get(epoch, 0, &mut into);
+///         scope.get(epoch, 1, &mut into);
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0503
+/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<u8, windows::Error> {
+///     let mut into = [0];
+///     window.scope(|scope| {
+///         scope.get(epoch, 0, &mut into);
+///         Ok(into[0])
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+///     window.scope(|scope| {
+///         let mut into = [0];
+///         scope.get(epoch, 0, &mut into);
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(window: windows::Window<u8>, mut into: [u8; 1]) -> Result<(), windows::Error> {
+///     let epoch = window.lock_shared(0).wait()?;
+///     window.scope(|scope| {
+///         scope.get(&epoch, 0, &mut into);
+///         epoch.unlock()
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+///     window.scope(|scope| {
+///         std::thread::scope(|threads| threads.spawn(|| scope.put(epoch, 0, &[1])).join()).unwrap();
+///         Ok(())
+///     })
+/// }
+/// ```
+struct Scopes;
+
+/// A buffer is away while it is transferred.
+///
+/// ```compile_fail,E0382
+/// fn test(access: &windows::Access<'_, u8, fabric::Any>, buffer: windows::Buffer<u8>) -> Result<(), windows::Error> {
+///     let transfer = access.put_buffer(0, buffer, 0..1);
+///     buffer.write(0, &[1])?;
+///     transfer.wait().map(drop)
+/// }
+/// ```
+struct Buffers;
+
+/// What a call updates is not looked at before it is done.
+///
+/// ```compile_fail,E0503
+/// fn test(window: &windows::Window<u8>, elements: &mut [u8]) -> Result<u8, windows::Error> {
+///     let home = window.locked(0);
+///     let update = home.update(0, elements, |elements| elements[0] += 1);
+///     let early = elements[0];
+///     update.wait()?;
+///     Ok(early)
+/// }
+/// ```
+struct Fused;
+
+/// A versioned window is written through its guards alone, and they do not outlive it.
+///
+/// ```compile_fail,E0382
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let table = window.versioned();
+///     window.lock_exclusive(0).wait()?.unlock()
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(table: windows::Versioned<u8>) -> Result<(), windows::Error> {
+///     let epoch = table.write(0).wait()?;
+///     table.close()?;
+///     epoch.unlock()
+/// }
+/// ```
+struct Versioned;

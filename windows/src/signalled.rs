@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
+use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use fabric::{Drive, Fabric, block_on};
 
 use crate::element::{from_word, to_word};
@@ -77,21 +77,25 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     async fn finish(self) -> Result<T, Error> {
         let Self { inner, offset, predicate, from, deadline } = self;
         let fabric = inner.fabric();
-        let own = fabric.rank();
-        let watched = from.map_or_else(|| Patience::on_all(own), |origin| Patience::on(Rank(origin)));
-        let patience = watched.and_until(inner.until(deadline));
-        let len = inner.len(own.0);
-        let word = check::<T>().and_then(|()| match from {
-            Some(origin) if origin >= fabric.size() => Err(Fault::of(FaultKind::NoSuchRank, Rank(origin))),
+        let own = inner.world.rank();
+        let deadline = inner.until(deadline);
+        let len = inner.len(own);
+        let origin = from.map(|origin| inner.world.fabric_rank(origin));
+        let word = check::<T>().and_then(|()| match origin {
+            Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),
             _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
             _ => fabric.word_in(&inner.own, 8 * offset as u64),
         });
-        let told = match word {
-            Ok(word) => fabric.wait_until(word, move |told| predicate(from_word(told)), patience).await,
-            Err(fault) => Err(fault),
+        let predicate = move |told| predicate(from_word(told));
+        let told = match (word, origin.flatten()) {
+            (Ok(word), Some(origin)) => {
+                fabric.wait_until(word, predicate, Patience::on(origin).and_until(deadline)).await
+            }
+            (Ok(word), None) => inner.world.wait_until(word, predicate, deadline).await,
+            (Err(fault), _) => Err(fault),
         };
         told.map(from_word).map_err(|fault| {
-            let (operation, window, target) = ("wait_until", inner.name.clone(), own.0);
+            let (operation, window, target) = ("wait_until", inner.name.clone(), own);
             match fault.kind() {
                 FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
                 FaultKind::Unsupported => Error::Type { operation, window, element: std::any::type_name::<T>() },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use fabric::Fabric;
-use fabric::remote_memory::{Fault, Notify, Patience, Rank};
+use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
 use crate::window::{Inner, LOCK_BYTES, Target};
 
@@ -13,6 +13,9 @@ use crate::window::{Inner, LOCK_BYTES, Target};
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     LOCK_BYTES + 16 * size as u64
 }
+
+/// Where the version of the part lies: in the lock's line, behind whatever words a lock has.
+pub(crate) const VERSION: u64 = LOCK_BYTES - 8;
 
 /// What a peer tells.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +27,8 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
-    const fn offset(self, by: Rank) -> u64 {
-        LOCK_BYTES + 16 * by.0 as u64 + self as u64
+    const fn offset(self, by: u32) -> u64 {
+        LOCK_BYTES + 16 * by as u64 + self as u64
     }
 }
 
@@ -61,7 +64,7 @@ impl Counts {
 impl<F: Fabric> Inner<F> {
     /// Tells a peer a number. Posted; whoever sees it sees what this rank had completed before.
     pub(crate) fn signal(&self, to: &Target<F>, signal: Signal, number: u64) -> Result<(), Fault> {
-        let word = self.fabric().word_in(&to.locks, signal.offset(self.fabric().rank()))?;
+        let word = self.fabric().word_in(&to.locks, signal.offset(self.world.rank()))?;
         drop(self.fabric().write(word, number, Notify::Yes));
         Ok(())
     }
@@ -74,8 +77,9 @@ impl<F: Fabric> Inner<F> {
         number: u64,
         deadline: u64,
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send + use<'f, F>, Fault> {
-        let word = self.fabric().word_in(&self.own_locks, signal.offset(Rank(from)))?;
-        let patience = Patience::on(Rank(from)).and_until(deadline);
+        let word = self.fabric().word_in(&self.own_locks, signal.offset(from))?;
+        let from = self.world.fabric_rank(from).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(from)))?;
+        let patience = Patience::on(from).and_until(deadline);
         Ok(self.fabric().wait_until(word, move |told| told >= number, patience))
     }
 

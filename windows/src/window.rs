@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use fabric::{Agent, Drive, Fabric, Segment, Task, World, block_on};
+use fabric::{Agent, Drive, Fabric, Segment, SegmentKey, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
+use crate::fused::Locked;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, NoCheckEpoch, StartRequest, Versioned};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 const SETTLE: u64 = 5_000_000_000;
@@ -98,6 +99,7 @@ impl<F: Fabric> Drop for Background<F> {
 
 /// A rank's part of the window, as it is reached from here.
 pub(crate) struct Target<F: Fabric> {
+    /// As the window's world counts.
     pub(crate) rank: u32,
     pub(crate) data: F::Segment,
     pub(crate) locks: F::Segment,
@@ -149,7 +151,8 @@ impl<F: Fabric> Inner<F> {
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
-        let open = |key| self.fabric().open(key).map_err(|error| self.why_unreachable(Rank(rank), error.fault()));
+        let open =
+            |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
         let target = Target { rank, data: open(&keys.data)?, locks: open(&keys.locks)?, len };
@@ -170,7 +173,7 @@ impl<F: Fabric> Inner<F> {
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
-        let window = self.name.clone();
+        let (window, fault) = (self.name.clone(), self.world.translate(fault));
         match fault.kind() {
             FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
             _ => Error::Operation { operation, target, window, fault },
@@ -278,10 +281,54 @@ impl<T: Element, F: Fabric> Window<T, F> {
         LockRequest::start(self, target, Mode::Shared)
     }
 
+    /// Operations that lock a rank's part, do something, and unlock it, in one call and in as few round trips as the
+    /// fabric allows.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let scores = Window::<u64>::allocate(&world, 8)?;
+    /// let (home, mut score) = (scores.locked(1), [0; 2]);
+    /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
+    /// world.barrier().wait().unwrap();
+    /// home.get(0, &mut score).wait()?;
+    /// assert_eq!(score, [2, 0]);
+    /// # scores.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    #[inline]
+    pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
+        Locked::new(self, target)
+    }
+
+    /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
+    /// is posted.
+    pub fn versioned(self) -> Versioned<T, F> {
+        Versioned::new(self)
+    }
+
     /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
     /// returns.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
+    }
+
+    /// Access to every rank's part without a lock, because the program knows that nobody holds one that conflicts, and
+    /// that nobody will while this goes on (`MPI_Win_lock` and `MPI_Win_lock_all` with `MPI_MODE_NOCHECK`). Takes no lock,
+    /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::<u64>::allocate(&world, 2)?;
+    /// let all = window.no_check(); // each rank has places of its own
+    /// all.at(0)?.put(world.rank() as usize, &[7])?;
+    /// all.end()?;
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
+        NoCheckEpoch::new(self)
     }
 
     /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.
@@ -356,7 +403,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
         let way = if capabilities.immediate { "done when the call returns" } else { "posted, completed by the fabric" };
-        let mover = fabric.mover(Rank(target));
+        let mover = self.world.fabric_rank(target).map_or(capabilities.agent, |rank| fabric.mover(rank));
         let bytes = match mover {
             Agent::Cpu if mover != capabilities.agent => "; puts and gets by the Cpu, it is on this host",
             _ => "",
@@ -381,13 +428,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn close_async(self) -> Result<(), Error> {
-        let own = self.inner.fabric().rank().0;
+        let own = self.inner.world.rank();
         let flushed = async {
             self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
             for target in self.inner.targets.iter().filter_map(OnceLock::get) {
                 self.inner
                     .fabric()
-                    .flush(Rank(target.rank))
+                    .flush(target.fabric_rank())
                     .await
                     .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
             }
@@ -452,7 +499,6 @@ impl<F: Fabric> fmt::Debug for Target<F> {
 impl<F: Fabric> Target<F> {
     /// The rank as the fabric names it.
     pub(crate) fn fabric_rank(&self) -> Rank {
-        debug_assert_eq!(self.data.rank().0, self.rank);
-        Rank(self.rank)
+        self.data.rank()
     }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod bootstrap;
 mod deaths;
 mod endings;
+mod hosts;
 mod info;
 mod limits;
 mod managers;

@@ -82,6 +82,13 @@ fn a_rank() {
         "rank 0 leaves first" => rank_0_leaves_first(),
         "rank 0 panics" => rank_0_panics(),
         "fail to join" => fail_to_join(),
+        "where" => say_where(&join().unwrap().unwrap()),
+        "list the dead" => list_the_dead(&join().unwrap().unwrap()),
+        "fail to start a world" => fail_to_start_a_world(),
+        "print" => print(&join().unwrap().unwrap()),
+        "put until it fails" => put_until_it_fails(),
+        "serve a remote shell" => crate::hosts::rsh::serve(),
+        "call a remote shell" => crate::hosts::rsh::call(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -94,6 +101,80 @@ fn exchange(job: &Job) -> i32 {
     let all = (0..job.board.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
     let sum: u32 = all.map(|value| u32::from_le_bytes(value.try_into().unwrap())).sum();
     say!("sum {sum}");
+    job.board.leave(job.rank);
+    0
+}
+
+/// Every rank puts values, gets everybody's, says their sum and where each rank is, and leaves.
+fn say_where(job: &Job) -> i32 {
+    let size = job.board.size();
+    for round in 0..20 {
+        job.exchange.put(&format!("big/{}/{round}", job.rank.0), &[round; 2000]).unwrap();
+    }
+    let all = (0..size).map(|rank| job.exchange.get(&format!("big/{rank}/19"), DEADLINE).unwrap());
+    assert!(all.into_iter().all(|value| value == [19; 2000]));
+    let hosts: Vec<_> = (0..size).map(|rank| job.host_of(Rank(rank)).to_string()).collect();
+    say!("sum {} hosts {}", (0..size).sum::<u32>(), hosts.join(" "));
+    job.board.leave(job.rank);
+    0
+}
+
+/// Says its process; and whenever that changes who is dead, as soon as nothing has changed for a while.
+fn list_the_dead(job: &Job) -> i32 {
+    say!("{}", std::process::id());
+    let mut said = String::new();
+    for _ in 0..300 {
+        let dead = || {
+            let dead = (0..job.board.size()).filter(|rank| job.board.liveness(Rank(*rank)) == Liveness::Dead);
+            dead.map(|rank| format!(" {rank}")).collect::<String>()
+        };
+        let now = dead();
+        std::thread::sleep(Duration::from_millis(100));
+        if now == dead() && now != said {
+            say!("dead{now}");
+            said = now;
+        }
+    }
+    0
+}
+
+/// Says its process once it has put something to the next rank, and puts on and on; says why it could not.
+fn put_until_it_fails() -> i32 {
+    let world = World::<Any>::init().unwrap();
+    let window = Window::<u64>::allocate(&world, 8192).unwrap();
+    let next = (world.rank() + 1) % world.size();
+    let mut puts = 0;
+    let put = || -> Result<(), windows::Error> {
+        let epoch = window.lock_shared(next).wait()?;
+        epoch.put(0, &[7; 8192])?;
+        epoch.flush().wait()?;
+        epoch.unlock()
+    };
+    let error = loop {
+        if let Err(error) = put() {
+            break error;
+        }
+        puts += 1;
+        if puts == 1 {
+            say!("{}", std::process::id());
+        }
+    };
+    say!("ended by: {error}");
+    let again = put().expect_err("what failed for good does not come back");
+    say!("and then: {again}");
+    std::process::exit(0) // nothing is left to be closed
+}
+
+fn fail_to_start_a_world() -> i32 {
+    say!("{}", World::<Any>::init().unwrap_err());
+    0
+}
+
+/// Prints many lines when all are there, and leaves.
+fn print(job: &Job) -> i32 {
+    for line in 0..20_000 {
+        say!("line {line}");
+    }
     job.board.leave(job.rank);
     0
 }

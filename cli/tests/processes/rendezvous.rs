@@ -16,18 +16,21 @@ use crate::ranks::plays;
 use crate::support::{Ended, Running, finish, kill, onesided, start};
 
 /// Where the ranks of a test meet, and the file with their secret.
-struct Place {
+pub(crate) struct Place {
     address: String,
     secret: PathBuf,
 }
 
 impl Place {
     fn new() -> Self {
+        Self::at(&TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string())
+    }
+
+    pub(crate) fn at(address: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let secret = std::env::temp_dir().join(format!("onesided-test-{}-{number}", std::process::id()));
-        let place = Self { address, secret };
+        let place = Self { address: address.to_owned(), secret };
         place.write(&Secret::random());
         place
     }
@@ -39,7 +42,7 @@ impl Place {
     }
 
     /// Tells a command that it is this rank.
-    fn set<'c>(&self, command: &'c mut Command, rank: u32, size: u32) -> &'c mut Command {
+    pub(crate) fn set<'c>(&self, command: &'c mut Command, rank: u32, size: u32) -> &'c mut Command {
         command.env("ONESIDED_ADDRESS", &self.address).env("ONESIDED_SECRET_FILE", &self.secret);
         command.env("ONESIDED_RANK", rank.to_string()).env("ONESIDED_SIZE", size.to_string())
     }

@@ -150,6 +150,11 @@ impl Client {
         Ok(Self { board: Arc::new(board), keeper, connection, broken: AtomicBool::new(false) })
     }
 
+    /// Says who keeps the job, for errors.
+    pub(crate) const fn name_keeper(&mut self, keeper: &'static str) {
+        self.keeper = keeper;
+    }
+
     /// Takes the rank's seat.
     pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
         let failed = |source| Error::Join { what: "take a seat".to_owned(), source: Some(source) };

@@ -1,6 +1,7 @@
-//! A job that no launcher of ours started: rank 0 keeps what the launcher would keep.
+//! A job that no launcher of ours started: rank 0 keeps what the launcher would keep. On every other host its lowest rank
+//! does, with a [bridge](super::bridge) to rank 0.
 //!
-//! It makes the board and serves values and memory from a thread. The others, which learnt its socket and the secret in
+//! The keeper makes the board and serves values and memory from a thread. The others, which learnt its socket and the secret in
 //! some way, join there as they would at the launcher, with the same proofs. What that promises: see
 //! [`bootstrap`](super#who-keeps-a-job).
 
@@ -12,6 +13,7 @@ use rustix::net::Shutdown;
 use rustix::process::Resource;
 
 use crate::Error;
+use crate::bootstrap::bridge::{Bridge, Layout};
 use crate::bootstrap::client::Client;
 use crate::bootstrap::environment::Environment;
 use crate::bootstrap::process::Process;
@@ -27,10 +29,11 @@ const LONGER: Duration = Duration::from_secs(2);
 /// How often a rank 0 that has left looks whether the others have, at first and at most.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 
-/// What rank 0 keeps.
+/// What a keeper keeps.
 #[derive(Debug)]
 pub(crate) struct Host {
     server: Server,
+    board: Arc<Board>,
     size: u32,
     secret: Secret,
 }
@@ -45,7 +48,7 @@ impl Host {
         let board = Arc::new(Board::create(size).map_err(failed)?);
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let regions = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-        Ok(Self { server: Server::start(board, secret.clone(), regions)?, size, secret })
+        Ok(Self { server: Server::start(Arc::clone(&board), secret.clone(), regions)?, board, size, secret })
     }
 
     /// The name of its socket.
@@ -57,26 +60,40 @@ impl Host {
         &self.secret
     }
 
-    /// Joins it as rank 0.
+    /// There are other hosts, and this is how they are reached.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: no thread.
+    pub(crate) fn bridge(&mut self, layout: &Layout, bridge: Bridge) -> Result<(), Error> {
+        let ranks = (0..self.size).map(Rank);
+        ranks.zip(&layout.hosts).for_each(|(rank, host)| self.board.place(rank, u32::from(*host)));
+        self.server.bridge(bridge)
+    }
+
+    /// Joins it as the rank that keeps it.
     ///
     /// # Errors
     /// As [`join`].
-    pub(crate) fn join(self, until: Instant) -> Result<Job, Error> {
+    pub(crate) fn join(self, rank: Rank, until: Instant) -> Result<Job, Error> {
         let address = self.address().to_owned();
-        let environment = Environment { rank: KEEPER, size: self.size, address, secret: self.secret.clone() };
+        let environment = Environment { rank, size: self.size, address, secret: self.secret.clone() };
         join(&environment, Some(self), until)
     }
 }
 
-/// Joins the job that rank 0 keeps, and waits for all others. `host`: what rank 0 itself keeps.
+/// Joins the job that rank 0 keeps, and waits for all others. `host`: what this rank itself keeps.
 ///
 /// # Errors
 /// [`Error::Join`], [`Error::Secret`]: rank 0 is not there, or refuses. [`Error::Operation`]: a rank did not come in time
 /// (`TimedOut`), or died on its way (`PeerDied`).
 pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant) -> Result<Job, Error> {
     let rank = environment.rank;
-    let client = Client::connect(environment, if host.is_some() { "this rank's own service" } else { "rank 0" })?;
+    let keeper = if host.is_some() { "this rank's own service" } else { "rank 0, or this host's lowest rank" };
+    let mut client = Client::connect(environment, keeper)?;
     let board = Arc::clone(client.board());
+    if host.is_none() {
+        client.name_keeper(if board.host_of(rank) == 0 { "rank 0" } else { "this host's lowest rank" });
+    }
     board.introduce(rank, Process::own());
     client.sit(rank)?;
     let hosted = Hosted { rank, board: Arc::clone(&board), client, host };
@@ -102,7 +119,9 @@ impl Hosted {
         self.put(&format!("{HERE}{}", self.rank.0), &[])?;
         if self.host.is_none() {
             succession::watch(&self.client.connection().0, &self.board, self.rank)
-                .map_err(|source| Error::Join { what: "watch rank 0".to_owned(), source: Some(source) })?;
+                .map_err(|source| Error::Join { what: "watch the host's keeper".to_owned(), source: Some(source) })?;
+        }
+        if self.rank != KEEPER {
             return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(KEEPER));
         }
         for rank in (0..self.board.size()).map(Rank) {
@@ -114,9 +133,12 @@ impl Hosted {
         self.put(ALL_HERE, &[])
     }
 
-    /// Rank 0 has left: waits until nobody needs it any more.
+    /// The keeper has left: waits until nobody needs it any more. That is everybody for rank 0, its host for another.
     fn go_last(&self) {
-        let somebody = || (0..self.board.size()).any(|rank| self.board.liveness(Rank(rank)) == Liveness::Alive);
+        let own = self.board.host_of(self.rank);
+        let served = |rank| self.rank == KEEPER || self.board.host_of(rank) == own;
+        let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
+        let somebody = || (0..self.board.size()).map(Rank).any(|rank| served(rank) && alive(rank));
         let mut pause = LOOK.0;
         while somebody() {
             std::thread::sleep(pause);

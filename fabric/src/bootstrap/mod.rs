@@ -15,18 +15,16 @@
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 
+pub(crate) mod bridge;
 pub mod client;
 pub mod environment;
-mod events;
 mod host;
 mod host_name;
 pub mod launcher;
 pub mod local;
-mod output;
 pub mod pmi;
 mod process;
 mod protocol;
-mod ranks;
 pub mod rendezvous;
 mod secret;
 mod server;
@@ -42,6 +40,7 @@ use std::time::Duration;
 
 use remote_memory::{Rank, RegionId};
 
+pub use crate::bootstrap::bridge::SUSPECT_AFTER;
 pub use crate::bootstrap::secret::Secret;
 pub use crate::bootstrap::server::Server;
 pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};

@@ -38,7 +38,7 @@
 use remote_memory::{Rank, RegionId};
 
 /// The version of this format. Two programs that differ refuse each other.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// The longest frame in bytes.
 pub(crate) const MAX_FRAME: usize = 64 << 10;
 /// The longest value in bytes.
@@ -89,7 +89,7 @@ pub(crate) enum Refusal {
     Malformed,
     #[error("the job has another number of ranks")]
     Size,
-    #[error("the job's rank 0 runs on another host, and the ranks of several hosts cannot join one world yet")]
+    #[error("the job's rank 0 runs on another host, and this process manager's ranks cannot join over several hosts")]
     OtherHost,
 }
 
@@ -227,7 +227,7 @@ impl Refusal {
 }
 
 impl Failure {
-    const fn code(self) -> (u16, Rank) {
+    pub(crate) const fn code(self) -> (u16, Rank) {
         match self {
             Self::NameTaken => (1, Rank(0)),
             Self::TimedOut => (2, Rank(0)),
@@ -239,7 +239,7 @@ impl Failure {
         }
     }
 
-    const fn from_code(code: u16, rank: Rank) -> Result<Self, Malformed> {
+    pub(crate) const fn from_code(code: u16, rank: Rank) -> Result<Self, Malformed> {
         Ok(match code {
             1 => Self::NameTaken,
             2 => Self::TimedOut,
@@ -282,7 +282,7 @@ pub(crate) fn open(frame: &[u8]) -> Result<(u16, Fields<'_>), Malformed> {
 /// The fields of a frame that are not read yet.
 pub(crate) struct Fields<'f>(&'f [u8]);
 
-impl Fields<'_> {
+impl<'f> Fields<'f> {
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) = self.0.split_first_chunk().ok_or_else(|| Malformed::Short(N - self.0.len()))?;
         self.0 = rest;
@@ -297,7 +297,7 @@ impl Fields<'_> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -309,11 +309,30 @@ impl Fields<'_> {
         std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned).ok_or(Malformed::Name)
     }
 
-    fn value(&mut self) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn value(&mut self) -> Result<Vec<u8>, Malformed> {
         match self.0.len().checked_sub(MAX_VALUE) {
             None | Some(0) => Ok(std::mem::take(&mut self.0).to_vec()),
             Some(above) => Err(Malformed::Long(above)),
         }
+    }
+
+    pub(crate) const fn of(bytes: &'f [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'f [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or_else(|| Malformed::Short(len - self.0.len()))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'f [u8] {
+        std::mem::take(&mut self.0)
     }
 
     pub(crate) const fn end(self) -> Result<(), Malformed> {

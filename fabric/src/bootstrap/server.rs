@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::Error;
+use crate::bootstrap::bridge::Bridge;
 use crate::bootstrap::secret::random_bytes;
 use crate::bootstrap::session::{Next, Session};
 use crate::bootstrap::tables::Tables;
@@ -30,14 +31,25 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Server {
     address: String,
+    board: Arc<Board>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Tells the other thread of changes on the board, where other hosts have to hear of them.
+    watch: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
     wake: OwnedFd,
+    orders: Mutex<Vec<Order>>,
+}
+
+/// What the server's thread is to do.
+#[derive(Debug)]
+enum Order {
+    Bridge(Bridge),
+    Post { host: Option<u16>, kind: u16, fields: Vec<u8> },
 }
 
 impl Server {
@@ -53,12 +65,13 @@ impl Server {
         let mut service = Service {
             listener,
             shared: Arc::clone(&shared),
-            tables: Tables::new(board, secret, regions),
+            tables: Tables::new(Arc::clone(&board), secret, regions),
             sessions: Vec::new(),
             closed_until: None,
+            bridge: None,
         };
         let thread = std::thread::Builder::new().name("bootstrap".to_owned()).spawn(move || service.run());
-        Ok(Self { address, shared, thread: Some(thread.map_err(failed)?) })
+        Ok(Self { address, board, shared, thread: Some(thread.map_err(failed)?), watch: None })
     }
 
     fn prepare(address: &str) -> io::Result<(OwnedFd, Arc<Shared>)> {
@@ -66,7 +79,7 @@ impl Server {
         rustix::net::bind(&listener, &wire::address(address)?)?;
         rustix::net::listen(&listener, i32::MAX)?; // the system caps it
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok((listener, Arc::new(Shared { stop: AtomicBool::new(false), wake })))
+        Ok((listener, Arc::new(Shared { stop: AtomicBool::new(false), wake, orders: Mutex::default() })))
     }
 
     /// The name of the socket.
@@ -77,8 +90,46 @@ impl Server {
 
     /// To be called when a death was declared on the board: whoever waits for a value hears of it.
     pub fn look(&self) {
+        self.shared.wake();
+    }
+
+    /// From now on the job has other hosts, whose keepers are at the other ends.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: no thread.
+    pub(crate) fn bridge(&mut self, bridge: Bridge) -> Result<(), Error> {
+        let (board, shared) = (Arc::clone(&self.board), Arc::clone(&self.shared));
+        let watch = move || {
+            loop {
+                let changes = board.changes();
+                if shared.stop.load(Ordering::Acquire) {
+                    return; // who stops us notes a change after that
+                }
+                shared.wake();
+                board.wait_for_change(changes);
+            }
+        };
+        let failed = |source| Error::Launch { what: "watch the board".to_owned(), source: Some(source) };
+        self.watch = Some(std::thread::Builder::new().name("board".to_owned()).spawn(watch).map_err(failed)?);
+        self.shared.order(Order::Bridge(bridge));
+        Ok(())
+    }
+
+    /// Sends a control frame to a host, or to all.
+    pub(crate) fn post(&self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
+        self.shared.order(Order::Post { host, kind, fields });
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
         // Full means that it is readable already.
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        self.wake();
     }
 }
 
@@ -88,6 +139,10 @@ impl Drop for Server {
         self.look();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic there has been printed
+        }
+        if let Some(watch) = self.watch.take() {
+            self.board.note_change();
+            let _ = watch.join();
         }
     }
 }
@@ -100,6 +155,8 @@ struct Service {
     sessions: Vec<Session>,
     /// Set while there was no descriptor for a new connection.
     closed_until: Option<Instant>,
+    /// To other hosts, if there are any.
+    bridge: Option<Bridge>,
 }
 
 impl Service {
@@ -116,6 +173,7 @@ impl Service {
                 Some(Readable { socket: true, .. }) => session.hear(tables),
                 _ => Next::Stay,
             });
+            self.turn();
             // Only now: what one puts another may wait for.
             self.keep(|session, tables| session.look(tables, now));
             if ready.visitors {
@@ -124,6 +182,31 @@ impl Service {
         }
         // Last words for who waits for a value, if it never comes because somebody died.
         self.keep(|session, tables| session.look(tables, Instant::now()));
+        self.turn();
+        if let Some(bridge) = self.bridge.take() {
+            bridge.end(&mut self.tables);
+        }
+    }
+
+    /// What there is to do for other hosts.
+    fn turn(&mut self) {
+        let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        for order in orders {
+            match (order, &mut self.bridge) {
+                (Order::Bridge(bridge), _) => {
+                    self.tables.bridge(bridge.is_hub());
+                    self.bridge = Some(bridge);
+                }
+                (Order::Post { host, kind, fields }, Some(bridge)) => {
+                    bridge.tell(&self.tables); // what happened before goes before
+                    bridge.post(host, kind, fields);
+                }
+                (Order::Post { .. }, None) => {}
+            }
+        }
+        if let Some(bridge) = &mut self.bridge {
+            bridge.turn(&mut self.tables);
+        }
     }
 
     fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {
@@ -140,7 +223,9 @@ impl Service {
     fn wait(&mut self) -> Ready {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
-        let until = self.sessions.iter().filter_map(Session::deadline).chain(self.closed_until).min();
+        let bridge = self.bridge.as_ref();
+        let until = self.sessions.iter().filter_map(Session::deadline);
+        let until = until.chain(self.closed_until).chain(bridge.and_then(Bridge::deadline)).min();
         let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
         let visitors = if self.closed_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut polled = Vec::with_capacity(2 * self.sessions.len() + 2);
@@ -153,6 +238,8 @@ impl Service {
             polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
             polled.push(PollFd::from_borrowed_fd(process, what));
         }
+        let to_hosts = bridge.into_iter().flat_map(Bridge::polled);
+        polled.extend(to_hosts.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
         if poll(&mut polled, timeout.as_ref()).is_err() {
             return Ready::default(); // a signal; or no memory, which may pass
         }
@@ -160,7 +247,7 @@ impl Service {
         Ready {
             woken: ready(&polled[0]),
             visitors: ready(&polled[1]),
-            sessions: polled[2..]
+            sessions: polled[2..2 + 2 * self.sessions.len()]
                 .chunks_exact(2)
                 .map(|pair| Readable { socket: ready(&pair[0]), process: pair[1].revents().contains(PollFlags::IN) })
                 .collect(),

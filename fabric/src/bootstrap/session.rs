@@ -9,7 +9,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::bootstrap::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
 use crate::bootstrap::secret::{Side, random_bytes};
-use crate::bootstrap::tables::{Answer, Tables};
+use crate::bootstrap::tables::{Answer, Put, Tables};
 use crate::bootstrap::wire::{self, Descriptor};
 
 /// How long a connection may take to prove that it knows the secret.
@@ -32,6 +32,8 @@ enum State {
     Rank(Rank),
     /// A rank whose `get` waits for a value; it may not ask for anything else meanwhile.
     Waiting { rank: Rank, name: String, until: Option<Instant> },
+    /// A rank whose `put` waits for the hub's word.
+    Putting { rank: Rank, ticket: u64 },
 }
 
 /// What becomes of a connection.
@@ -67,11 +69,18 @@ impl Session {
         matches!(self.state, State::Stranger { .. })
     }
 
+    const fn rank(&self) -> Option<Rank> {
+        match self.state {
+            State::Stranger { .. } => None,
+            State::Rank(rank) | State::Waiting { rank, .. } | State::Putting { rank, .. } => Some(rank),
+        }
+    }
+
     /// When [`look`](Self::look) has something to do at the latest.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Stranger { until, .. } => Some(*until),
-            State::Rank(_) => None,
+            State::Rank(_) | State::Putting { .. } => None,
             State::Waiting { until, .. } => *until,
         }
     }
@@ -111,9 +120,17 @@ impl Session {
                 let nonces = (*nonce, theirs);
                 self.admit(tables, rank, nonces, &proof)
             }
-            (State::Stranger { .. } | State::Waiting { .. }, _) | (State::Rank(_), FromRank::Hello { .. }) => {
-                self.refuse(Refusal::Malformed)
-            }
+            (State::Stranger { .. } | State::Waiting { .. } | State::Putting { .. }, _)
+            | (State::Rank(_), FromRank::Hello { .. }) => self.refuse(Refusal::Malformed),
+            (State::Rank(rank), FromRank::Put { name, value }) => match tables.put_by_rank(name, value) {
+                Put::Done(outcome) => {
+                    self.answer(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+                }
+                Put::Asked(ticket) => {
+                    self.state = State::Putting { rank: *rank, ticket };
+                    Next::Stay // `look`, when the answer has come
+                }
+            },
             (State::Rank(rank), FromRank::Get { name, patience_ms }) => {
                 let until = Instant::now().checked_add(Duration::from_millis(patience_ms));
                 self.state = State::Waiting { rank: *rank, name, until };
@@ -127,7 +144,7 @@ impl Session {
     }
 
     /// Does what is due: drops a silent stranger, answers a `get` that waits.
-    pub(crate) fn look(&mut self, tables: &Tables, now: Instant) -> Next {
+    pub(crate) fn look(&mut self, tables: &mut Tables, now: Instant) -> Next {
         match &self.state {
             State::Stranger { until, .. } if *until <= now => Next::Close,
             State::Waiting { rank, name, until } => {
@@ -140,13 +157,20 @@ impl Session {
                     None => Next::Stay,
                 }
             }
+            State::Putting { rank, ticket } => match tables.stored(*ticket) {
+                Some(answer) => {
+                    self.state = State::Rank(*rank);
+                    self.answer(answer)
+                }
+                None => Next::Stay,
+            },
             _ => Next::Stay,
         }
     }
 
     /// Says goodbye to the tables.
     pub(crate) fn end(&self, tables: &mut Tables) {
-        if let State::Rank(rank) | State::Waiting { rank, .. } = self.state {
+        if let Some(rank) = self.rank() {
             tables.disconnected(rank);
         }
     }
@@ -172,7 +196,7 @@ impl Session {
     /// The other side is no more. A rank that had not left has died, even if what the launcher started, a script around
     /// it perhaps, goes on.
     fn gone(&self, tables: &Tables) -> Next {
-        if let State::Rank(rank) | State::Waiting { rank, .. } = self.state {
+        if let Some(rank) = self.rank() {
             tables.board().declare_dead(rank);
         }
         Next::Close

@@ -78,7 +78,8 @@ pub fn join() -> Result<Option<Job>, Error> {
     }
 }
 
-fn patience() -> Result<Duration, Error> {
+/// How long the ranks may take to come together.
+pub(crate) fn patience() -> Result<Duration, Error> {
     let Some(value) = std::env::var_os(JOIN_TIMEOUT) else { return Ok(PATIENCE) };
     let seconds = value.to_str().and_then(|value| value.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
     let wrong = || Error::Join { what: format!("{JOIN_TIMEOUT} is not a whole number of seconds"), source: None };

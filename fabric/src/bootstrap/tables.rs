@@ -8,6 +8,7 @@ use std::sync::Arc;
 use remote_memory::{Liveness, Rank, RegionId};
 
 use crate::bootstrap::Secret;
+use crate::bootstrap::bridge::Said;
 use crate::bootstrap::protocol::{Failure, FromLauncher, FromRank, Refusal};
 use crate::shm::Board;
 
@@ -25,6 +26,36 @@ pub(crate) struct Tables {
     room: usize,
     regions: HashMap<(Rank, RegionId), OwnedFd>,
     most_regions: usize,
+    /// What the keepers of other hosts are to hear; `None` where there are no other hosts.
+    outbox: Option<Outbox>,
+}
+
+/// What waits to be told to the keepers of other hosts.
+#[derive(Debug, Default)]
+struct Outbox {
+    waiting: Vec<Said>,
+    /// The hub decides about values; on other hosts, it is asked.
+    asks: Asks,
+}
+
+/// Whether the hub is asked about values.
+#[derive(Debug, Default)]
+enum Asks {
+    /// This is the hub.
+    #[default]
+    Nobody,
+    /// The next ticket, and the answers to those before.
+    Hub { next: u64, answers: HashMap<u64, Result<(), Failure>> },
+    /// The hub is no more: a rank that was there.
+    Gone(Rank),
+}
+
+/// What becomes of a value that a rank puts.
+#[derive(Debug)]
+pub(crate) enum Put {
+    Done(Result<(), Failure>),
+    /// Somebody else decides; ask for [`Tables::stored`].
+    Asked(u64),
 }
 
 /// What to answer a rank.
@@ -51,6 +82,60 @@ impl Tables {
             room: size * BYTES_A_RANK,
             regions: HashMap::new(),
             most_regions,
+            outbox: None,
+        }
+    }
+
+    /// From now on there are other hosts; `hub`: whether this one decides about values.
+    pub(crate) fn bridge(&mut self, hub: bool) {
+        let asks = if hub { Asks::Nobody } else { Asks::Hub { next: 0, answers: HashMap::new() } };
+        // What was put before there was a bridge goes to the others all the same.
+        let values = self.values.iter().map(|(name, value)| Said::Value { name: name.clone(), value: value.clone() });
+        let waiting = if hub { values.collect() } else { Vec::new() };
+        self.outbox = Some(Outbox { waiting, asks });
+    }
+
+    /// What the keepers of other hosts are to hear, in this order.
+    pub(crate) fn outgoing(&mut self) -> Vec<Said> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| std::mem::take(&mut outbox.waiting))
+    }
+
+    /// The hub has answered.
+    pub(crate) fn answered(&mut self, ticket: u64, outcome: Result<(), Failure>) {
+        if let Some(Outbox { asks: Asks::Hub { answers, .. }, .. }) = &mut self.outbox {
+            answers.insert(ticket, outcome);
+        }
+    }
+
+    /// The hub is no more; a rank that was there.
+    pub(crate) fn hub_gone(&mut self, rank: Rank) {
+        if let Some(Outbox { waiting, asks }) = &mut self.outbox {
+            waiting.clear();
+            *asks = Asks::Gone(rank);
+        }
+    }
+
+    /// The hub's answer, once it is there.
+    pub(crate) fn stored(&mut self, ticket: u64) -> Option<Answer<'_>> {
+        let outcome = match &mut self.outbox.as_mut()?.asks {
+            Asks::Hub { answers, .. } => answers.remove(&ticket)?,
+            Asks::Gone(rank) => Err(Failure::PeerDied(*rank)),
+            Asks::Nobody => return None,
+        };
+        Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+    }
+
+    /// A rank of this host puts a value.
+    pub(crate) fn put_by_rank(&mut self, name: String, value: Vec<u8>) -> Put {
+        match &mut self.outbox {
+            Some(Outbox { waiting, asks: Asks::Hub { next, .. } }) => {
+                let ticket = *next;
+                *next += 1;
+                waiting.push(Said::Put { ticket, name, value });
+                Put::Asked(ticket)
+            }
+            Some(Outbox { asks: Asks::Gone(rank), .. }) => Put::Done(Err(Failure::PeerDied(*rank))),
+            _ => Put::Done(self.put(name, value)),
         }
     }
 
@@ -82,7 +167,6 @@ impl Tables {
     /// Serves a request that has its answer at once. `memory` is missing where it was lost on the way.
     pub(crate) fn serve(&mut self, from: Rank, request: FromRank, memory: Option<OwnedFd>) -> Answer<'_> {
         let done = match request {
-            FromRank::Put { name, value } => self.put(name, value),
             FromRank::Publish { region } => self.publish((from, region), memory),
             FromRank::Retract { region } => {
                 self.regions.remove(&(from, region));
@@ -94,7 +178,9 @@ impl Tables {
                     None => Failure::NoSuchRegion.into(),
                 };
             }
-            FromRank::Hello { .. } | FromRank::Get { .. } => unreachable!("the session answers these"),
+            FromRank::Hello { .. } | FromRank::Put { .. } | FromRank::Get { .. } => {
+                unreachable!("the session answers these")
+            }
         };
         done.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done))
     }
@@ -111,11 +197,15 @@ impl Tables {
         }
     }
 
-    fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
+    /// Keeps a value, and tells the other hosts if this one is the hub.
+    pub(crate) fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
         let room = self.room.checked_sub(name.len() + value.len()).ok_or(Failure::Full)?;
         match self.values.entry(name) {
             Entry::Occupied(_) => Err(Failure::NameTaken),
             Entry::Vacant(entry) => {
+                if let Some(Outbox { waiting, asks: Asks::Nobody }) = &mut self.outbox {
+                    waiting.push(Said::Value { name: entry.key().clone(), value: value.clone() });
+                }
                 entry.insert(value);
                 self.room = room;
                 Ok(())

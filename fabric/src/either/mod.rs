@@ -249,6 +249,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.mover(target))
     }
 
+    fn host_of(&self, rank: Rank) -> u32 {
+        ask!(self, fabric => fabric.host_of(rank))
+    }
+
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.allocate(len))
     }

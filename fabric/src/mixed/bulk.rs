@@ -3,7 +3,7 @@
 use std::future::{Ready, ready};
 use std::sync::atomic::{Ordering, fence};
 
-use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
@@ -65,6 +65,10 @@ impl Fabric for Mixed {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { name: self.ways.name, ..self.verbs.capabilities() }
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.verbs.host_of(rank)
     }
 
     fn mover(&self, target: Rank) -> Agent {
@@ -156,6 +160,14 @@ impl Fabric for Mixed {
             fence(Ordering::SeqCst);
         }
         self.verbs.flush(target)
+    }
+
+    /// As on verbs, behind the CPU's stores.
+    fn post_release(&self, release: Link<MixedWord<'_>>) {
+        if release.word().change.is_some() {
+            fence(Ordering::SeqCst);
+        }
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
     fn flush_local(&self, target: Rank) -> Self::Flush<'_> {

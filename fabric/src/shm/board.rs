@@ -22,10 +22,12 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x03");
 const HEADER: u64 = 64;
 const SEAT: u64 = 128;
 
-// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one.
+// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one,
+// how often a rank left or died.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
 const CASUALTY_AT: u64 = 16;
+const CHANGES_AT: u64 = 20;
 
 // A seat's fields: its status first, who sits there, on which host, and the doorbell in a line of its own.
 const PID_AT: u64 = 4;
@@ -227,9 +229,26 @@ impl Board {
     }
 
     fn ring_all(&self) {
+        self.note_change();
         for rank in (0..self.size).map(Rank) {
             self.wake(rank);
         }
+    }
+
+    /// How often a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
+    pub(crate) fn changes(&self) -> u32 {
+        self.half(CHANGES_AT).load(Ordering::Acquire)
+    }
+
+    /// Ends the waits for a change.
+    pub(crate) fn note_change(&self) {
+        self.half(CHANGES_AT).fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(self.half(CHANGES_AT), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Sleeps until a rank has left or died since `changes` were counted; may return early.
+    pub(crate) fn wait_for_change(&self, changes: u32) {
+        let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
     }
 
     /// What is known of a rank. One that has not come yet counts as alive: it is on its way, or the launcher will say.

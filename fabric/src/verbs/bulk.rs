@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
+use crate::fabric::check_rank;
 use crate::verbs::queue::{Order, Peer};
-use crate::verbs::raw::{MemoryRegion, Remote, Verb};
+use crate::verbs::raw::{Local, MemoryRegion, Remote, Verb};
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
@@ -58,10 +59,10 @@ impl VerbsGet<'_> {
             }
             let len = LONGEST.min(self.into.len() - self.posted);
             match self.fabric.0.take_slot(len) {
-                Ok(slot) => {
+                Ok(room) => {
                     let verb = Verb::Read { from: self.from.after(self.posted as u64) };
-                    self.fabric.0.post(self.rank, [Order::new(verb, slot, len)]);
-                    *read = Some(Posted::new(&self.fabric, self.rank, slot));
+                    self.fabric.0.post(self.rank, [Order::new(verb, &room, len)]);
+                    *read = Some(Posted::new(&self.fabric, self.rank, room.slot));
                     self.posted += len;
                 }
                 Err(fault) => self.fault = Some(fault),
@@ -137,6 +138,10 @@ impl Fabric for Verbs {
         self.0.capabilities
     }
 
+    fn host_of(&self, rank: Rank) -> u32 {
+        check_rank(self, rank).map_or(0, |()| self.0.board.host_of(rank))
+    }
+
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
         self.0.directory.publish(MemoryRegion::new(&self.0.domain, len)?)
     }
@@ -178,9 +183,9 @@ impl Fabric for Verbs {
         to.check(offset, from.len() as u64)?;
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
-            let slot = self.0.take_slot(bytes.len())?;
-            self.0.slots.piece(slot).write(bytes);
-            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, slot, bytes.len()));
+            let room = self.0.take_slot(bytes.len())?;
+            room.piece.write(bytes);
+            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, &room, bytes.len()));
             at += bytes.len() as u64;
         }
         Ok(())
@@ -211,7 +216,7 @@ impl Fabric for Verbs {
         if let Ok(peer) = self.0.peer(target) {
             if peer.take_unproven() {
                 match self.0.take_slot(8) {
-                    Ok(slot) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, slot, 8)),
+                    Ok(room) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, &room, 8)),
                     Err(fault) => peer.stick(fault),
                 }
             }
@@ -294,12 +299,12 @@ impl Verbs {
             let mut at = 0;
             while at < len {
                 let piece = (len - at).min(self.0.capabilities.longest_transfer);
-                let local = Some(own.local(own_offset + at)?);
-                let slot = self.0.take_slot(0)?;
-                let order = Order::new(verb(other.remote(offset + at)), slot, piece as usize);
-                self.0.keep(slot, (own.clone(), other.clone()));
+                let local = Local { len: piece as u32, ..own.local(own_offset + at)? };
+                let room = self.0.take_slot(0)?;
+                let order = Order::new(verb(other.remote(offset + at)), &room, 0);
+                self.0.keep(room.slot, (own.clone(), other.clone()));
                 self.0.post(other.rank(), [Order { local, keeps: true, ..order }]);
-                last = Some(Posted::new(self, other.rank(), slot));
+                last = Some(Posted::new(self, other.rank(), room.slot));
                 at += piece;
             }
             own.local(own_offset)?;

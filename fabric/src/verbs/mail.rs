@@ -41,10 +41,10 @@ impl Future for VerbsSend<'_> {
             return Poll::Pending;
         }
         let bytes = message.bytes();
-        Poll::Ready(fabric.0.take_slot(bytes.len()).map(|slot| {
-            fabric.0.slots.piece(slot).write(bytes);
+        Poll::Ready(fabric.0.take_slot(bytes.len()).map(|room| {
+            room.piece.write(bytes);
             let verb = Verb::Send { immediate: u32::from(port.0), solicited: notify == Notify::Yes };
-            fabric.0.post_and_forget(to, Order::new(verb, slot, bytes.len()));
+            fabric.0.post_and_forget(to, Order::new(verb, &room, bytes.len()));
         }))
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ibverbs_sys::ibv_wc_status;
 use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
-use crate::verbs::raw::{Local, QueuePair, Remote, Request, Verb};
-use crate::verbs::slots::Outcome;
+use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
+use crate::verbs::slots::{Outcome, Room};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request's number: whose queue, 24 bits; the number of the request in it, 40 bits. Requests of one queue
@@ -32,7 +32,9 @@ pub(super) struct Peer {
     posted: AtomicU64,
     /// How many have completed. Written by who takes in completions.
     completed: AtomicU64,
-    /// The request `n` that is under way, at `n` modulo the depth.
+    /// How many may be under way.
+    depth: usize,
+    /// The request `n` that is under way, at `n` modulo the length, a power of two.
     under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     broken: AtomicU32,
@@ -81,9 +83,8 @@ impl Entry {
 pub(super) struct Order {
     pub(super) verb: Verb,
     pub(super) slot: u32,
-    /// How many bytes, from or to the slot's memory unless there is `local`.
-    pub(super) len: u32,
-    pub(super) local: Option<Local>,
+    /// From or to where: the slot's memory, or a segment's, which is kept then.
+    pub(super) local: Local,
     /// The segments that it moves bytes between are kept under its slot until it has completed, see [`Inner::keep`].
     pub(super) keeps: bool,
     /// A later request of the same list tells of its completion.
@@ -93,8 +94,8 @@ pub(super) struct Order {
 impl Order {
     /// From or to the slot's memory.
     #[inline]
-    pub(super) const fn new(verb: Verb, slot: u32, len: usize) -> Self {
-        Self { verb, slot, len: len as u32, local: None, keeps: false, quiet: false }
+    pub(super) fn new(verb: Verb, room: &Room<'_>, len: usize) -> Self {
+        Self { verb, slot: room.slot, local: room.piece.local(len as u32), keeps: false, quiet: false }
     }
 }
 
@@ -107,7 +108,8 @@ impl Peer {
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            under_way: (0..depth).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
+            depth: depth as usize,
+            under_way: (0..depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
             broken: AtomicU32::new(0),
             proof: AtomicU64::new(0),
             stuck: Mutex::new(None),
@@ -135,13 +137,13 @@ impl Peer {
         // Acquire: an entry is written again only after it was taken in. What somebody posts just now may have completed
         // before it is counted.
         let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
-        under_way as usize + count <= self.under_way.len()
+        under_way as usize + count <= self.depth
     }
 
     /// Where the entry of a request lies.
     #[inline]
     fn entry(&self, number: u64) -> &AtomicU64 {
-        &self.under_way[number as usize % self.under_way.len()]
+        &self.under_way[number as usize & (self.under_way.len() - 1)]
     }
 
     /// Whether the first `count` requests have completed.
@@ -186,17 +188,17 @@ impl Peer {
 impl Inner {
     #[inline]
     pub(super) fn peer(&self, rank: Rank) -> Result<&Peer, Fault> {
-        self.peers.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))
+        self.peers.get(rank.index()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, rank))
     }
 
     /// A slot for `len` bytes, waiting for one while any operation can still give one back.
     #[inline]
-    pub(super) fn take_slot(&self, len: usize) -> Result<u32, Fault> {
+    pub(super) fn take_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
         self.slots.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
     }
 
     #[cold]
-    fn wait_for_slot(&self, len: usize) -> Result<u32, Fault> {
+    fn wait_for_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
         loop {
             if self.progress() == 0 {
                 if !self.is_busy() {
@@ -205,8 +207,8 @@ impl Inner {
                 self.give_up_on_the_dead();
                 std::thread::yield_now();
             }
-            if let Some(slot) = self.slots.take(len) {
-                return Ok(slot);
+            if let Some(room) = self.slots.take(len) {
+                return Ok(room);
             }
         }
     }
@@ -243,7 +245,7 @@ impl Inner {
     #[inline]
     pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
         let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &orders) };
-        if N > peer.under_way.len() {
+        if N > peer.depth {
             return self.refuse(rank, &orders);
         }
         let mut posting = peer.posting();
@@ -255,25 +257,23 @@ impl Inner {
             return self.refuse(rank, &orders);
         }
         let first = peer.posted.load(Ordering::Relaxed);
-        let mut requests = [Request::EMPTY; N];
+        let mut requests = Requests::<N>::new();
         let mut returns = false;
         for (at, order) in orders.iter().enumerate() {
             let number = first + at as u64;
             // Before it is posted: whoever takes its completion in reads it.
             peer.entry(number).store(Entry::new(number, order).0, Ordering::Release);
-            requests[at] = Request {
+            let request = Request {
                 id: u64::from(rank.0) << NUMBER_BITS | number & NUMBER,
                 verb: order.verb,
-                local: match order.local {
-                    Some(local) => Local { len: order.len, ..local },
-                    None => self.slots.piece(order.slot).local(order.len),
-                },
+                local: order.local,
                 // A request that does not report is one that a later one of this list reports for.
                 signalled: !order.quiet || at + 1 == N,
                 // Only a fence keeps it from overtaking a read or an atomic before it.
                 fenced: returns,
-                inline: !order.verb.returns() && order.local.is_none() && order.len <= peer.pair.inline(),
+                inline: !order.verb.returns() && !order.keeps && order.local.len <= peer.pair.inline(),
             };
+            requests.set(at, request);
             returns |= order.verb.returns();
             posting.unproven = order.verb.writes() || (posting.unproven && !order.verb.returns());
             if order.verb.returns() {
@@ -282,7 +282,7 @@ impl Inner {
         }
         // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or of a segment that is
         // kept until then. When the endpoint goes, queue pairs are destroyed before slots and kept segments.
-        let posted = unsafe { peer.pair.post(&requests) };
+        let posted = unsafe { peer.pair.post(&mut requests) };
         let count = posted.map_or_else(|(count, _)| count, |()| N);
         peer.posted.store(first + count as u64, Ordering::Release);
         drop(posting);
@@ -337,7 +337,8 @@ impl Inner {
         }
         let first = peer.completed.load(Ordering::Relaxed);
         let last = first + (id.wrapping_sub(first) & NUMBER);
-        for number in first..=last {
+        let mut number = first;
+        loop {
             // It was written before the request was posted, so the loop ends at once; that it was read shows its slot too.
             let entry = loop {
                 let entry = Entry(peer.entry(number).load(Ordering::Acquire));
@@ -351,6 +352,10 @@ impl Inner {
             }
             self.settle(rank, self.slots.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);
+            if number == last {
+                return;
+            }
+            number += 1;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The landing slots of operations.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use remote_memory::{Fault, FaultKind};
@@ -10,29 +10,43 @@ use crate::verbs::memory::Piece;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 
 /// A slot's own cell: one cache line.
-const CELL: u64 = 64;
+const CELL: usize = 64;
 /// A staging buffer.
-const BUFFER: u64 = 16 << 10;
+const BUFFER: usize = 16 << 10;
 
 /// Up to how many bytes travel through a slot.
-pub(super) const LONGEST: usize = BUFFER as usize;
+pub(super) const LONGEST: usize = BUFFER;
 
 /// What operations under way need of this rank's memory: a state, a 64-byte registered cell, and for more bytes a
 /// staging buffer. A slot has two holders, the send queue until the completion and the caller's future until it is
 /// dropped; whoever lets go last frees it.
 #[derive(Debug)]
 pub(super) struct Slots {
-    cells: Pool,
-    buffers: Pool,
-    states: Box<[OnceLock<Box<[State]>>]>,
+    cells: Pool<State, CELL, 10>,
+    buffers: Pool<(), BUFFER, 6>,
 }
 
-#[derive(Debug)]
+/// A slot that was taken, and its memory: the cell, or the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room<'s> {
+    pub(super) slot: u32,
+    pub(super) piece: Piece<'s>,
+}
+
+#[derive(Debug, Default)]
 struct State {
     phase: AtomicU32,
     /// Valid in phase `DONE`: 0, or the completion's status.
     status: AtomicU32,
     buffer: AtomicU32,
+}
+
+impl State {
+    #[inline]
+    fn begin(&self, buffer: u32) {
+        self.phase.store(POSTED, Ordering::Relaxed);
+        self.buffer.store(buffer, Ordering::Relaxed);
+    }
 }
 
 const POSTED: u32 = 0;
@@ -52,41 +66,51 @@ pub(super) enum Outcome {
 
 impl Slots {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Self {
-        let cells = Pool::new(domain, CELL, 10, 64);
-        let states = (0..cells.chunks.len()).map(|_| OnceLock::new()).collect();
-        Self { cells, buffers: Pool::new(domain, BUFFER, 6, 64), states }
+        Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64) }
     }
 
     /// Takes a slot for `len` bytes. `None` if there is none now, and no more can be made.
     #[inline]
-    pub(super) fn take(&self, len: usize) -> Option<u32> {
+    pub(super) fn take(&self, len: usize) -> Option<Room<'_>> {
+        if len > CELL {
+            return self.take_buffer(len);
+        }
+        let slot = self.cells.take()?;
+        let (chunk, at) = self.cells.find(slot);
+        chunk.items[at].state.begin(NONE);
+        Some(Room { slot, piece: Piece::new(&chunk.memory, (at * CELL) as u64) })
+    }
+
+    #[inline(never)]
+    fn take_buffer(&self, len: usize) -> Option<Room<'_>> {
         debug_assert!(len <= LONGEST, "longer transfers go in pieces");
-        let buffer = if len > CELL as usize { self.buffers.take()? } else { NONE };
+        let buffer = self.buffers.take()?;
         let Some(slot) = self.cells.take() else {
-            self.give_buffer(buffer);
+            self.buffers.give(buffer);
             return None;
         };
-        let state = self.state(slot);
-        state.phase.store(POSTED, Ordering::Relaxed);
-        state.buffer.store(buffer, Ordering::Relaxed);
-        Some(slot)
+        self.state(slot).begin(buffer);
+        Some(Room { slot, piece: self.buffers.piece(buffer) })
     }
 
     /// Why there is no slot, and none to come back.
     pub(super) fn why_none(&self) -> Fault {
-        let starved = [&self.cells, &self.buffers].into_iter().any(|pool| pool.starved.load(Ordering::Relaxed));
+        let starved = [&self.cells.starved, &self.buffers.starved];
+        let starved = starved.into_iter().any(|starved| starved.load(Ordering::Relaxed));
         Fault::new(if starved { FaultKind::NoMemory } else { FaultKind::Full })
     }
 
     #[inline]
     fn state(&self, slot: u32) -> &State {
-        let (chunk, at) = self.cells.place(slot);
-        let states = self.states[chunk].get_or_init(|| {
-            let state =
-                || State { phase: AtomicU32::new(POSTED), status: AtomicU32::new(0), buffer: AtomicU32::new(NONE) };
-            (0..1 << self.cells.shift).map(|_| state()).collect()
-        });
-        &states[at]
+        let (chunk, at) = self.cells.find(slot);
+        &chunk.items[at].state
+    }
+
+    /// The first word of a slot that has no buffer.
+    #[inline]
+    pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
+        let (chunk, at) = self.cells.find(slot);
+        Piece::new(&chunk.memory, (at * CELL) as u64).word()
     }
 
     /// The memory of a slot.
@@ -132,26 +156,20 @@ impl Slots {
     /// Gives back a slot that was never posted, or whose operation the caller has seen to be done.
     #[inline]
     pub(super) fn free(&self, slot: u32) {
-        self.give_buffer(self.state(slot).buffer.load(Ordering::Relaxed));
-        self.cells.give(slot);
-    }
-
-    #[inline]
-    fn give_buffer(&self, buffer: u32) {
+        let buffer = self.state(slot).buffer.load(Ordering::Relaxed);
         if buffer != NONE {
             self.buffers.give(buffer);
         }
+        self.cells.give(slot);
     }
 }
 
-/// Pieces of registered memory, all of one size, registered by the chunk as they are needed.
+/// Pieces of registered memory, of `SIZE` bytes each, registered by the chunk, 2^`SHIFT` of them, as they are needed;
+/// each with a state.
 #[derive(Debug)]
-struct Pool {
+struct Pool<S, const SIZE: usize, const SHIFT: u32> {
     domain: Arc<ProtectionDomain>,
-    size: u64,
-    /// A chunk has 2 to the power of this many pieces.
-    shift: u32,
-    chunks: Box<[OnceLock<Chunk>]>,
+    chunks: Box<[OnceLock<Chunk<S>>]>,
     free: FreeList,
     /// How many chunks there are.
     made: Mutex<u32>,
@@ -160,25 +178,25 @@ struct Pool {
 }
 
 #[derive(Debug)]
-struct Chunk {
+struct Chunk<S> {
     memory: MemoryRegion,
-    /// Of each free piece the one behind it.
-    next: Box<[AtomicU32]>,
+    items: Box<[Item<S>]>,
 }
 
-impl Pool {
-    /// Pieces of `size` bytes, 2^`shift` in a chunk.
-    fn new(domain: &Arc<ProtectionDomain>, size: u64, shift: u32, chunks: u32) -> Self {
+#[derive(Debug)]
+struct Item<S> {
+    /// The free piece behind this one, if it is free.
+    next: AtomicU32,
+    state: S,
+}
+
+impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
+    const MANY: u32 = 1 << SHIFT;
+
+    fn new(domain: &Arc<ProtectionDomain>, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        Self {
-            domain: Arc::clone(domain),
-            size,
-            shift,
-            chunks,
-            free: FreeList::new(),
-            made: Mutex::default(),
-            starved: AtomicBool::new(false),
-        }
+        let starved = AtomicBool::new(false);
+        Self { domain: Arc::clone(domain), chunks, free: FreeList::new(), made: Mutex::default(), starved }
     }
 
     #[inline]
@@ -200,36 +218,34 @@ impl Pool {
         }
         let chunk = self.chunks.get(*made as usize)?;
         // A chunk that cannot be had is no error yet: pieces come back.
-        let memory = MemoryRegion::new(&self.domain, self.size << self.shift);
+        let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT);
         self.starved.store(memory.is_err(), Ordering::Relaxed);
         let memory = memory.ok()?;
-        let next = (0..1 << self.shift).map(|_| AtomicU32::new(NONE)).collect();
-        chunk.set(Chunk { memory, next }).ok()?;
-        let first = *made << self.shift;
+        let item = || Item { next: AtomicU32::new(NONE), state: S::default() };
+        let items = (0..Self::MANY).map(|_| item()).collect();
+        chunk.set(Chunk { memory, items }).ok()?;
+        let first = *made << SHIFT;
         *made += 1;
-        (first + 1..first + (1 << self.shift)).rev().for_each(|piece| self.give(piece));
+        (first + 1..first + Self::MANY).rev().for_each(|piece| self.give(piece));
         Some(first)
     }
 
+    /// A piece's chunk, and which of its pieces it is.
     #[inline]
-    const fn place(&self, piece: u32) -> (usize, usize) {
-        ((piece >> self.shift) as usize, (piece & ((1 << self.shift) - 1)) as usize)
-    }
-
-    #[inline]
-    fn chunk(&self, chunk: usize) -> &Chunk {
-        self.chunks[chunk].get().expect("a piece is of a chunk that was made")
+    fn find(&self, piece: u32) -> (&Chunk<S>, usize) {
+        let chunk = self.chunks[(piece >> SHIFT) as usize].get().expect("a piece is of a chunk that was made");
+        (chunk, (piece & (Self::MANY - 1)) as usize)
     }
 
     #[inline]
     fn next(&self, piece: u32) -> &AtomicU32 {
-        let (chunk, at) = self.place(piece);
-        &self.chunk(chunk).next[at]
+        let (chunk, at) = self.find(piece);
+        &chunk.items[at].next
     }
 
     #[inline]
     fn piece(&self, piece: u32) -> Piece<'_> {
-        let (chunk, at) = self.place(piece);
-        Piece::new(&self.chunk(chunk).memory, at as u64 * self.size)
+        let (chunk, at) = self.find(piece);
+        Piece::new(&chunk.memory, (at * SIZE) as u64)
     }
 }

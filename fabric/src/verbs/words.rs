@@ -12,7 +12,7 @@ use crate::ends::Ends;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
-use crate::verbs::slots::Slots;
+use crate::verbs::slots::Room;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
@@ -81,7 +81,7 @@ impl Future for VerbsOp {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Posted(posted) => match posted.poll(cx) {
-                Poll::Ready(Ok(())) => Ok(posted.fabric.0.slots.piece(posted.slot).word().load(Ordering::Acquire)),
+                Poll::Ready(Ok(())) => Ok(posted.fabric.0.slots.word(posted.slot).load(Ordering::Acquire)),
                 Poll::Ready(Err(fault)) => Err(fault),
                 Poll::Pending => return Poll::Pending,
             },
@@ -196,22 +196,21 @@ impl RemoteMemory for Verbs {
         if let Some(other) = steps.iter().find(|step| step.rank != rank) {
             return refused(Fault::of(FaultKind::Unsupported, other.rank));
         }
-        let mut slots = [0; N];
-        for at in 0..N {
+        let mut orders = [None; N];
+        for (at, (step, link)) in steps.iter().zip(&links).enumerate() {
             match self.0.take_slot(WORD) {
-                Ok(slot) => slots[at] = slot,
+                Ok(room) => orders[at] = Some(Order { quiet: !link.waited(), ..step.order(&room) }),
                 Err(fault) => {
-                    slots[..at].iter().for_each(|slot| self.0.slots.free(*slot));
+                    orders.iter().flatten().for_each(|order| self.0.slots.free(order.slot));
                     return refused(fault);
                 }
             }
         }
-        let orders: [_; N] =
-            std::array::from_fn(|at| Order { quiet: !links[at].waited(), ..steps[at].order(&self.0.slots, slots[at]) });
+        let orders = orders.map(|order| order.expect("each has a slot"));
         self.0.post(rank, orders);
         Chain::of(std::array::from_fn(|at| {
             // Whoever does not wait drops the operation, and its slot lets go.
-            let posted = Posted::new(self, rank, slots[at]);
+            let posted = Posted::new(self, rank, orders[at].slot);
             links[at].waited().then(|| VerbsOp(State::Posted(posted)))
         }))
     }
@@ -277,9 +276,12 @@ impl Step {
         Self { rank: word.rank, verb, value }
     }
 
-    fn order(self, slots: &Slots, slot: u32) -> Order {
-        slots.piece(slot).word().store(self.value, Ordering::Relaxed);
-        Order::new(self.verb, slot, WORD)
+    #[inline]
+    fn order(self, room: &Room<'_>) -> Order {
+        if self.verb.writes() {
+            room.piece.word().store(self.value, Ordering::Relaxed);
+        }
+        Order::new(self.verb, room, WORD)
     }
 }
 
@@ -287,9 +289,9 @@ impl Verbs {
     fn operate(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
         let step = Step::of(link);
         match self.0.take_slot(WORD) {
-            Ok(slot) => {
-                self.0.post(step.rank, [step.order(&self.0.slots, slot)]);
-                VerbsOp(State::Posted(Posted::new(self, step.rank, slot)))
+            Ok(room) => {
+                self.0.post(step.rank, [step.order(&room)]);
+                VerbsOp(State::Posted(Posted::new(self, step.rank, room.slot)))
             }
             Err(fault) => VerbsOp(State::Refused(fault)),
         }

@@ -223,7 +223,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
         }
         let gone = match self.watch {
             Watch::Nobody => None,
-            Watch::Rank(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
+            Watch::Rank(rank) | Watch::Hearing(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
             Watch::All(_) => self.memory.casualty(),
         };
         if let Some(rank) = gone {

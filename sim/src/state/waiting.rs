@@ -69,7 +69,7 @@ impl State {
     pub(crate) fn out_of_patience(&self, patience: Patience) -> Option<Fault> {
         let watched = match patience.watch {
             Watch::Nobody => None,
-            Watch::Rank(rank) => self.absent(rank),
+            Watch::Rank(rank) | Watch::Hearing(rank) => self.absent(rank),
             Watch::All(rank) => {
                 let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
                 casualty.or_else(|| self.absent(rank))

@@ -5,8 +5,12 @@
 mod active;
 mod alike;
 mod atomics;
+mod borrowed;
 mod completion;
+mod fused;
+mod groups;
 mod lives;
+mod no_check;
 mod signals;
 
 use std::future::Future;

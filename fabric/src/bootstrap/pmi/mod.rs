@@ -50,7 +50,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
         manager.barrier()?;
         let host = host?;
         manager.finalize()?;
-        return host.join(until);
+        return host.join(rank, until);
     }
     manager.barrier()?;
     let said = manager.get(KEY)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
-use crate::bootstrap::host_name;
+use crate::bootstrap::bridge::{End, Link, Stream};
 use crate::bootstrap::protocol::Refusal;
 use crate::bootstrap::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
 use crate::bootstrap::rendezvous::place::Place;
@@ -18,14 +18,23 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// How long to wait before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The name of rank 0's socket.
+/// What a rank is told at the rendezvous.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The name of the socket where its host is kept.
+    Here(String),
+    /// It keeps its host itself, with this stream to rank 0.
+    Keep(Link),
+}
+
+/// Where this rank's host is kept.
 ///
 /// # Errors
 /// See [`join`](super::join).
-pub(super) fn find(place: &Place, until: Instant) -> Result<String, Error> {
+pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
     loop {
         let stream = connect(place, until)?;
-        match ask(place, &stream, until) {
+        match ask(place, stream, until) {
             Ok(found) => return Ok(found),
             // Rank 0 has too many strangers, or what listened was no rank 0 of ours and has gone; it costs one more try.
             Err(Unanswered::ClosedAtOnce) if Instant::now() < until => std::thread::sleep(PAUSE),
@@ -81,20 +90,28 @@ impl From<Error> for Unanswered {
     }
 }
 
-fn ask(place: &Place, stream: &TcpStream, until: Instant) -> Result<String, Unanswered> {
-    let Place { rank, size, secret, .. } = place;
-    let FromRankZero::Greeting { nonce: greeting } = hear(stream, until)? else { return Err(unexpected().into()) };
-    let mut coming = Coming { rank: *rank, size: *size, host: host_name::own(), nonce: random_bytes(), proof: [0; 32] };
+fn ask(place: &Place, stream: TcpStream, until: Instant) -> Result<Found, Unanswered> {
+    let Place { rank, size, secret, host, .. } = place;
+    let FromRankZero::Greeting { nonce: greeting } = hear(&stream, until)? else { return Err(unexpected().into()) };
+    let mut coming = Coming { rank: *rank, size: *size, host: *host, nonce: random_bytes(), proof: [0; 32] };
     coming.proof = coming.proof(secret, &greeting);
-    let mut writer = stream;
+    let mut writer = &stream;
     writer.write_all(&coming.encode()).map_err(|error| failed("speak to rank 0", Some(error)))?; // a few bytes
-    let answer = hear(stream, until).map_err(|unanswered| match unanswered {
+    let answer = hear(&stream, until).map_err(|unanswered| match unanswered {
         Unanswered::ClosedAtOnce => failed("rank 0 closed the connection without an answer", None),
         Unanswered::Error(error) => error,
     })?;
     match answer {
-        FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, &greeting, &socket)) => Ok(socket),
-        FromRankZero::Here { .. } | FromRankZero::Refused(Refusal::Secret) => Err(Error::Secret.into()),
+        FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, &greeting, &socket)) => {
+            Ok(Found::Here(socket))
+        }
+        FromRankZero::Keep { proof } if same(&proof, &coming.keep(secret, &greeting)) => {
+            let link = Link::new(Stream::Socket(stream.into()), End::Host, secret, &greeting, &coming.nonce);
+            link.map(Found::Keep).map_err(|error| failed("use the stream to rank 0", Some(error)).into())
+        }
+        FromRankZero::Here { .. } | FromRankZero::Keep { .. } | FromRankZero::Refused(Refusal::Secret) => {
+            Err(Error::Secret.into())
+        }
         FromRankZero::Refused(Refusal::Size) => {
             Err(failed(&format!("the job does not have {size} ranks, as ONESIDED_SIZE says here"), None).into())
         }

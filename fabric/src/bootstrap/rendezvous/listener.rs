@@ -11,40 +11,79 @@ use remote_memory::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Error;
+use crate::bootstrap::bridge::{End, Link, Stream};
 use crate::bootstrap::host::came_not;
-use crate::bootstrap::host_name;
+use crate::bootstrap::host_name::HostId;
 use crate::bootstrap::protocol::{Nonce, Refusal};
 use crate::bootstrap::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
 use crate::bootstrap::rendezvous::place::Place;
 use crate::bootstrap::secret::random_bytes;
 use crate::bootstrap::session::PATIENCE;
-use crate::bootstrap::timespec;
+use crate::bootstrap::{Secret, timespec};
 
 /// How many connections that have proven nothing there may be, beside one a rank.
 const STRANGERS: usize = 64;
 /// How long to leave the listener alone when no descriptor is left.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
-/// Tells every other rank the name of the socket.
+/// The ranks of other hosts, which wait for an answer.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// By rank.
+    pub(super) hosts: Vec<u16>,
+    /// In the order of their ranks.
+    pub(super) waiting: Vec<Waiting>,
+}
+
+/// A rank of another host that has proven itself, and waits to be told where its host is kept.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    stream: TcpStream,
+    coming: Coming,
+    greeting: Nonce,
+}
+
+impl Waiting {
+    pub(super) const fn rank(&self) -> Rank {
+        self.coming.rank
+    }
+
+    /// Tells it where its host is kept.
+    pub(super) fn here(&self, secret: &Secret, socket: &str) {
+        let proof = self.coming.answer(secret, &self.greeting, socket);
+        let here = FromRankZero::Here { proof, socket: socket.to_owned() };
+        let _ = (&self.stream).write_all(&here.encode()); // a few bytes; whoever is gone will be missed
+    }
+
+    /// Tells it to keep its host; what follows goes over a link.
+    pub(super) fn keep(self, secret: &Secret) -> std::io::Result<Link> {
+        let proof = self.coming.keep(secret, &self.greeting);
+        (&self.stream).write_all(&FromRankZero::Keep { proof }.encode())?;
+        Link::new(Stream::Socket(self.stream.into()), End::Hub, secret, &self.greeting, &self.coming.nonce)
+    }
+}
+
+/// Waits until all other ranks have come, and tells those of this host the name of the socket.
 ///
 /// # Errors
 /// [`Error::Join`]: nobody can listen there; a process that knows the secret was refused and the job is not complete in
 /// time. [`Error::Operation`]: the lowest rank that did not come.
-pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<(), Error> {
+pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gathered, Error> {
     let failed = |source| {
         let what = format!("listen at {}, as rank 0 has to (ONESIDED_ADDRESS)", place.address);
         Error::Join { what, source: Some(source) }
     };
-    let mut come = vec![false; place.size as usize];
-    come[0] = true;
+    let mut come = vec![None; place.size as usize];
+    come[0] = Some(place.host);
     if place.size == 1 {
-        return Ok(());
+        return Ok(Gathered { hosts: vec![0], waiting: Vec::new() });
     }
     let listener = TcpListener::bind(&*place.address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let mut meeting = Meeting { place, socket, host: host_name::own(), come, refused: None, strangers: Vec::new() };
+    let (strangers, waiting) = (Vec::new(), Vec::new());
+    let mut meeting = Meeting { place, socket, come, refused: None, strangers, waiting };
     let mut closed = false;
-    while let Some(missing) = meeting.come.iter().position(|come| !come) {
+    while let Some(missing) = meeting.come.iter().position(Option::is_none) {
         let now = Instant::now();
         if now >= until {
             return Err(meeting.incomplete(Rank(missing as u32)));
@@ -54,11 +93,13 @@ pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<(), 
         let visitors = if closed { PollFlags::empty() } else { PollFlags::IN };
         let mut polled = vec![PollFd::new(&listener, visitors)];
         polled.extend(meeting.strangers.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)));
+        polled.extend(meeting.waiting.iter().map(|waiting| PollFd::new(&waiting.stream, PollFlags::IN)));
         let _ = poll(&mut polled, Some(&timespec(next.saturating_duration_since(now)))); // whatever it says, look
+        meeting.forget_the_gone();
         meeting.hear();
         closed = meeting.accept(&listener);
     }
-    Ok(())
+    Ok(meeting.gathered())
 }
 
 /// A connection that has proven nothing yet.
@@ -74,15 +115,44 @@ struct Stranger {
 struct Meeting<'p> {
     place: &'p Place,
     socket: &'p str,
-    host: host_name::HostId,
-    come: Vec<bool>,
+    /// By rank, who has come, and from where.
+    come: Vec<Option<HostId>>,
     /// The last that knew the secret and was refused all the same, and why.
     refused: Option<(Rank, Refusal)>,
     /// Those that came first come first.
     strangers: Vec<Stranger>,
+    /// Those of other hosts are told only when all have come who keeps their host.
+    waiting: Vec<Waiting>,
 }
 
 impl Meeting<'_> {
+    /// Numbers the hosts in the order of their lowest ranks.
+    fn gathered(mut self) -> Gathered {
+        let mut known: Vec<Option<HostId>> = Vec::new();
+        let number = |host| {
+            let at = known.iter().position(|known| *known == host).unwrap_or_else(|| {
+                known.push(host);
+                known.len() - 1
+            });
+            at as u16 // there are fewer hosts than ranks, of which a board has at most 65535
+        };
+        let hosts = self.come.iter().copied().map(number).collect();
+        self.waiting.sort_by_key(|waiting| waiting.coming.rank);
+        Gathered { hosts, waiting: self.waiting }
+    }
+
+    /// Who waits has nothing to say: one that closes is gone, and may come again.
+    fn forget_the_gone(&mut self) {
+        let come = &mut self.come;
+        self.waiting.retain(|waiting| {
+            let silent = matches!(waiting.stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+            if !silent {
+                come[waiting.coming.rank.index()] = None;
+            }
+            silent
+        });
+    }
+
     /// Greets who waits at the door. Whether there was no room for somebody.
     fn accept(&mut self, listener: &TcpListener) -> bool {
         loop {
@@ -114,23 +184,30 @@ impl Meeting<'_> {
         let now = Instant::now();
         for mut stranger in std::mem::take(&mut self.strangers) {
             match stranger.hear() {
-                Some(frame) => self.answer(&stranger, &frame),
+                Some(frame) => self.answer(stranger, &frame),
                 None if stranger.until > now => self.strangers.push(stranger),
                 None => {}
             }
         }
     }
 
-    fn answer(&mut self, stranger: &Stranger, frame: &[u8]) {
+    fn answer(&mut self, stranger: Stranger, frame: &[u8]) {
         let answer = match Coming::decode(frame) {
-            Ok(coming) => self.admit(&coming, &stranger.nonce),
-            Err(_) => Err(Refusal::Malformed),
+            Ok(coming) => match self.admit(&coming, &stranger.nonce) {
+                Ok(Some(here)) => here,
+                Ok(None) => {
+                    let Stranger { stream, nonce: greeting, .. } = stranger;
+                    return self.waiting.push(Waiting { stream, coming, greeting });
+                }
+                Err(refusal) => FromRankZero::Refused(refusal),
+            },
+            Err(_) => FromRankZero::Refused(Refusal::Malformed),
         };
-        let answer = answer.unwrap_or_else(FromRankZero::Refused);
         let _ = (&stranger.stream).write_all(&answer.encode()); // a few bytes; who does not take them is late
     }
 
-    fn admit(&mut self, coming: &Coming, greeting: &Nonce) -> Result<FromRankZero, Refusal> {
+    /// What to say at once; `None` to a rank of another host.
+    fn admit(&mut self, coming: &Coming, greeting: &Nonce) -> Result<Option<FromRankZero>, Refusal> {
         let secret = &self.place.secret;
         // First of all: who does not know the secret learns nothing else.
         if !same(&coming.proof, &coming.proof(secret, greeting)) {
@@ -139,17 +216,19 @@ impl Meeting<'_> {
         let rank = coming.rank;
         let checked = match self.come.get_mut(rank.index()) {
             _ if coming.size != self.place.size => Err(Refusal::Size),
-            _ if coming.host != self.host => Err(Refusal::OtherHost),
             None => Err(Refusal::NoSuchRank),
-            Some(true) => Err(Refusal::Taken),
+            Some(Some(_)) => Err(Refusal::Taken),
             Some(come) => {
-                *come = true;
+                *come = Some(coming.host);
                 Ok(())
             }
         };
         checked.inspect_err(|refusal| self.refused = Some((rank, *refusal)))?;
+        if coming.host != self.place.host {
+            return Ok(None);
+        }
         let proof = coming.answer(secret, greeting, self.socket);
-        Ok(FromRankZero::Here { proof, socket: self.socket.to_owned() })
+        Ok(Some(FromRankZero::Here { proof, socket: self.socket.to_owned() }))
     }
 
     fn incomplete(&self, missing: Rank) -> Error {

@@ -5,11 +5,11 @@
 //! both sides prove that they know the secret before anything else is said. Then rank 0 says where its socket is, and
 //! everything else goes on there: rank 0 [keeps the job](super#who-keeps-a-job).
 //!
-//! The address is only where ranks meet; once all have come nobody listens there. Ranks of another host are refused: they
-//! would have no board in common.
+//! The address is only where ranks meet; once all have come nobody listens there. Of each other host the lowest rank keeps
+//! it: the stream over which it came stays, as a [bridge](super::bridge) between its board and that of rank 0.
 
 mod caller;
-mod frames;
+pub(crate) mod frames;
 mod listener;
 mod place;
 
@@ -21,8 +21,11 @@ pub use crate::bootstrap::rendezvous::place::Place;
 
 use crate::Error;
 use crate::bootstrap::Job;
+use crate::bootstrap::bridge::{Bridge, Layout, Link, Lost, Said};
 use crate::bootstrap::environment::Environment;
 use crate::bootstrap::host::{self, Host};
+use crate::bootstrap::rendezvous::caller::Found;
+use crate::bootstrap::rendezvous::listener::Gathered;
 
 /// Joins the job whose ranks meet at a place.
 ///
@@ -33,14 +36,76 @@ use crate::bootstrap::host::{self, Host};
 pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
     let too_long = || Error::Join { what: "the patience is too long".to_owned(), source: None };
     let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
-    if place.rank == Rank(0) {
-        let host = Host::start(place.size, place.secret.clone())?;
-        listener::gather(place, host.address(), until)?;
-        return host.join(until);
+    let Place { rank, size, secret, .. } = place;
+    if *rank == Rank(0) {
+        let mut host = Host::start(*size, secret.clone())?;
+        let gathered = listener::gather(place, host.address(), until)?;
+        bridge_hosts(place, &mut host, gathered, until)?;
+        return host.join(*rank, until);
     }
-    let address = caller::find(place, until)?;
-    let environment = Environment { rank: place.rank, size: place.size, address, secret: place.secret.clone() };
-    host::join(&environment, None, until)
+    match caller::find(place, until)? {
+        Found::Here(address) => {
+            let environment = Environment { rank: *rank, size: *size, address, secret: secret.clone() };
+            host::join(&environment, None, until)
+        }
+        Found::Keep(link) => keep(place, link, until)?.join(*rank, until),
+    }
+}
+
+/// Rank 0: appoints a keeper on each other host, and bridges to them.
+fn bridge_hosts(
+    place: &Place,
+    host: &mut Host,
+    Gathered { hosts, waiting }: Gathered,
+    until: Instant,
+) -> Result<(), Error> {
+    let suspect_after = place.suspect_after;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let lost = |rank: Rank| {
+        move |why: Lost| {
+            let what = format!("{rank} came from another host, and then {why}");
+            Error::Join { what, source: None }
+        }
+    };
+    let layout = Layout {
+        suspect_after_ms: u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX),
+        hub: Some(0),
+        hosts: hosts.clone(),
+    };
+    let (mut links, mut others) = (Vec::new(), Vec::new());
+    for rank in waiting {
+        let (name, number) = (rank.rank(), hosts[rank.rank().index()]);
+        if links.iter().any(|(_, known, _)| *known == number) {
+            others.push((number, rank));
+            continue;
+        }
+        let mut link = rank.keep(&place.secret).map_err(|error| lost(name)(Lost::Broke(error)))?;
+        link.say(&Said::Layout(layout.clone()));
+        link.flush().map_err(lost(name))?;
+        links.push((name, number, link));
+    }
+    for (keeper, number, link) in &mut links {
+        let Said::Ready { socket } = link.hear_until(until).map_err(lost(*keeper))? else {
+            return Err(lost(*keeper)(Lost::OutOfTurn));
+        };
+        others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, &socket));
+    }
+    let links = links.into_iter().map(|(_, number, link)| (number, link)).collect();
+    host.bridge(&layout, Bridge::hub(links, suspect_after, None))
+}
+
+/// The lowest rank of another host: keeps it.
+fn keep(place: &Place, mut link: Link, until: Instant) -> Result<Host, Error> {
+    let lost = |why: Lost| Error::Join { what: format!("hear from rank 0: {why}"), source: None };
+    let Said::Layout(layout) = link.hear_until(until).map_err(lost)? else { return Err(lost(Lost::OutOfTurn)) };
+    let me = layout.hosts.get(place.rank.index()).copied().filter(|_| layout.hosts.len() == place.size as usize);
+    let me = me.ok_or(Lost::OutOfTurn).map_err(lost)?;
+    let mut host = Host::start(place.size, place.secret.clone())?;
+    link.say(&Said::Ready { socket: host.address().to_owned() });
+    host.bridge(&layout, Bridge::host(me, link, &layout, None))?;
+    Ok(host)
 }
 
 #[cfg(test)]

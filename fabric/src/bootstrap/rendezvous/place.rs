@@ -5,13 +5,16 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use remote_memory::Rank;
 use rustix::fs::{Mode, OFlags};
 
 use crate::Error;
-use crate::bootstrap::Secret;
+use crate::bootstrap::bridge::suspect_after;
 use crate::bootstrap::environment::{ADDRESS, SECRET, SECRET_FILE, rank_and_size, text, wrong};
+use crate::bootstrap::host_name::{self, HostId};
+use crate::bootstrap::{SUSPECT_AFTER, Secret};
 
 /// Where the ranks of a job meet, and who this one is.
 #[derive(Debug, Clone)]
@@ -24,6 +27,10 @@ pub struct Place {
     pub size: u32,
     /// The job's secret.
     pub secret: Secret,
+    /// The host that this process is on.
+    pub(crate) host: HostId,
+    /// How long another host may be silent.
+    pub(crate) suspect_after: Duration,
 }
 
 impl Place {
@@ -38,7 +45,9 @@ impl Place {
             return Err(wrong(ADDRESS, "is not HOST:PORT, where rank 0 is to listen"));
         }
         let file = variable(SECRET_FILE).unwrap_or_default();
-        Ok(Self { address, rank, size, secret: read_secret(Path::new(&file))? })
+        let suspect_after = suspect_after(variable(SUSPECT_AFTER))?;
+        let secret = read_secret(Path::new(&file))?;
+        Ok(Self { address, rank, size, secret, host: host_name::own(), suspect_after })
     }
 }
 

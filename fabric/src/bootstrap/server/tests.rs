@@ -406,7 +406,7 @@ proptest! {
 
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let signed = (any::<u16>(), proptest::collection::vec(any::<u8>(), 0..120)).prop_map(|(kind, rest)| {
-        let mut frame = b"1SID\x01\x00".to_vec();
+        let mut frame = b"1SID\x02\x00".to_vec();
         frame.extend_from_slice(&kind.to_le_bytes());
         frame.extend_from_slice(&rest);
         frame

@@ -20,6 +20,7 @@
 //! | doorbell: two writers, one sleeper | 3 | 3 | 12,857 |
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
 //! | flush: both put, flush and get | 2 | any | 15 |
+//! | memory model: a message; a lock's hand-over; a versioned read | 2 | any | 6; 10; 735 |
 //! | ring: 3 messages through 1 slot | 2 | any | 18,748 |
 //! | ring: 4 messages through 2 slots | 2 | 4 | 9,192 |
 //! | mail: 2 messages, 2 slots; 1 slot | 2 | 4 | 7,721; 11,312 |
@@ -30,6 +31,7 @@
 
 mod doorbell;
 mod helper;
+mod order;
 mod ring;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::bootstrap::Maker;
 use crate::shm::{self, Mapping};
 
-pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Route, Verb};
+pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
 
 /// How many completions one look takes in.
 pub(super) const BATCH: usize = 16;

@@ -188,15 +188,10 @@ impl QueuePair {
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
-        requests: &[Request; N],
+        requests: &mut Requests<N>,
     ) -> Result<(), (usize, io::Error)> {
-        let mut pieces = [ibv::ibv_sge::default(); N];
-        for (piece, Request { local, .. }) in pieces.iter_mut().zip(requests) {
-            *piece = ibv::ibv_sge { addr: local.address, length: local.len, lkey: local.key };
-        }
-        let mut list = [ibv::ibv_send_wr::default(); N];
-        for ((raw, request), piece) in list.iter_mut().zip(requests).zip(&mut pieces) {
-            request.write_to(raw);
+        let Requests { list, pieces } = requests;
+        for (raw, piece) in list.iter_mut().zip(pieces) {
             raw.num_sge = i32::from(piece.length > 0);
             raw.sg_list = piece;
         }
@@ -300,17 +295,28 @@ pub(in crate::verbs) struct Request {
     pub(in crate::verbs) inline: bool,
 }
 
-impl Request {
-    /// None yet.
-    pub(in crate::verbs) const EMPTY: Self = Self {
-        id: 0,
-        verb: Verb::Send { immediate: 0, solicited: false },
-        local: Local { address: 0, len: 0, key: 0 },
-        signalled: false,
-        fenced: false,
-        inline: false,
-    };
+/// Work requests to be posted as one list, as the library wants them.
+pub(in crate::verbs) struct Requests<const N: usize> {
+    list: [ibv::ibv_send_wr; N],
+    pieces: [ibv::ibv_sge; N],
+}
 
+impl<const N: usize> Requests<N> {
+    /// Without any yet: each has to be set.
+    #[inline]
+    pub(in crate::verbs) fn new() -> Self {
+        Self { list: [ibv::ibv_send_wr::default(); N], pieces: [ibv::ibv_sge::default(); N] }
+    }
+
+    #[inline]
+    pub(in crate::verbs) fn set(&mut self, at: usize, request: Request) {
+        let Local { address, len, key } = request.local;
+        self.pieces[at] = ibv::ibv_sge { addr: address, length: len, lkey: key };
+        request.write_to(&mut self.list[at]);
+    }
+}
+
+impl Request {
     #[inline]
     fn write_to(&self, raw: &mut ibv::ibv_send_wr) {
         use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};

@@ -7,7 +7,7 @@ use remote_memory::Rank;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
-use crate::bootstrap::events::End;
+use crate::bootstrap::launcher::events::End;
 
 /// The processes of a job; killed and reaped when it is dropped.
 #[derive(Debug, Default)]

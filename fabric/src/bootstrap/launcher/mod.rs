@@ -1,38 +1,53 @@
-//! `onesided run` as a library: starts the processes of a job, watches over them, ends them.
+//! `onesided run` as a library: starts the processes of a job, watches over them, ends them; on several hosts by an agent
+//! on each.
 //!
 //! Each rank's process leads a process group of its own: a signal for the job reaches what the rank has started as
 //! well, a Ctrl-C at the terminal reaches the launcher alone, which forwards it once, and whatever is left of a group
 //! at the job's end is killed. When the launcher itself is killed, the kernel kills the ranks (`PR_SET_PDEATHSIG`).
+//!
+//! On other hosts a remote shell starts an *agent*, this program with another subcommand. It keeps its host: a board, the
+//! ranks' processes and their output. Its input and output, as the remote shell carries them, are its stream to the
+//! launcher, which is the hub of the job's [bridge](super::bridge). So no port is opened, whatever reaches the host will
+//! do, and the end of either side, or of what is between them, is the end of the stream.
 #![allow(unsafe_code)] // one call between fork and exec
+
+mod agent;
+mod control;
+mod events;
+mod hosts;
+mod output;
+mod ranks;
+mod remote;
+mod supervisor;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Rank};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use remote_memory::Rank;
+use rustix::process::{Resource, Rlimit, Signal};
 
-pub use crate::bootstrap::events::{End, Event};
+pub use crate::bootstrap::launcher::agent::agent;
+pub use crate::bootstrap::launcher::events::{End, Event};
+pub use crate::bootstrap::launcher::hosts::{Hosts, Slots};
 
 use crate::Error;
+use crate::bootstrap::bridge::{Bridge, Desk};
 use crate::bootstrap::environment::{Environment, FABRIC, SECRET_FILE};
-use crate::bootstrap::output::{Output, Stream, Target};
-use crate::bootstrap::ranks::Ranks;
-use crate::bootstrap::{Secret, Server, timespec};
+use crate::bootstrap::launcher::output::{Output, Stream, Target};
+use crate::bootstrap::launcher::ranks::Ranks;
+use crate::bootstrap::launcher::remote::Remote;
+use crate::bootstrap::launcher::supervisor::Supervisor;
+use crate::bootstrap::{SUSPECT_AFTER, Secret, Server, bridge, start};
 use crate::shm::Board;
 
 /// How long survivors may take to notice a failure and report it, and then to obey `SIGTERM`.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// How long a process may take to end whose connection has ended.
-const DYING: Duration = Duration::from_millis(200);
-/// How long what a rank left running may take to write its last lines.
-const LAST_LINES: Duration = Duration::from_secs(1);
 /// Descriptors of the launcher for each rank (process, two pipes, connection and its process), and beside them.
 const DESCRIPTORS_A_RANK: u64 = 5;
 const DESCRIPTORS: u64 = 128;
@@ -63,6 +78,23 @@ pub enum OnFailure {
     Continue,
 }
 
+/// What a rank finds beside the job.
+#[derive(Debug)]
+struct Surroundings {
+    /// Whether our standard input is for rank 0.
+    reads: bool,
+    /// If not ours.
+    folder: Option<OsString>,
+    /// Beside ours.
+    variables: Vec<(OsString, OsString)>,
+}
+
+impl Surroundings {
+    const fn own() -> Self {
+        Self { reads: true, folder: None, variables: Vec::new() }
+    }
+}
+
 /// A signal that ends the job, and what becomes readable when it comes. Whoever handles signals makes it.
 #[derive(Debug)]
 pub struct Interrupt {
@@ -84,19 +116,56 @@ impl Launch {
     /// [`Error::Launch`]: no ranks, or more than memory, descriptors or processes allow. [`Error::Program`]: the
     /// program cannot be started. Whatever had been started is killed.
     pub fn run(&self, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |source| Error::Launch { what, source: Some(source) }
-        };
         let spare_descriptors = self.check()?;
-        let board = Board::create(self.size).map_err(failed("make the job's board"))?;
-        let board = Arc::new(board);
+        let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
         let secret = Secret::random();
         let server = Server::start(Arc::clone(&board), secret.clone(), spare_descriptors)?;
-        let (ranks, streams) = self.start_all(&server, &secret)?;
+        let (ranks, streams) = self.start_all((0..self.size).map(Rank), &server, &secret, &Surroundings::own())?;
+        let remote = Remote::none().map_err(failed("make a desk"))?;
+        self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
+    }
+
+    /// As [`run`](Self::run), on several hosts. The launcher need not run on one of them. The ranks on its own host, if it
+    /// is in the list under its name or as `localhost`, are its children; on the others an agent starts them, which ends,
+    /// and kills them, when it loses the launcher.
+    ///
+    /// Agents have `ONESIDED_JOIN_TIMEOUT` seconds to answer. A host whose agent is silent for `ONESIDED_SUSPECT_AFTER`
+    /// seconds is lost, and that is a failure of its ranks. Only ranks on this host can read standard input.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). [`Error::Launch`], naming the host: too few slots, a remote shell that cannot be started or
+    /// ends, no such program there or one of another version.
+    pub fn run_on(&self, hosts: &Hosts, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
+        let spare_descriptors = self.check()?;
+        let suspect_after = bridge::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
+        let until = Instant::now() + start::patience()?;
+        let (used, by_rank) = hosts.assign(self.size)?;
+        let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
+        (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
+        let secret = Secret::random();
+        let mut server = Server::start(Arc::clone(&board), secret.clone(), spare_descriptors)?;
+        let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
+        let (mut remote, links, mut streams) =
+            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &desk, until)?;
+        server.bridge(Bridge::hub(links, suspect_after, Some(desk)))?;
+        remote.wait_for_all(&self.program, until)?;
+        let here = used.iter().position(|host| host.is_here());
+        let own = (0..).map(Rank).zip(&by_rank).filter(|(_, host)| Some(usize::from(**host)) == here);
+        let (ranks, own) = self.start_all(own.map(|(rank, _)| rank), &server, &secret, &Surroundings::own())?;
+        streams.extend(own);
+        self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
+    }
+
+    fn supervise(
+        &self,
+        (board, server): (Arc<Board>, Server),
+        (ranks, remote): (Ranks, Remote),
+        streams: Vec<Stream>,
+        interrupts: &[Interrupt],
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<u8, Error> {
         let output = Output::start(streams).map_err(failed("start printing"))?;
-        let supervisor =
-            Supervisor { board, server, ranks, output, on_failure: self.on_failure, interrupts, phase: Phase::Running };
+        let supervisor = Supervisor::new(board, server, (ranks, remote), output, self.on_failure, interrupts);
         supervisor.run(observe).map_err(failed("wait for the ranks"))
     }
 
@@ -120,14 +189,20 @@ impl Launch {
         Ok(usize::try_from(spare).unwrap_or(usize::MAX))
     }
 
-    fn start_all(&self, server: &Server, secret: &Secret) -> Result<(Ranks, Vec<Stream>), Error> {
+    fn start_all(
+        &self,
+        own: impl Iterator<Item = Rank>,
+        server: &Server,
+        secret: &Secret,
+        surroundings: &Surroundings,
+    ) -> Result<(Ranks, Vec<Stream>), Error> {
         let mut ranks = Ranks::default();
         let mut streams = Vec::new();
-        for rank in (0..self.size).map(Rank) {
+        for rank in own {
             let environment =
                 Environment { rank, size: self.size, address: server.address().to_owned(), secret: secret.clone() };
             let mut child = self
-                .command(&environment)
+                .command(&environment, surroundings)
                 .spawn()
                 .map_err(|source| Error::Program { program: self.program.clone(), source })?;
             let label = self.labels.then_some(rank);
@@ -142,15 +217,20 @@ impl Launch {
         Ok((ranks, streams))
     }
 
-    fn command(&self, environment: &Environment) -> Command {
+    fn command(&self, environment: &Environment, surroundings: &Surroundings) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
+            .envs(surroundings.variables.iter().map(|(name, value)| (name, value)))
             .envs(environment.variables())
             .env(FABRIC, &self.fabric)
             .env_remove(SECRET_FILE)
             .process_group(0);
-        command.stdin(if environment.rank == Rank(0) { stdin() } else { Stdio::null() });
+        if let Some(folder) = &surroundings.folder {
+            command.current_dir(folder);
+        }
+        let reads = surroundings.reads && environment.rank == Rank(0);
+        command.stdin(if reads { stdin() } else { Stdio::null() });
         // One rank without a label may have the terminal for itself.
         if self.labels || self.size > 1 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -158,6 +238,11 @@ impl Launch {
         die_with_the_launcher(&mut command);
         command
     }
+}
+
+fn failed(what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
+    let what = what.to_owned();
+    move |source| Error::Launch { what, source: Some(source) }
 }
 
 /// Has the kernel kill the process when the thread that starts it ends.
@@ -196,171 +281,6 @@ fn feed(child: &mut Child) {
     let _ = std::thread::Builder::new()
         .name("stdin".to_owned())
         .spawn(move || io::copy(&mut File::from(terminal), &mut pipe));
-}
-
-/// Watches over a running job.
-struct Supervisor<'i> {
-    board: Arc<Board>,
-    server: Server,
-    ranks: Ranks,
-    output: Output,
-    on_failure: OnFailure,
-    interrupts: &'i [Interrupt],
-    phase: Phase,
-}
-
-/// How far the job's end has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Running,
-    /// A rank failed; the others may end by themselves until then.
-    Failed(Instant),
-    /// The ranks have been asked to end; until then.
-    Asked(Instant),
-    /// They have been killed.
-    Killed,
-}
-
-impl Supervisor<'_> {
-    fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
-        let mut failure = None;
-        let mut interrupt = None;
-        while self.ranks.left() > 0 {
-            let raised = self.wait()?;
-            if let Some(signal) = raised {
-                interrupt.get_or_insert(signal);
-                self.interrupt(signal);
-            }
-            for (rank, pid, end) in self.ended()? {
-                let Some(end) = self.settle(rank, end) else { continue };
-                // What ends because it was told to does not fail.
-                if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
-                    failure.get_or_insert(end);
-                    observe(Event::Failed { rank, pid: pid.as_raw_nonzero().get(), end });
-                }
-            }
-            if failure.is_some() && self.phase == Phase::Running && self.on_failure == OnFailure::Abort {
-                self.phase = Phase::Failed(Instant::now() + GRACE);
-            }
-            self.escalate(observe);
-        }
-        interrupt = interrupt.or(self.last_lines()?);
-        let lost = self.output.lost();
-        if let Some(errno) = lost {
-            observe(Event::OutputLost { errno });
-        }
-        let interrupted = interrupt.map(|signal| End::Killed(signal.as_raw()));
-        // Ranks that write on get SIGPIPE: then that was the cause.
-        Ok(interrupted.or(lost.map(|_| End::Exited(1))).or(failure).map_or(0, End::code))
-    }
-
-    /// Those that ended, the first that died first: others fail because of it. They may learn of its death by its
-    /// connection and end before the kernel has quite finished with it.
-    fn ended(&mut self) -> io::Result<Vec<(Rank, Pid, End)>> {
-        let mut ended = self.ranks.ended();
-        let first = self.board.casualty();
-        if let Some(dying) = first.filter(|_| !ended.is_empty()).and_then(|first| self.ranks.end_of(first)) {
-            // Not for long: it may have been inside a script that goes on.
-            match poll(&mut [PollFd::new(&dying, PollFlags::IN)], Some(&timespec(DYING))) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => ended.extend(self.ranks.ended()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        ended.sort_by_key(|(rank, _, end)| (Some(*rank) != first, !matches!(end, End::Killed(_))));
-        Ok(ended)
-    }
-
-    /// Tells the board how a rank ended. `Some` if it failed.
-    fn settle(&self, rank: Rank, end: End) -> Option<End> {
-        if end == End::Exited(0) && self.board.join(rank).is_ok() {
-            // A program that knows nothing of the job. Nobody has to wait for it any more.
-            self.board.leave(rank);
-            return None;
-        }
-        self.board.declare_dead(rank); // unless it left
-        self.server.look();
-        match (end, self.board.liveness(rank)) {
-            (End::Exited(0), Liveness::Dead) => Some(End::Deserted),
-            (End::Exited(0), _) => None,
-            _ => Some(end),
-        }
-    }
-
-    fn interrupt(&mut self, signal: Signal) {
-        self.phase = match self.phase {
-            Phase::Running | Phase::Failed(_) => {
-                self.ranks.signal(signal);
-                Phase::Asked(Instant::now() + GRACE)
-            }
-            Phase::Asked(_) | Phase::Killed => {
-                self.ranks.signal(Signal::KILL);
-                Phase::Killed
-            }
-        };
-    }
-
-    fn escalate(&mut self, observe: &mut dyn FnMut(Event)) {
-        let now = Instant::now();
-        let (signal, next) = match self.phase {
-            Phase::Failed(until) if until <= now => (Signal::TERM, Phase::Asked(now + GRACE)),
-            Phase::Asked(until) if until <= now => (Signal::KILL, Phase::Killed),
-            _ => return,
-        };
-        let left = self.ranks.left();
-        if left > 0 {
-            observe(Event::Stopping { left, signal });
-            self.ranks.signal(signal);
-        }
-        self.phase = next;
-    }
-
-    /// Waits until a rank ends, an interrupt is raised (that one is returned), or the phase is over.
-    fn wait(&self) -> io::Result<Option<Signal>> {
-        let until = match self.phase {
-            Phase::Failed(until) | Phase::Asked(until) => Some(until),
-            Phase::Running | Phase::Killed => None,
-        };
-        self.wait_for(self.ranks.ends(), until)
-    }
-
-    fn wait_for<'f>(
-        &'f self,
-        others: impl Iterator<Item = BorrowedFd<'f>>,
-        until: Option<Instant>,
-    ) -> io::Result<Option<Signal>> {
-        let raised = self.interrupts.iter().map(|interrupt| interrupt.raised.as_fd());
-        let mut polled: Vec<_> = raised.chain(others).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        let raised = self.interrupts.iter().zip(&polled).find(|(_, polled)| !polled.revents().is_empty());
-        Ok(raised.map(|(interrupt, _)| {
-            // One byte, so that two signals are two interrupts.
-            let _ = rustix::io::read(&interrupt.raised, &mut [0; 1]);
-            interrupt.signal
-        }))
-    }
-
-    /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
-    /// the printing: whoever should read may have stopped reading.
-    fn last_lines(&mut self) -> io::Result<Option<Signal>> {
-        let until = Instant::now() + LAST_LINES;
-        while !self.output.is_done() && Instant::now() < until {
-            if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), Some(until))? {
-                return Ok(Some(signal));
-            }
-        }
-        self.output.finish();
-        while !self.output.is_done() {
-            if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {
-                return Ok(Some(signal));
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// Raises the soft limit of descriptors to the hard one: each region of the job's memory takes one.

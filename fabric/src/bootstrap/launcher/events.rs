@@ -6,7 +6,7 @@ use remote_memory::Rank;
 use rustix::process::Signal;
 
 /// What happens to a job on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A rank ended as it should not.
@@ -17,6 +17,15 @@ pub enum Event {
         pid: i32,
         /// How it ended.
         end: End,
+    },
+    /// A host was lost with all ranks that still ran there.
+    HostLost {
+        /// Its name.
+        host: String,
+        /// How many ranks.
+        ranks: usize,
+        /// Why: its stream ended, or it was silent.
+        why: String,
     },
     /// The survivors of a failure did not end by themselves; they are sent a signal.
     Stopping {
@@ -41,6 +50,8 @@ pub enum End {
     Deserted,
     /// By this signal.
     Killed(i32),
+    /// Nobody knows: its host was lost.
+    Lost,
 }
 
 impl End {
@@ -48,7 +59,7 @@ impl End {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Exited(status) => status,
-            Self::Deserted => 1,
+            Self::Deserted | Self::Lost => 1,
             Self::Killed(signal) => 128 + (signal as u8 & 0x7f),
         }
     }
@@ -58,6 +69,10 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { rank, pid, end } => write!(f, "{rank} (pid {pid}) {end}"),
+            Self::HostLost { host, ranks, why } => {
+                let ranks = if *ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
+                write!(f, "host {host} is lost with {ranks}: {why}")
+            }
             Self::Stopping { left, signal } => {
                 let ranks = if *left == 1 { "rank" } else { "ranks" };
                 write!(f, "sending {} to the {left} {ranks} still running", Named(signal.as_raw()))
@@ -75,6 +90,7 @@ impl fmt::Display for End {
             Self::Exited(status) => write!(f, "exited with status {status}"),
             Self::Deserted => f.write_str("exited with status 0 without leaving the job"),
             Self::Killed(signal) => write!(f, "was killed by {}", Named(*signal)),
+            Self::Lost => f.write_str("was lost with its host"),
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) enum Target {
 pub(crate) struct Stream {
     pipe: OwnedFd,
     target: Target,
+    rank: Option<Rank>,
     label: Vec<u8>,
     /// The beginning of a line whose end has not come.
     begun: Vec<u8>,
@@ -40,8 +41,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(pipe: OwnedFd, target: Target, label: Option<Rank>) -> Self {
+        let rank = label;
         let label = label.map_or_else(Vec::new, |rank| target.label(rank).into_bytes());
-        Self { pipe, target, label, begun: Vec::new() }
+        Self { pipe, target, rank, label, begun: Vec::new() }
+    }
+
+    /// For who passes the bytes on instead; of a stream with a label.
+    pub(super) fn into_parts(self) -> Option<(Rank, Target, OwnedFd)> {
+        Some((self.rank?, self.target, self.pipe))
     }
 
     /// Appends to `lines` what is complete now.

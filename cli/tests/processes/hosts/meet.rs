@@ -1,0 +1,170 @@
+//! Ranks on several hosts that anybody starts: they meet at the address of rank 0.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::hosts::network::Network;
+use crate::ranks::plays;
+use crate::rendezvous::Place;
+use crate::support::{Ended, Running, kill, start};
+
+/// Ranks, and the file with their secret.
+pub(crate) struct Ranks {
+    ranks: Vec<Running>,
+    _place: Place,
+}
+
+impl Ranks {
+    pub(crate) fn wait(self) -> Vec<Ended> {
+        self.ranks.into_iter().map(Running::wait).collect()
+    }
+
+    pub(crate) fn line(&self, rank: usize) -> String {
+        self.ranks[rank].line()
+    }
+
+    /// What each says first.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.ranks.iter().map(|rank| rank.line().parse().unwrap()).collect()
+    }
+}
+
+/// Starts a rank on each of these hosts, in this order of ranks.
+pub(crate) fn start_on(network: &Network, role: &str, hosts: &[usize], variables: &[(&str, &str)]) -> Ranks {
+    let place = Place::at(&format!("{}:7000", network.address(hosts[0])));
+    let ranks = (0..).zip(hosts).map(|(rank, host)| {
+        let mut command = plays(role);
+        place.set(&mut command, rank, hosts.len() as u32).envs(variables.iter().copied());
+        start(&mut network.on(*host, &command))
+    });
+    Ranks { ranks: ranks.collect(), _place: place }
+}
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn ranks_of_several_hosts_meet() {
+    let network = Network::new(3);
+    let ranks = start_on(&network, "where", &[0, 1, 2, 1, 0], &[]);
+    for ended in ranks.wait() {
+        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 10 hosts 0 1 2 1 0".to_owned()][..]), "{ended:?}");
+    }
+    // Rank 0's host need not be the first that was made, and one rank a host will do.
+    for ended in start_on(&network, "where", &[2, 0], &[]).wait() {
+        assert_eq!(ended.stdout, ["sum 1 hosts 0 1"], "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn shared_memory_does_not_join_hosts_and_says_so() {
+    let network = Network::new(2);
+    for ended in start_on(&network, "fail to start a world", &[0, 1], &[]).wait() {
+        assert!(ended.stdout[0].contains("on 2 hosts") && ended.stdout[0].contains("use verbs"), "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_death_is_known_on_all_hosts() {
+    let network = Network::new(3);
+    let ranks = start_on(&network, "watch", &[0, 1, 1, 2], &[]);
+    let pids = ranks.pids();
+    let begin = Instant::now();
+    kill(pids[2], Signal::KILL);
+    for rank in [0, 1, 3] {
+        assert_eq!(ranks.line(rank), "rank 2 Dead");
+    }
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+/// A host whose cable is pulled is dead to the others, and they to it.
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_host_that_disappears_is_dead_to_the_others() {
+    let network = Network::new(3);
+    let ranks = start_on(&network, "list the dead", &[0, 1, 1, 2], &[("ONESIDED_SUSPECT_AFTER", "1")]);
+    ranks.pids();
+    network.pull(1);
+    let begin = Instant::now();
+    for rank in [0, 3] {
+        assert_eq!(ranks.line(rank), "dead 1 2");
+    }
+    // The hub's are dead to those without a way to it; of third hosts they hear no more.
+    for rank in [1, 2] {
+        assert_eq!(ranks.line(rank), "dead 0");
+    }
+    assert!((Duration::from_millis(700)..Duration::from_secs(3)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+}
+
+/// The hub's host, and with rank 0 the way between all others.
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_hub_that_disappears_is_dead_and_the_others_go_on() {
+    let network = Network::new(2);
+    let ranks = start_on(&network, "list the dead", &[0, 1, 1], &[("ONESIDED_SUSPECT_AFTER", "1")]);
+    let pids = ranks.pids();
+    network.pull(0);
+    assert_eq!([ranks.line(1), ranks.line(2), ranks.line(0)], ["dead 0", "dead 0", "dead 1 2"]);
+    // On their own host they still see one another.
+    kill(pids[2], Signal::KILL);
+    assert_eq!(ranks.line(1), "dead 0 2");
+}
+
+/// The lowest rank keeps its host: without it the others there have lost the way, on both sides.
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_keeper_that_dies_takes_its_host_along() {
+    let network = Network::new(2);
+    let ranks = start_on(&network, "list the dead", &[0, 1, 1, 1, 0], &[]);
+    let pids = ranks.pids();
+    kill(pids[1], Signal::KILL);
+    assert_eq!([ranks.line(0), ranks.line(4)], ["dead 1 2 3", "dead 1 2 3"]);
+    assert_eq!([ranks.line(2), ranks.line(3)], ["dead 0 1 4", "dead 0 1 4"]);
+    kill(pids[3], Signal::KILL);
+    assert_eq!(ranks.line(2), "dead 0 1 3 4");
+}
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn garbage_and_silence_of_another_host_do_not_disturb() {
+    let network = Network::new(2);
+    let place = Place::at(&format!("{}:7000", network.address(0)));
+    let rank = |rank: u32| {
+        let mut command = plays("where");
+        place.set(&mut command, rank, 2);
+        command
+    };
+    let zero = start(&mut network.on(0, &rank(0)));
+    let mut flood = Command::new("bash");
+    let address = network.address(0);
+    flood.args([
+        "-c",
+        &format!(
+            "for i in $(seq 100); do exec 3<>/dev/tcp/{address}/7000 && {{ head -c $((i * 50)) /dev/urandom >&3; }}; \
+         exec 4<>/dev/tcp/{address}/7000; done 2>/dev/null; echo flooded; exec 5<>/dev/tcp/{address}/7000; sleep 20"
+        ),
+    ]);
+    let flood = start(&mut network.on(1, &flood));
+    assert_eq!(flood.line(), "flooded");
+    let one = start(&mut network.on(1, &rank(1)));
+    for ended in [zero.wait(), one.wait()] {
+        assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1 hosts 0 1".to_owned()][..]), "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_wrong_secret_on_another_host_is_refused() {
+    let network = Network::new(2);
+    let place = Place::at(&format!("{}:7000", network.address(0)));
+    let other = Place::at(&format!("{}:7000", network.address(0)));
+    let mut zero = plays("fail to join");
+    place.set(&mut zero, 0, 2).env("ONESIDED_JOIN_TIMEOUT", "3");
+    let mut one = plays("fail to join");
+    other.set(&mut one, 1, 2).env("ONESIDED_JOIN_TIMEOUT", "10");
+    let (zero, one) = (start(&mut network.on(0, &zero)), start(&mut network.on(1, &one)));
+    assert!(one.line().contains("is not the job's"));
+    assert!(zero.line().ends_with("rank 1: the deadline passed"));
+}

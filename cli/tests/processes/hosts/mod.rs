@@ -1,0 +1,7 @@
+//! Several hosts: network namespaces of this one, or only what says that it is another.
+
+mod launch;
+mod lossy;
+mod meet;
+mod network;
+pub(crate) mod rsh;

@@ -1,0 +1,125 @@
+//! Which hosts a job runs on, and how programs are started there.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::Error;
+
+/// The hosts of a job, and the way to them.
+#[derive(Debug, Clone)]
+pub struct Hosts {
+    /// In the order in which they get their ranks.
+    pub list: Vec<Slots>,
+    /// The remote shell and its options, at least one word: it is called with a host and a command line for a shell there.
+    pub rsh: Vec<OsString>,
+    /// This program, on the other hosts.
+    pub agent: PathBuf,
+    /// Variables that the ranks get beside those whose name begins with `ONESIDED_`.
+    pub export: Vec<OsString>,
+}
+
+/// A host, and how many ranks it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slots {
+    /// As the remote shell knows it.
+    pub name: String,
+    /// At least one.
+    pub slots: u32,
+}
+
+impl Slots {
+    /// Reads a list: `a:2,b:4`, a host without a number taking one rank, an IPv6 address in brackets; or, if there is a `/`
+    /// in it, the file of that name, a host a line, with comments behind `#`.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: a host without name, twice, or with no whole number of ranks; a file that cannot be read.
+    pub fn parse(list: &str) -> Result<Vec<Self>, Error> {
+        let failed = |what: String, source| Error::Launch { what, source };
+        let text = if list.contains('/') {
+            let read = fs::read_to_string(list);
+            let text = read.map_err(|error| failed(format!("read the list of hosts {list}"), Some(error)))?;
+            let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+            lines.filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().join(",")
+        } else {
+            list.to_owned()
+        };
+        let mut hosts: Vec<Self> = Vec::new();
+        for item in text.split(',').map(str::trim) {
+            let wrong = |why: &str| failed(format!("the list of hosts has {item:?}, which {why}"), None);
+            let (name, slots) = match item.strip_prefix('[').and_then(|item| item.split_once(']')) {
+                Some((name, slots)) => (name, slots.strip_prefix(':')),
+                None => item.rsplit_once(':').map_or((item, None), |(name, slots)| (name, Some(slots))),
+            };
+            let slots = slots.map_or(Ok(1), str::parse).map_err(|_| wrong("has no whole number of ranks"))?;
+            let fit = |char: char| char.is_ascii_graphic() && !"'\"\\`$;&|<>()*?".contains(char);
+            if name.is_empty() || name.starts_with('-') || !name.chars().all(fit) {
+                return Err(wrong("is no name of a host"));
+            }
+            if slots == 0 || hosts.iter().any(|host| host.name == name) {
+                return Err(wrong(if slots == 0 { "has no room for a rank" } else { "is there twice" }));
+            }
+            hosts.push(Self { name: name.to_owned(), slots });
+        }
+        Ok(hosts)
+    }
+
+    /// Whether this is the host that we are on.
+    pub(crate) fn is_here(&self) -> bool {
+        let here = rustix::system::uname();
+        let here = here.nodename().to_string_lossy();
+        self.name == "localhost" || self.name == here || here.split('.').next() == Some(&self.name)
+    }
+}
+
+impl Hosts {
+    /// The hosts that get ranks, and by rank the number of its host: each is filled before the next.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: there is not room for so many.
+    pub(crate) fn assign(&self, size: u32) -> Result<(Vec<&Slots>, Vec<u16>), Error> {
+        let room: u64 = self.list.iter().map(|host| u64::from(host.slots)).sum();
+        if u64::from(size) > room {
+            let what = format!("{size} ranks, and the hosts have room for {room} (HOST:N takes N)");
+            return Err(Error::Launch { what, source: None });
+        }
+        let by_rank = self.list.iter().enumerate().flat_map(|(at, host)| (0..host.slots).map(move |_| at as u16));
+        let by_rank: Vec<_> = by_rank.take(size as usize).collect();
+        let used = usize::from(by_rank.last().copied().unwrap_or(0)) + 1;
+        Ok((self.list.iter().take(used).collect(), by_rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(name: &str, slots: u32) -> Slots {
+        Slots { name: name.to_owned(), slots }
+    }
+
+    #[test]
+    fn lists_and_files_are_read() {
+        assert_eq!(Slots::parse("a:2, b ,[fe80::1]:3").unwrap(), [slots("a", 2), slots("b", 1), slots("fe80::1", 3)]);
+        let file = std::env::temp_dir().join(format!("onesided-hosts-{}", std::process::id()));
+        fs::write(&file, "# ours\na:2 # two\n\nuser@b.example\n").unwrap();
+        assert_eq!(Slots::parse(file.to_str().unwrap()).unwrap(), [slots("a", 2), slots("user@b.example", 1)]);
+        fs::remove_file(&file).unwrap();
+        assert!(matches!(Slots::parse(file.to_str().unwrap()), Err(Error::Launch { source: Some(_), .. })));
+        for wrong in
+            ["", "a,,b", "a:0", "a:-1", "a:x", "a:99999999999", ":2", "-oProxyCommand=x", "a b", "a;b", "a,b,a:2"]
+        {
+            assert!(Slots::parse(wrong).unwrap_err().to_string().contains("list of hosts"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_host_is_filled_before_the_next() {
+        let list = vec![slots("a", 2), slots("b", 3), slots("c", 1)];
+        let hosts = Hosts { list, rsh: vec![], agent: PathBuf::new(), export: vec![] };
+        let (used, by_rank) = hosts.assign(4).unwrap();
+        assert_eq!((used.len(), &*by_rank), (2, &[0, 0, 1, 1][..]));
+        assert_eq!(hosts.assign(6).unwrap().1, [0, 0, 1, 1, 1, 2]);
+        assert!(hosts.assign(7).unwrap_err().to_string().contains("room for 6"));
+    }
+}

@@ -1,0 +1,469 @@
+//! The launcher's side of the other hosts: agents, what they report, and their ranks' output.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remote_memory::Rank;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::Error;
+use crate::bootstrap::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said, Stream as LinkStream};
+use crate::bootstrap::launcher::control::{MARK, Order, Report, Start};
+use crate::bootstrap::launcher::hosts::{Hosts, Slots};
+use crate::bootstrap::launcher::output::{Stream, Target};
+use crate::bootstrap::launcher::supervisor::Ended;
+use crate::bootstrap::launcher::{End, Event, GRACE, Launch, die_with_the_launcher};
+use crate::bootstrap::protocol::{Nonce, VERSION};
+use crate::bootstrap::secret::random_bytes;
+use crate::bootstrap::{Secret, Server, timespec};
+
+/// The most that is read of what a login shell prints before the agent speaks.
+const MOST_NOISE: usize = 256 << 10;
+/// How long a remote shell may take to end whose stream has ended.
+const ENDING: Duration = Duration::from_millis(500);
+
+/// The agents on other hosts, and what is known of their ranks.
+#[derive(Debug)]
+pub(super) struct Remote {
+    desk: Arc<Desk>,
+    agents: Vec<Agent>,
+    /// Ranks that run elsewhere, with the numbers of their hosts.
+    running: Vec<(Rank, u16)>,
+    ended: Vec<Ended>,
+    lost: Vec<Event>,
+    sinks: Vec<Sink>,
+}
+
+/// A host's agent, at the other end of a remote shell. Both end when this is dropped.
+#[derive(Debug)]
+struct Agent {
+    host: u16,
+    name: String,
+    shell: String,
+    child: Child,
+    started: bool,
+}
+
+impl std::fmt::Debug for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.rank, self.end)
+    }
+}
+
+/// The way of one stream of a rank into [`Output`](super::output::Output), which reads the other end of the pipe.
+#[derive(Debug)]
+struct Sink {
+    host: u16,
+    rank: Rank,
+    target: Target,
+    /// `None`: nobody reads it any more.
+    pipe: Option<OwnedFd>,
+    /// What the pipe had no room for: at most a window's worth.
+    queue: VecDeque<u8>,
+    /// No more is coming.
+    ended: bool,
+}
+
+impl Remote {
+    /// No other hosts.
+    pub(super) fn none() -> io::Result<Self> {
+        let desk = Arc::new(Desk::new()?);
+        Ok(Self { desk, agents: vec![], running: vec![], ended: vec![], lost: vec![], sinks: vec![] })
+    }
+
+    /// Starts an agent on each host but this one, all at once, and tells it what to start.
+    pub(super) fn start(
+        launch: &Launch,
+        hosts: &Hosts,
+        (used, by_rank): (&[&Slots], &[u16]),
+        (secret, suspect_after): (&Secret, Duration),
+        desk: &Arc<Desk>,
+        until: Instant,
+    ) -> Result<(Self, Vec<(u16, Link)>, Vec<Stream>), Error> {
+        let folder = std::env::current_dir().map_err(super::failed("find the working directory"))?;
+        let mut agents = Vec::new();
+        for (host, slots) in (0..).zip(used).filter(|(_, slots)| !slots.is_here()) {
+            let nonce: Nonce = random_bytes();
+            agents.push((Agent::spawn(host, slots, hosts, secret, &nonce)?, nonce));
+        }
+        // Only when all have come: from then on nobody may be silent for long.
+        let mut links = Vec::new();
+        for (agent, nonce) in &mut agents {
+            let (theirs, stream) = agent.greet(until)?;
+            let link = Link::new(stream, LinkEnd::Hub, secret, nonce, &theirs);
+            links.push((agent.host, link.map_err(|source| agent.failed("use its stream", Some(source)))?));
+        }
+        let here = used.iter().position(|host| host.is_here()).map(|host| host as u16);
+        let layout = Layout {
+            suspect_after_ms: u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX),
+            hub: here,
+            hosts: by_rank.to_vec(),
+        };
+        let mut start = Start {
+            host: 0,
+            program: launch.program.clone(),
+            folder: folder.into(),
+            fabric: launch.fabric.clone().into(),
+            args: launch.args.clone(),
+            variables: variables(&hosts.export),
+        };
+        for (host, link) in &mut links {
+            start.host = *host;
+            link.say(&Said::Layout(layout.clone()));
+            start.encode().into_iter().for_each(|(kind, fields)| link.say(&Said::Control { kind, fields }));
+        }
+        let elsewhere = (0..).map(Rank).zip(by_rank.iter().copied()).filter(|(_, host)| Some(*host) != here);
+        let running: Vec<_> = elsewhere.collect();
+        let (mut sinks, mut streams) = (Vec::new(), Vec::new());
+        for (rank, host) in &running {
+            for target in [Target::Stdout, Target::Stderr] {
+                let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+                let (read, write) = pipe_with(flags).map_err(|error| super::failed("make a pipe")(error.into()))?;
+                streams.push(Stream::new(read, target, launch.labels.then_some(*rank)));
+                let (host, rank, queue) = (*host, *rank, VecDeque::new());
+                sinks.push(Sink { host, rank, target, pipe: Some(write), queue, ended: false });
+            }
+        }
+        let agents = agents.into_iter().map(|(agent, _)| agent).collect();
+        let remote = Self { desk: Arc::clone(desk), agents, running, ended: vec![], lost: vec![], sinks };
+        Ok((remote, links, streams))
+    }
+
+    /// Waits until every agent has started its ranks.
+    pub(super) fn wait_for_all(&mut self, program: &OsString, until: Instant) -> Result<(), Error> {
+        while self.agents.iter().any(|agent| !agent.started) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let late = self.agents.iter().find(|agent| !agent.started);
+                return Err(late.map_or_else(
+                    || Error::Launch { what: "the agents are late".to_owned(), source: None },
+                    |agent| agent.failed("it did not start its ranks in time", None),
+                ));
+            }
+            let _ = poll(&mut [PollFd::new(&self.desk.readable(), PollFlags::IN)], Some(&timespec(left)));
+            for news in self.desk.take() {
+                let (host, report) = match news {
+                    News::Said { host: Some(host), kind, fields } => (host, Report::decode(kind, &fields)),
+                    News::Said { .. } => continue,
+                    News::Lost { host, why } => {
+                        let agent = self.agents.iter_mut().find(|agent| Some(agent.host) == host);
+                        return Err(agent.map_or_else(
+                            || Error::Launch { what: why.clone(), source: None },
+                            |agent| agent.lost(&why),
+                        ));
+                    }
+                };
+                match report {
+                    Ok(Report::Started) => {
+                        self.agents
+                            .iter_mut()
+                            .filter(|agent| agent.host == host)
+                            .for_each(|agent| agent.started = true);
+                    }
+                    Ok(Report::Failed { errno, what }) => {
+                        if errno != 0 {
+                            let source = io::Error::from_raw_os_error(errno);
+                            return Err(Error::Program { program: program.clone(), source });
+                        }
+                        let agent = self.agents.iter().find(|agent| agent.host == host);
+                        let name = agent.map_or("?", |agent| &agent.name);
+                        return Err(Error::Launch { what: format!("host {name}: {what}"), source: None });
+                    }
+                    // It was quick: kept for later.
+                    Ok(report) => self.take(host, report),
+                    Err(error) => return Err(Error::Launch { what: error.to_string(), source: None }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many ranks run elsewhere.
+    pub(super) fn left(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn runs(&self, rank: Rank) -> bool {
+        self.running.iter().any(|(running, _)| *running == rank)
+    }
+
+    /// What becomes readable when there are news for [`take_in`](Self::take_in).
+    pub(super) fn readable(&self) -> BorrowedFd<'_> {
+        self.desk.readable()
+    }
+
+    /// Pipes that had no room.
+    pub(super) fn full(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sinks.iter().filter(|sink| !sink.queue.is_empty()).filter_map(|sink| Some(sink.pipe.as_ref()?.as_fd()))
+    }
+
+    /// Whether [`ended`](Self::ended) or [`lost`](Self::lost) has something.
+    pub(super) fn has_news(&self) -> bool {
+        !self.ended.is_empty() || !self.lost.is_empty()
+    }
+
+    /// Those that ended since the last call, and failed.
+    pub(super) fn ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Hosts that were lost since the last call.
+    pub(super) fn lost(&mut self) -> std::vec::IntoIter<Event> {
+        std::mem::take(&mut self.lost).into_iter()
+    }
+
+    pub(super) fn signal(&self, server: &Server, signal: Signal) {
+        let (kind, fields) = Order::Signal(signal.as_raw()).encode();
+        if !self.running.is_empty() {
+            server.post(None, kind, fields);
+        }
+    }
+
+    /// Takes in what the agents said, and moves output on.
+    pub(super) fn take_in(&mut self, server: &Server) {
+        for news in self.desk.take() {
+            match news {
+                News::Said { host: Some(host), kind, fields } => {
+                    if let Ok(report) = Report::decode(kind, &fields) {
+                        self.take(host, report);
+                    }
+                }
+                News::Said { host: None, .. } => {}
+                News::Lost { host, why } => self.host_lost(host, &why),
+            }
+        }
+        for sink in &mut self.sinks {
+            if let Some(order) = sink.move_on() {
+                let (kind, fields) = order.encode();
+                server.post(Some(sink.host), kind, fields);
+            }
+        }
+        self.sinks.retain(|sink| sink.pipe.is_some() || !sink.ended);
+    }
+
+    fn take(&mut self, host: u16, report: Report) {
+        match report {
+            Report::Output { rank, target, bytes } => {
+                let theirs = |sink: &&mut Sink| (sink.host, sink.rank, sink.target) == (host, rank, target);
+                if let Some(sink) = self.sinks.iter_mut().find(theirs) {
+                    sink.ended |= bytes.is_empty();
+                    sink.queue.extend(bytes);
+                }
+            }
+            Report::Ended { rank, pid, failed, end } => {
+                let Some(at) = self.running.iter().position(|running| *running == (rank, host)) else { return };
+                self.running.remove(at);
+                if failed {
+                    self.ended.push(Ended { rank, pid, end, remote: true });
+                }
+            }
+            Report::Started | Report::Failed { .. } => {}
+        }
+    }
+
+    fn host_lost(&mut self, host: Option<u16>, why: &str) {
+        let Some(agent) = self.agents.iter_mut().find(|agent| Some(agent.host) == host) else { return };
+        let (lost, left): (Vec<_>, Vec<_>) = self.running.drain(..).partition(|(_, on)| *on == agent.host);
+        self.running = left;
+        self.sinks.iter_mut().filter(|sink| sink.host == agent.host).for_each(|sink| sink.ended = true);
+        if lost.is_empty() {
+            return;
+        }
+        let why = agent.why_lost(why);
+        self.lost.push(Event::HostLost { host: agent.name.clone(), ranks: lost.len(), why });
+        self.ended.extend(lost.iter().map(|(rank, _)| Ended { rank: *rank, pid: 0, end: End::Lost, remote: true }));
+    }
+}
+
+/// The environment that goes along: our own variables, but for those of the job itself, and what was asked for.
+fn variables(export: &[OsString]) -> Vec<(OsString, OsString)> {
+    let own = |name: &OsString| name.to_string_lossy().starts_with("ONESIDED_");
+    std::env::vars_os().filter(|(name, _)| own(name) || export.contains(name)).collect()
+}
+
+impl Agent {
+    fn spawn(host: u16, slots: &Slots, hosts: &Hosts, secret: &Secret, nonce: &Nonce) -> Result<Self, Error> {
+        let Some((shell, options)) = hosts.rsh.split_first() else {
+            return Err(Error::Launch { what: "no remote shell was named".to_owned(), source: None });
+        };
+        let agent = format!("'{}' agent", hosts.agent.to_string_lossy().replace('\'', "'\\''"));
+        let mut command = Command::new(shell);
+        command.args(options).args([&slots.name, &agent]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        die_with_the_launcher(&mut command);
+        let shell = shell.to_string_lossy().into_owned();
+        let failed = |what: &str, source| {
+            let what = format!("host {}: {what} {shell}", slots.name);
+            Error::Launch { what, source: Some(source) }
+        };
+        let mut child = command.spawn().map_err(|source| failed("start", source))?;
+        // By its input: arguments and environments can be read by others.
+        let line = format!("{} {}\n", secret.to_hex(), blake3::Hash::from_bytes(*nonce).to_hex());
+        // A remote shell that has ended has said why, or its exit status does.
+        let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()));
+        Ok(Self { host, name: slots.name.clone(), shell, child, started: false })
+    }
+
+    /// Waits for the agent's line.
+    fn greet(&mut self, until: Instant) -> Result<(Nonce, LinkStream), Error> {
+        let (Some(stdin), Some(stdout)) = (self.child.stdin.take(), self.child.stdout.take()) else {
+            return Err(self.failed("it has no streams", None));
+        };
+        let (stdin, stdout) = (OwnedFd::from(stdin), OwnedFd::from(stdout));
+        let (mut heard, mut begin) = (Vec::new(), 0);
+        loop {
+            while let Some(end) = heard[begin..].iter().position(|byte| *byte == b'\n') {
+                let line = String::from_utf8_lossy(&heard[begin..begin + end]).into_owned();
+                begin += end + 1;
+                if let Some(at) = line.find(MARK) {
+                    let nonce = self.understand(&line[at + MARK.len()..])?;
+                    return Ok((nonce, LinkStream::Pipes(stdout, stdin)));
+                }
+            }
+            if heard.len() > MOST_NOISE {
+                return Err(self.failed("something else than an agent answers, and does not stop", None));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.failed("no agent answered in time (ONESIDED_JOIN_TIMEOUT)", None));
+            }
+            let _ = poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timespec(left)));
+            let mut buffer = [0; 4096];
+            if !matches!(poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timespec(Duration::ZERO))), Ok(1)) {
+                continue;
+            }
+            match rustix::io::read(&stdout, &mut buffer) {
+                Ok(0) => return Err(self.never_came()),
+                Ok(read) => heard.extend_from_slice(&buffer[..read]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(self.failed("hear from its agent", Some(error.into()))),
+            }
+        }
+    }
+
+    /// The line behind its mark: version of the protocol, version of the package, nonce.
+    fn understand(&self, line: &str) -> Result<Nonce, Error> {
+        let mut words = line.split_ascii_whitespace();
+        let (version, package, nonce) = (words.next(), words.next(), words.next());
+        if version.and_then(|version| version.parse().ok()) != Some(VERSION) {
+            let package = package.unwrap_or("?");
+            let what = format!(
+                "onesided {package} is installed there, and this is {}: they do not understand each other",
+                env!("CARGO_PKG_VERSION")
+            );
+            return Err(self.failed(&what, None));
+        }
+        let nonce = nonce.and_then(|nonce| blake3::Hash::from_hex(nonce).ok());
+        nonce.map(blake3::Hash::into).ok_or_else(|| self.failed("its agent speaks nonsense", None))
+    }
+
+    fn failed(&self, what: &str, source: Option<io::Error>) -> Error {
+        Error::Launch { what: format!("host {}: {what}", self.name), source }
+    }
+
+    /// The remote shell's output ended before the agent said anything.
+    fn never_came(&self) -> Error {
+        let shell = &self.shell;
+        let what = match self.ending() {
+            Some(End::Exited(127)) => {
+                "no `onesided` is there where this one is here; install it there, or say where it is (--agent)".into()
+            }
+            Some(End::Exited(126)) => "the `onesided` there cannot be executed".into(),
+            Some(End::Exited(255)) => format!("{shell} did not reach it (exit status 255)"),
+            Some(end) => {
+                format!("{shell} {end} before an agent answered; is another version of onesided there?")
+            }
+            None => format!("{shell} closed its output before an agent answered"),
+        };
+        self.failed(&what, None)
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        let why = self.why_lost(why);
+        self.failed(&why, None)
+    }
+
+    fn why_lost(&self, why: &str) -> String {
+        match self.ending() {
+            Some(end) if end != End::Exited(0) => format!("{why}, {} {end}", self.shell),
+            _ => why.to_owned(),
+        }
+    }
+
+    /// How the remote shell ended, if it does so soon.
+    fn ending(&self) -> Option<End> {
+        let until = Instant::now() + ENDING;
+        loop {
+            match self.ended() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// How the remote shell ended. It is not reaped, so that its process group keeps its number.
+    fn ended(&self) -> Option<End> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), look).ok()??;
+        Some(match status.terminating_signal() {
+            Some(signal) => End::Killed(signal),
+            None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // The agents have been told to go; whatever stands between may take a moment.
+        let until = Instant::now() + GRACE;
+        for agent in &self.agents {
+            while Instant::now() < until && agent.ended().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Sink {
+    /// Writes what the pipe takes. What to tell the agent.
+    fn move_on(&mut self) -> Option<Order> {
+        let Self { rank, target, .. } = *self;
+        let mut moved = 0;
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| !self.queue.is_empty()) {
+            match rustix::io::write(pipe, self.queue.as_slices().0) {
+                Ok(written) => {
+                    self.queue.drain(..written);
+                    moved += written;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => {
+                    // As if there were nobody between: who writes to what nobody reads gets SIGPIPE.
+                    self.pipe = None;
+                    self.queue.clear();
+                    return Some(Order::Closed { rank, target });
+                }
+            }
+        }
+        if self.ended && self.queue.is_empty() {
+            self.pipe = None;
+        }
+        (moved > 0).then(|| Order::Taken { rank, target, count: moved as u32 })
+    }
+}

@@ -1,0 +1,144 @@
+//! Which ranks a world has, and how they reach one another's collectives.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+
+use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
+
+use crate::{Fabric, Segment, SegmentKey};
+
+/// The ranks of a world, in the world's order, and the segment at each that its collectives use.
+pub(crate) struct Members<F: Fabric>(Kind<F>);
+
+enum Kind<F: Fabric> {
+    /// All ranks of the fabric, with the segments that they have from the start.
+    All,
+    Some(Chosen<F>),
+}
+
+struct Chosen<F: Fabric> {
+    /// This rank, as the world counts.
+    me: u32,
+    /// Kept registered for as long as the world is.
+    own: F::Segment,
+    /// By rank; a key names the rank as the fabric counts.
+    keys: Box<[SegmentKey]>,
+    reached: Box<[OnceLock<F::Segment>]>,
+}
+
+impl<F: Fabric> Members<F> {
+    pub(crate) const fn all() -> Self {
+        Self(Kind::All)
+    }
+
+    /// Some ranks: their segments, in the order in which they are to count. `None`: this rank is not among them.
+    pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
+        let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
+        let reached = keys.iter().map(|_| OnceLock::new()).collect();
+        Some(Self(Kind::Some(Chosen { me, own, keys: keys.into(), reached })))
+    }
+
+    pub(crate) fn me(&self, fabric: &F) -> u32 {
+        match &self.0 {
+            Kind::All => fabric.rank().0,
+            Kind::Some(chosen) => chosen.me,
+        }
+    }
+
+    pub(crate) fn size(&self, fabric: &F) -> u32 {
+        match &self.0 {
+            Kind::All => fabric.size(),
+            Kind::Some(chosen) => chosen.keys.len() as u32,
+        }
+    }
+
+    /// A rank of this world, as the fabric counts.
+    pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
+        match &self.0 {
+            Kind::All => (rank < fabric.size()).then_some(Rank(rank)),
+            Kind::Some(chosen) => chosen.keys.get(rank as usize).map(|key| key.rank),
+        }
+    }
+
+    /// A rank of the fabric, as this world counts.
+    pub(crate) fn named_by_world(&self, rank: Rank) -> Option<u32> {
+        match &self.0 {
+            Kind::All => Some(rank.0),
+            Kind::Some(chosen) => chosen.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
+        }
+    }
+
+    /// A fault that names the rank as this world counts; one that is not of this world is not named.
+    pub(crate) fn translate(&self, fault: Fault) -> Fault {
+        match (&self.0, fault.rank()) {
+            (Kind::All, _) | (_, None) => fault,
+            (Kind::Some(_), Some(rank)) => match self.named_by_world(rank) {
+                Some(rank) => Fault::of(fault.kind(), Rank(rank)).with_detail(fault.detail()),
+                None => Fault::new(fault.kind()).with_detail(fault.detail()),
+            },
+        }
+    }
+
+    /// A rank's segment for collectives, reached when it is first needed.
+    pub(crate) fn segment(&self, fabric: &F, rank: u32) -> Result<F::Segment, Fault> {
+        let chosen = match &self.0 {
+            Kind::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
+            Kind::Some(chosen) if rank == chosen.me => return Ok(chosen.own.clone()),
+            Kind::Some(chosen) => chosen,
+        };
+        let reached = chosen.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        if let Some(segment) = reached.get() {
+            return Ok(segment.clone());
+        }
+        let segment = fabric.open(&chosen.keys[rank as usize]).map_err(|error| error.fault())?;
+        Ok(reached.get_or_init(|| segment).clone())
+    }
+
+    /// A rank of this world that died, as the fabric counts.
+    pub(crate) fn casualty(&self, fabric: &F) -> Option<Rank> {
+        let first = fabric.casualty()?;
+        match &self.0 {
+            Kind::All => Some(first),
+            Kind::Some(chosen) => {
+                let mut ranks = chosen.keys.iter().map(|key| key.rank);
+                ranks.find(|rank| fabric.liveness(*rank) == Liveness::Dead)
+            }
+        }
+    }
+
+    /// Waits until one's own word is what the predicate asks for, or a rank of this world has died, or `from` has left.
+    pub(crate) async fn wait_until<'f, P>(
+        &'f self,
+        fabric: &'f F,
+        own: F::Word<'f>,
+        predicate: P,
+        (from, deadline): (Rank, u64),
+    ) -> Result<u64, Fault>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        let mut wait = fabric.wait_until(own, predicate, Patience::hearing(from).and_until(deadline));
+        poll_fn(|cx| {
+            // Asked before the word, which then has all that the dead wrote: what came before the end counts.
+            let dead = self.casualty(fabric);
+            match (Pin::new(&mut wait).poll(cx), dead) {
+                (Poll::Pending | Poll::Ready(Err(_)), Some(dead)) => {
+                    Poll::Ready(Err(Fault::of(FaultKind::PeerDied, dead)))
+                }
+                (polled, _) => polled,
+            }
+        })
+        .await
+    }
+}
+
+impl<F: Fabric> std::fmt::Debug for Members<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::All => f.write_str("all ranks"),
+            Kind::Some(chosen) => f.debug_list().entries(chosen.keys.iter().map(|key| key.rank)).finish(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How a world is divided.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::members::Members;
+use crate::{Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World, block_on};
+
+/// A division of a world, to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// [`World::split`].
+#[derive(Clone, Copy)]
+#[must_use = "a world is divided only when that is waited for"]
+pub struct Split<'w, F: Fabric> {
+    world: &'w World<F>,
+    color: u32,
+    key: u32,
+}
+
+/// What a rank tells the others: color and key, and where its part's collectives reach it. On the wire, little endian:
+/// version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if the fault is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    color: u32,
+    key: u32,
+    segment: Result<SegmentKey, Fault>,
+}
+
+impl Choice {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = vec![1];
+        bytes.extend(self.color.to_le_bytes());
+        bytes.extend(self.key.to_le_bytes());
+        bytes.extend(self.segment.err().map_or(0, Fault::to_bits).to_le_bytes());
+        bytes.extend(self.segment.ok().iter().flat_map(SegmentKey::to_bytes));
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        let (color, rest) = rest.split_first_chunk()?;
+        let (key, rest) = rest.split_first_chunk()?;
+        let (fault, rest) = rest.split_first_chunk()?;
+        let segment = match u64::from_le_bytes(*fault) {
+            0 => Ok(SegmentKey::from_bytes(rest)?),
+            fault => Err(Fault::from_bits(fault).filter(|_| rest.is_empty())?),
+        };
+        let (color, key) = (u32::from_le_bytes(*color), u32::from_le_bytes(*key));
+        (*version == 1).then_some(Self { color, key, segment })
+    }
+}
+
+impl<'w, F: Fabric> Split<'w, F> {
+    pub(crate) const fn new(world: &'w World<F>, color: u32, key: u32) -> Self {
+        Self { world, color, key }
+    }
+
+    async fn run(self) -> Result<World<F>, Error> {
+        let Self { world, color, key } = self;
+        let failed = |fault| Error::operation("split a world")(fault);
+        let own = world.fabric().allocate(WORLD_BYTES);
+        // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
+        let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await;
+        let own = own?;
+        let mut chosen = Vec::new();
+        for (rank, bytes) in (0..).map(Rank).zip(all.map_err(failed)?) {
+            let choice = Choice::from_bytes(&bytes).ok_or(Fault::of(FaultKind::Protocol, rank)).map_err(failed)?;
+            if choice.color == color {
+                chosen.push((choice.key, choice.segment));
+            }
+        }
+        // A stable sort: ranks of one key keep their order.
+        chosen.sort_by_key(|(key, _)| *key);
+        let keys = chosen.into_iter().map(|(_, segment)| segment.map_err(|fault| world.translate(fault)));
+        let keys = keys.collect::<Result<_, _>>().map_err(failed)?;
+        let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol)).map_err(failed)?;
+        Ok(world.of(members))
+    }
+}
+
+impl<F: Drive> Split<'_, F> {
+    /// Blocks until every rank has come; gives this rank's part.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`] where this rank has no memory or descriptors; [`Error::Operation`] where another of the part has
+    /// none, with its rank, or where one died or left.
+    pub fn wait(self) -> Result<World<F>, Error> {
+        block_on(self.world.fabric(), self.run())
+    }
+}
+
+/// # Cancel safety
+/// Not cancel safe: collective.
+impl<'w, F: Fabric> IntoFuture for Split<'w, F> {
+    type Output = Result<World<F>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Split<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "split, color {}, key {}, of {} ranks", self.color, self.key, self.world.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remote_memory::RegionId;
+
+    use super::*;
+
+    #[test]
+    fn choices_travel_and_nothing_else_does() {
+        let segment = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
+        for segment in [Ok(segment), Err(Fault::of(FaultKind::NoMemory, Rank(3)))] {
+            let choice = Choice { color: 7, key: u32::MAX, segment };
+            let bytes = choice.to_bytes();
+            assert_eq!(Choice::from_bytes(&bytes), Some(choice));
+            for len in 0..bytes.len() {
+                assert_eq!(Choice::from_bytes(&bytes[..len]), None);
+            }
+            assert_eq!(Choice::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        }
+    }
+}

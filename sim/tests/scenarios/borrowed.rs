@@ -1,0 +1,118 @@
+//! Many operations on borrowed slices at once, and transfers of owned buffers.
+
+use fabric::{Fabric, World};
+use windows::{Error, Op, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(scope_of_many, a_scope_completes_all_of_them, [2, 4]);
+scenario!(scope_with_errors, the_first_error_is_told_and_all_else_is_done, [2]);
+scenario!(buffers, buffers_come_back_with_what_they_got, [2, 3]);
+
+async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 130;
+    let (me, size) = (world.rank(), world.size());
+    let window = Window::<u64>::builder().allocate_async(&world, LEN * size as usize + 1).await?;
+    let all = window.lock_all().locked().await?;
+    for round in 1..6 {
+        let before = vec![round - 1; LEN];
+        let mut found = vec![vec![9; LEN]; size as usize];
+        let (mine, mut counts) = (LEN * me as usize, vec![[0]; size as usize]);
+        window
+            .scope_async(|scope| {
+                for (target, found) in (0..).zip(&mut found) {
+                    scope.get(all.at(target), mine, found);
+                }
+                for (target, count) in (0..).zip(&mut counts) {
+                    scope.get_accumulate(all.at(target), LEN * size as usize, &[1], count, Op::Sum);
+                }
+                Ok(())
+            })
+            .await?;
+        assert!(found.iter().all(|found| *found == before));
+        assert!(counts.iter().all(|[count]| *count < round * u64::from(size)));
+        window
+            .scope_async(|scope| {
+                for target in 0..size {
+                    scope.put(all.at(target), mine, &[round; LEN / 2]);
+                    scope.accumulate(all.at(target), mine + LEN / 2, &[1; LEN - LEN / 2], Op::Sum);
+                }
+                Ok(())
+            })
+            .await?;
+        world.barrier().await.unwrap();
+        assert_eq!(window.local().read(0..LEN * size as usize), vec![round; LEN * size as usize]);
+        assert_eq!(window.local().read(LEN * size as usize..LEN * size as usize + 1), [round * u64::from(size)]);
+        world.barrier().await.unwrap();
+    }
+    all.unlock_all_async().await?;
+    window.close_async().await
+}
+
+async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>) -> Outcome {
+    let window = Window::<u16>::builder().name("small").allocate_async(&world, 4).await?;
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(1).await?;
+        epoch.put(0, &[1, 2, 3, 4])?;
+        let (mut two, mut five) = ([0; 2], [0; 5]);
+        let outcome = window
+            .scope_async(|scope| {
+                scope.get(&epoch, 0, &mut five);
+                scope.get(&epoch, 2, &mut two);
+                scope.put(&epoch, 4, &[1]);
+                Ok(7)
+            })
+            .await;
+        assert!(matches!(outcome, Err(Error::Range { operation: "put", .. })), "{outcome:?}");
+        assert_eq!((two, five), ([3, 4], [0; 5]));
+        let mut one = [0];
+        let outcome: Result<(), _> = window
+            .scope_async(|scope| {
+                scope.get(&epoch, 0, &mut one);
+                Err(Error::NotLocked { operation: "of its own", target: 3, window: "none".into() })
+            })
+            .await;
+        assert!(matches!(outcome, Err(Error::NotLocked { .. })));
+        assert_eq!(one, [1]);
+        epoch.unlock_async().await?;
+    }
+    window.close_async().await
+}
+
+async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 3000;
+    let window = Window::<u32>::builder().allocate_async(&world, LEN).await?;
+    let next = (world.rank() + 1) % world.size();
+    let mut buffer = window.buffer(LEN + 10)?;
+    assert_eq!(buffer.read(0..LEN + 10)?, [0; LEN + 10]);
+    for round in 1..4 {
+        buffer.write(10, &[round; LEN])?;
+        let epoch = window.lock_exclusive(next).await?;
+        buffer = epoch.put_buffer(0, buffer, 10..10 + LEN).await?;
+        buffer.write(10, &[0; LEN])?;
+        buffer = epoch.get_buffer(1, buffer, 0..LEN - 1).await?;
+        assert_eq!(buffer.read(0..LEN)?, [&[round; LEN - 1][..], &[0]].concat());
+        drop(epoch.put_buffer(0, window.buffer(4)?, 0..0));
+        epoch.unlock_async().await?;
+        world.barrier().await.unwrap();
+        assert_eq!(window.local().read(0..LEN), [round; LEN]);
+        world.barrier().await.unwrap();
+    }
+    // Dropped under way: the memory lasts as long as the transfer.
+    let epoch = window.lock_exclusive(next).await?;
+    drop(epoch.put_buffer(0, buffer, 0..LEN));
+    epoch.unlock_async().await?;
+    world.barrier().await.unwrap();
+    assert_eq!(window.local().read(0..LEN), [&[3; LEN - 1][..], &[0]].concat());
+    // What does not fit.
+    let epoch = window.lock_exclusive(next).await?;
+    for (offset, range) in [(1, 0..LEN), (0, 5..LEN + 6), (usize::MAX, 0..1)] {
+        let buffer = window.buffer(LEN + 5)?;
+        assert!(matches!(epoch.put_buffer(offset, buffer, range.clone()).await, Err(Error::Range { .. })));
+        let buffer = window.buffer(LEN + 5)?;
+        assert!(matches!(epoch.get_buffer(offset, buffer, range).await, Err(Error::Range { .. })));
+    }
+    epoch.unlock_async().await?;
+    assert!(window.buffer(0).is_err() && window.buffer(usize::MAX).is_err());
+    window.close_async().await
+}

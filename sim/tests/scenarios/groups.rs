@@ -1,0 +1,185 @@
+//! Worlds of some ranks of a world.
+
+use std::time::Duration;
+
+use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use fabric::{Fabric, World};
+use sim::{End, Network, SimFabric, Simulation};
+use windows::{Error, Op, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(rows_and_columns, a_grid_of_worlds, [2, 6]);
+scenario!(alone_among_others, each_rank_a_world, [3]);
+scenario!(halves_of_halves, a_world_is_divided_until_one_is_left, [1, 5, 8]);
+
+async fn split<F: Fabric>(world: &World<F>, color: u32, key: u32) -> World<F> {
+    world.split(color, key).await.unwrap()
+}
+
+/// Every rank is in a row and in a column at the same time, and in the world.
+async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
+    const WIDE: u32 = 2;
+    let (x, y) = (world.rank() % WIDE, world.rank() / WIDE);
+    let row = split(&world, y, 0).await;
+    // Counted from below: the key decides, not the rank.
+    let column = split(&world, x, world.size() - y).await;
+    let tall = column.size();
+    assert_eq!((row.rank(), row.size()), (x, WIDE));
+    assert_eq!((column.rank(), tall), (tall - 1 - y, world.size() / WIDE));
+    for rank in 0..tall {
+        let there = column.fabric_rank(rank).unwrap();
+        assert_eq!(there, Rank((tall - 1 - rank) * WIDE + x));
+        assert_eq!(column.rank_of(there), Some(rank));
+    }
+    assert_eq!((column.fabric_rank(tall), row.rank_of(Rank(world.size()))), (None, None));
+
+    let of_row = Window::<u64>::builder().name("row").allocate_async(&row, 4).await?;
+    let of_column = Window::<u64>::builder().name("column").uneven();
+    let of_column = of_column.allocate_async(&column, 3 + column.rank() as usize).await?;
+    for rank in 0..tall {
+        assert_eq!(of_column.len(rank), 3 + rank as usize);
+    }
+    let wrong = of_row.lock_shared(WIDE).await.unwrap_err();
+    assert!(matches!(wrong, Error::Rank { target: WIDE, size: WIDE, .. }), "{wrong}");
+    for round in 1..=10_u64 {
+        // Locks and atomics in the row, a fence in the column, each with the others under way.
+        for target in 0..WIDE {
+            let epoch = of_row.lock_exclusive(target).await?;
+            let before = epoch.fetch_add(0, 1).await?;
+            epoch.put(1, &[before + 1])?;
+            epoch.unlock_async().await?;
+        }
+        let epoch = of_column.fence().await?;
+        for target in 0..tall {
+            epoch.at(target)?.accumulate(0, &[u64::from(world.rank())], Op::Sum).await?;
+        }
+        epoch.end_async().await?;
+        row.barrier().await.unwrap();
+        assert_eq!(of_row.local().read(0..2), [round * u64::from(WIDE); 2]);
+        let sum: u64 = (0..tall).map(|y| u64::from(y * WIDE + x)).sum();
+        assert_eq!(of_column.local().read(0..1), [round * sum]);
+        row.barrier().await.unwrap();
+    }
+    // Exposure and signals are told by ranks of the row.
+    let (next, last) = ((x + 1) % WIDE, (x + WIDE - 1) % WIDE);
+    let exposure = of_row.post(&[last])?;
+    let epoch = of_row.start(&[next]).await?;
+    epoch.at(next)?.put(2, &[u64::from(world.rank())])?;
+    epoch.complete_async().await?;
+    exposure.await?;
+    assert_eq!(of_row.local().read(2..3), [u64::from(y * WIDE + last)]);
+    let all = of_row.lock_all().locked().await?;
+    all.at(next).signal(3, 7)?;
+    assert_eq!(of_row.local().wait_until(3, |told| told == 7).from(last).await?, 7);
+    assert_eq!(of_row.local().wait_until(3, |told| told == 7).await?, 7);
+    all.unlock_all_async().await?;
+    of_column.close_async().await?;
+    of_row.close_async().await?;
+    world.barrier().await.unwrap();
+    Ok(())
+}
+
+async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
+    let here = world.split_by_host().await.unwrap();
+    assert_eq!((here.rank(), here.size()), (world.rank(), world.size()));
+    let alone = split(&here, world.rank(), 9).await;
+    assert_eq!((alone.rank(), alone.size()), (0, 1));
+    let window = Window::<u32>::builder().allocate_async(&alone, 2).await?;
+    let epoch = window.lock_exclusive(0).await?;
+    epoch.put(1, &[world.rank()])?;
+    epoch.unlock_async().await?;
+    alone.barrier().await.unwrap();
+    assert_eq!(window.local().read(0..2), [0, world.rank()]);
+    drop((here, world)); // the part keeps this rank in the world
+    window.close_async().await
+}
+
+async fn a_world_is_divided_until_one_is_left<F: Fabric>(world: World<F>) -> Outcome {
+    let (all, mut part) = (world.clone(), world);
+    while part.size() > 1 {
+        let half = part.size() / 2;
+        let color = u32::from(part.rank() >= half);
+        let (rank, size) = if color == 0 { (part.rank(), half) } else { (part.rank() - half, part.size() - half) };
+        part = split(&part, color, 0).await;
+        assert_eq!((part.rank(), part.size()), (rank, size));
+        let names = part.all_gather(&all.rank().to_le_bytes()).await.unwrap();
+        for (rank, name) in (0..).zip(names) {
+            assert_eq!(part.fabric_rank(rank), Some(Rank(u32::from_le_bytes(name.try_into().unwrap()))));
+        }
+    }
+    all.barrier().await.unwrap();
+    Ok(())
+}
+
+/// Of four ranks the third dies; those of even rank, and those of odd rank, are a world each.
+fn death<T, R: Future<Output = T>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) -> Vec<Option<T>> {
+    let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
+    let report = simulation.run(|world| async move {
+        let part = split(&world, world.rank() % 2, 0).await;
+        let window = Window::builder().name("part").allocate_async(&part, 4).await.unwrap();
+        if world.rank() == 2 {
+            pause(&world, 1_000_000_000).await; // dies meanwhile
+        }
+        let outcome = run(part, window).await;
+        pause(&world, 2_000_000_000).await; // the memory stays until all have asked
+        outcome
+    });
+    assert_eq!(report.end, End::Finished);
+    report.results
+}
+
+async fn pause(world: &World<SimFabric>, nanos: u64) {
+    let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
+    world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), nanos).await;
+}
+
+#[test]
+fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
+    let results = death(|part, window| async move {
+        if part.rank_of(Rank(2)).is_none() {
+            pause(&part, 100_000_000).await; // after the death
+        }
+        let signal = window.local().wait_until(0, |told| told > 0).deadline(Duration::from_millis(300)).await;
+        let fence = match window.fence().await {
+            Ok(epoch) => epoch.end_async().await,
+            Err(error) => Err(error),
+        };
+        let barrier = part.barrier().await.map_err(|error| error.fault().kind());
+        (signal.unwrap_err(), fence, barrier, [0, 1].map(|rank| part.is_alive(rank)))
+    });
+    let (signal, fence, barrier, alive) = results[0].as_ref().unwrap();
+    // In its part the dead one is rank 1.
+    let fault = fence.as_ref().unwrap_err().fault().unwrap();
+    assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
+    assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"part\": rank 1: the peer died");
+    assert_eq!((*barrier, *alive), (Err(FaultKind::Closed), [true, false]));
+    for rank in [1, 3] {
+        let (signal, fence, barrier, alive) = results[rank].as_ref().unwrap();
+        assert!(signal.is_timed_out(), "{signal}");
+        assert!(fence.is_ok() && *alive == [true, true], "{fence:?}");
+        assert_eq!(*barrier, Ok(()));
+    }
+}
+
+#[test]
+fn a_lock_of_the_dead_names_it_as_the_part_does() {
+    let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
+    let report = simulation.run(|world| async move {
+        let part = split(&world, world.rank() % 2, 0).await;
+        let window = Window::<u64, _>::builder().name("part").allocate_async(&part, 4).await.unwrap();
+        if part.rank() == 1 {
+            let _held = window.lock_exclusive(0).await.unwrap();
+            part.barrier().await.unwrap();
+            pause(&world, 1_000_000_000).await; // rank 2 dies meanwhile
+            return None;
+        }
+        part.barrier().await.unwrap();
+        let wait = window.lock_exclusive(0).deadline(Duration::from_millis(200)).await;
+        pause(&world, 2_000_000_000).await; // the memory stays until all have asked
+        wait.err().map(|error| error.to_string())
+    });
+    let told: Vec<_> = report.results.into_iter().flatten().flatten().collect();
+    let lock = "lock_exclusive on rank 0 of window \"part\"";
+    assert_eq!(told, [format!("{lock}: rank 1 died while it held the lock"), format!("{lock}: the deadline passed")]);
+}

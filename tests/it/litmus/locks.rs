@@ -1,0 +1,156 @@
+//! What a lock orders, and what it does not.
+
+use fabric::{Fabric, World};
+use windows::Window;
+
+use super::{Outcome, Rig, Seen};
+
+/// What was done under an exclusive lock is seen whole by whoever has the lock next; what was read under a shared one was
+/// read before the next exclusive holder writes.
+pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 40;
+    let mut rig = Rig::new(world);
+    let (me, rounds) = (u64::from(rig.rank()), rig.rounds());
+    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let mut seen = Seen::default();
+    let writes = |rank: u64, round: u64| (round + rank) % 3 != 2;
+    for round in 0..rounds {
+        let target = (round % 2) as u32;
+        let mut record = [0; LEN];
+        if writes(me, round) {
+            let epoch = window.lock_exclusive(target).await?;
+            epoch.get(0, &mut record).await?;
+            seen.forbidden += u64::from(record != [record[0]; LEN]);
+            rig.skew().await;
+            epoch.put(0, &[record[0] + 1; LEN / 2])?;
+            epoch.put(LEN / 2, &[record[0] + 1; LEN / 2])?;
+            epoch.unlock_async().await?;
+        } else {
+            let epoch = window.lock_shared(target).await?;
+            epoch.get(0, &mut record).await?;
+            seen.forbidden += u64::from(record != [record[0]; LEN]);
+            rig.skew().await;
+            let mut again = [0; LEN];
+            epoch.get(0, &mut again).await?;
+            seen.forbidden += u64::from(record != again);
+            epoch.unlock_async().await?;
+        }
+    }
+    rig.barrier().await;
+    if rig.rank() < 2 {
+        let all = (0..rounds).filter(|round| round % 2 == me).flat_map(|round| (0..3).map(move |rank| (rank, round)));
+        let count = all.filter(|(rank, round)| writes(*rank, *round)).count() as u64;
+        seen.forbidden += u64::from(window.local().read(0..LEN) != [count; LEN]);
+    }
+    window.close_async().await?;
+    Ok(seen)
+}
+
+/// Under the lock of its own part a rank sees, at once, what others did under it, and they see what it wrote at once.
+pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 10;
+    let mut rig = Rig::new(world);
+    let rounds = rig.rounds();
+    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let mut seen = Seen::default();
+    for _ in 0..rounds {
+        let epoch = window.lock_exclusive(1).await?;
+        let mut record = [0; LEN];
+        if rig.rank() == 1 {
+            window.local().read_into(0, &mut record)?;
+            rig.skew().await;
+            window.local().write(0, &record.map(|found| found + 1))?;
+        } else {
+            epoch.get(0, &mut record).await?;
+            rig.skew().await;
+            epoch.put(0, &record.map(|found| found + 1))?;
+        }
+        seen.forbidden += u64::from(record != [record[0]; LEN]);
+        epoch.unlock_async().await?;
+    }
+    rig.barrier().await;
+    if rig.rank() == 1 {
+        seen.forbidden += u64::from(window.local().read(0..LEN) != [2 * rounds; LEN]);
+    }
+    window.close_async().await?;
+    Ok(seen)
+}
+
+/// Data at rank 1 under the lock of rank 2: flushed before the unlock it is seen by the next holder; if not, it may be
+/// late.
+pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
+    let mut rig = Rig::new(world);
+    let data = Window::<u64>::builder().allocate_async(&rig.world, 1).await?;
+    let locks = Window::<u64>::builder().allocate_async(&rig.world, 1).await?;
+    let all = data.lock_all().locked().await?;
+    let mut seen = Seen::default();
+    for round in 1..=rig.rounds() {
+        let flushed = round % 2 == 0;
+        rig.barrier().await;
+        rig.skew().await;
+        match rig.rank() {
+            0 => {
+                let epoch = locks.lock_exclusive(2).await?;
+                all.at(1).put(0, &[round])?;
+                if flushed {
+                    all.at(1).flush().await?;
+                }
+                epoch.put(0, &[round])?;
+                epoch.unlock_async().await?;
+            }
+            2 => loop {
+                let epoch = locks.lock_shared(2).await?;
+                let (mut turn, mut found) = ([0], [0]);
+                epoch.get(0, &mut turn).await?;
+                if turn[0] == round {
+                    all.at(1).get(0, &mut found).await?;
+                    let late = u64::from(found[0] < round);
+                    seen += if flushed { Seen { forbidden: late, weak: 0 } } else { Seen { forbidden: 0, weak: late } };
+                    epoch.unlock_async().await?;
+                    break;
+                }
+                epoch.unlock_async().await?;
+                rig.pause_up_to(3_000).await;
+            },
+            _ => {}
+        }
+        // The next round begins with this one's data in its place.
+        all.at(1).flush().await?;
+    }
+    all.unlock_all_async().await?;
+    locks.close_async().await?;
+    data.close_async().await?;
+    Ok(seen)
+}
+
+/// A versioned read sees a record as it was between two writes; records never go back.
+pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 60;
+    let mut rig = Rig::new(world);
+    let rounds = rig.rounds();
+    let table = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?.versioned();
+    let (mut seen, mut last) = (Seen::default(), 0);
+    for _ in 0..rounds {
+        rig.skew().await;
+        if rig.rank() == 2 {
+            let mut record = [0; LEN];
+            table.read(1, 0, &mut record).await?;
+            seen.forbidden += u64::from(record != [record[0]; LEN] || record[0] < last);
+            last = record[0];
+        } else {
+            let epoch = table.write(1).await?;
+            let mut count = [0];
+            epoch.get(LEN - 1, &mut count).await?;
+            epoch.put(0, &[count[0] + 1; LEN / 2])?;
+            rig.skew().await;
+            epoch.put(LEN / 2, &[count[0] + 1; LEN / 2])?;
+            if count[0] % 2 == 0 { epoch.unlock_async().await? } else { drop(epoch) }
+        }
+    }
+    rig.barrier().await;
+    let mut record = [0; LEN];
+    table.read(1, 0, &mut record).await?;
+    seen.forbidden += u64::from(record != [2 * rounds; LEN]);
+    table.close_async().await?;
+    Ok(seen)
+}

@@ -1,0 +1,232 @@
+//! Litmus tests of the memory model: small programs, run many times with random skew, that count how often they saw what
+//! `src/manual/memory_model.rs` forbids.
+//!
+//! Each of them has a test by threads and one by processes, on shared memory or, with `ONESIDED_FABRIC` and
+//! `ONESIDED_IT_FABRIC`, on another fabric; one in simulation, on a network whose messages overtake each other; and one
+//! on fabrics that break the promise on purpose (`planted`), which it has to catch: not every processor shows what a
+//! missing fence may do, the simulator does.
+
+mod active;
+mod atomics;
+mod locks;
+mod order;
+mod planted;
+
+use std::future::Future;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use fabric::remote_memory::{Notify, Patience, Port, Rank};
+use fabric::{Agent, Any, Fabric, World, block_on};
+use sim::{End, Network, SimFabric, Simulation};
+use windows::Error;
+
+use crate::jobs::{self, Role};
+use crate::support;
+use planted::{Flaw, Planted};
+
+/// How often ranks saw what is forbidden, and what is merely not promised.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    forbidden: u64,
+    weak: u64,
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.forbidden += other.forbidden;
+        self.weak += other.weak;
+    }
+}
+
+type Outcome = Result<Seen, Error>;
+
+/// The tests of each: `name: body, ranks, flaws that it must catch`.
+macro_rules! litmus {
+    ($($name:ident: $body:path, $ranks:expr, [$($flaw:ident),+];)+) => {
+        pub(crate) const ROLES: &[Role] = &[$((concat!("litmus ", stringify!($name)), |world| rank(world, $body)),)+];
+
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn threads() {
+                by_threads($ranks, $body);
+            }
+
+            #[test]
+            fn processes() {
+                by_processes($ranks, concat!("litmus ", stringify!($name)));
+            }
+
+            #[test]
+            fn simulated() {
+                super::simulated($ranks, $body);
+            }
+
+            #[test]
+            fn planted() {
+                for flaw in [$(Flaw::$flaw),+] {
+                    catches($ranks, flaw, $body);
+                }
+            }
+        })+
+    };
+}
+
+litmus! {
+    store_buffering: order::store_buffering, 2, [IdleFlush];
+    message_passing: order::message_passing, 3, [IdleFlush];
+    third_rank: order::third_rank, 3, [IdleFlush];
+    coherence: order::coherence, 3, [LatePuts];
+    read_own_writes: order::read_own_writes, 2, [LatePuts];
+    signal: order::signal, 2, [LatePuts];
+    single_access: order::single_access, 3, [TornBytes];
+    lock_hands_over: locks::lock_hands_over, 3, [OpenLocks, LatePuts];
+    local_under_lock: locks::local_under_lock, 2, [OpenLocks];
+    lock_elsewhere: locks::lock_elsewhere, 3, [IdleFlush];
+    fence: active::fence, 3, [IdleFlush];
+    post_start_complete_wait: active::post_start_complete_wait, 2, [LatePuts];
+    barrier: active::barrier, 3, [IdleFlush];
+    complete_when_waited: atomics::complete_when_waited, 3, [LateAtomics];
+    accumulate_order: atomics::accumulate_order, 2, [LateAtomics];
+    atomicity: atomics::atomicity, 3, [TornAtomics];
+    versioned_read: locks::versioned_read, 3, [LatePuts, StaleVersion];
+    neighbours: atomics::neighbours, 2, [TornAtomics];
+}
+
+/// What is not promised does happen, where the network shows it.
+#[test]
+fn a_lock_orders_nothing_elsewhere() {
+    let weak: u64 = (0..10).map(|seed| simulate(3, seed, locks::lock_elsewhere).weak).sum();
+    assert!(weak > 0, "a put to one target was never late behind the lock of another");
+}
+
+/// A rank of a job of processes.
+fn rank<R: Future<Output = Outcome>>(world: World<Any>, body: fn(World<Any>) -> R) {
+    let fabric = world.fabric().clone();
+    let seen = block_on(&fabric, body(world)).unwrap();
+    assert_eq!(seen.forbidden, 0);
+    jobs::ok();
+}
+
+fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
+    let outcomes = support::ranks(ranks, move |world| {
+        let fabric = world.fabric().clone();
+        block_on(&fabric, body(world))
+    });
+    assert_eq!(sum(outcomes).forbidden, 0);
+}
+
+fn by_processes(ranks: u32, role: &str) {
+    let ended = jobs::start(ranks, role).wait();
+    assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "{ended:#?}");
+}
+
+fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
+    for seed in 0..10 {
+        assert_eq!(simulate(ranks, seed, body).forbidden, 0, "seed {seed}");
+    }
+}
+
+/// Messages of different connections overtake each other by far.
+fn network() -> Network {
+    Network { loss: 0.01, jitter: Duration::from_micros(20), ..Network::default() }
+}
+
+fn simulate<R: Future<Output = Outcome>>(ranks: u32, seed: u64, body: fn(World<SimFabric>) -> R) -> Seen {
+    let report = Simulation::new(network()).ranks(ranks).seed(seed).run(body);
+    assert_eq!(report.end, End::Finished, "seed {seed}");
+    sum(report.results.into_iter().flatten())
+}
+
+/// On a fabric that is wrong on purpose the forbidden is seen.
+fn catches<R: Future<Output = Outcome>>(ranks: u32, flaw: Flaw, body: fn(World<Planted>) -> R) {
+    let caught = (0..10).any(|seed| {
+        let report = Simulation::new(network())
+            .ranks(ranks)
+            .seed(seed)
+            .run_direct(|fabric| body(World::new(Planted::new(fabric, flaw))));
+        assert_eq!(report.end, End::Finished, "{flaw:?}, seed {seed}");
+        sum(report.results.into_iter().flatten()).forbidden > 0
+    });
+    assert!(caught, "{flaw:?} was not caught");
+}
+
+fn sum(outcomes: impl IntoIterator<Item = Outcome>) -> Seen {
+    let mut seen = Seen::default();
+    outcomes.into_iter().for_each(|outcome| seen += outcome.unwrap());
+    seen
+}
+
+/// What a body needs beside its window.
+struct Rig<F: Fabric> {
+    world: World<F>,
+    dice: u64,
+}
+
+impl<F: Fabric> Rig<F> {
+    fn new(world: World<F>) -> Self {
+        let dice = u64::from(world.rank()) + 1;
+        Self { world, dice }
+    }
+
+    fn rank(&self) -> u32 {
+        self.world.rank()
+    }
+
+    fn agent(&self) -> Agent {
+        self.world.fabric().capabilities().agent
+    }
+
+    /// How many rounds there is time for.
+    fn rounds(&self) -> u64 {
+        match self.agent() {
+            Agent::Cpu => 1500,
+            Agent::Card => 12,
+            _ => 24,
+        }
+    }
+
+    /// A number from 0 to `below` - 1.
+    fn roll(&mut self, below: u64) -> u64 {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.dice >> 33) % below
+    }
+
+    /// Some time, often none, so that the ranks meet in ever other ways.
+    async fn skew(&mut self) {
+        match self.agent() {
+            Agent::Simulated => self.pause_up_to(8_000).await,
+            _ if self.roll(64) == 0 => std::thread::yield_now(),
+            _ => (0..self.roll(100)).for_each(|_| std::hint::spin_loop()),
+        }
+    }
+
+    async fn pause_up_to(&mut self, nanos: u64) {
+        let nanos = self.roll(nanos);
+        self.pause(nanos).await;
+    }
+
+    async fn pause(&self, nanos: u64) {
+        let fabric = self.world.fabric();
+        let own = fabric.world_segment(fabric.rank()).unwrap();
+        fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
+    }
+
+    async fn barrier(&self) {
+        self.world.barrier().await.unwrap();
+    }
+
+    /// Tells a rank a number, by a message: a way that has nothing to do with windows.
+    async fn tell(&self, to: u32, value: u64) {
+        let sent = self.world.fabric().send(Rank(to), Port::USER, &value.to_le_bytes(), Notify::Yes);
+        sent.await.unwrap();
+    }
+
+    async fn told(&self) -> u64 {
+        let fabric = self.world.fabric();
+        let message = fabric.recv(Port::USER, Patience::on_all(fabric.rank())).await.unwrap();
+        u64::from_le_bytes(message.bytes().try_into().unwrap())
+    }
+}

@@ -1,0 +1,270 @@
+//! A simulated fabric that breaks promises on purpose.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use sim::{SimFabric, SimSegment, Word};
+
+/// What it does wrong, in the regions of windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// A flush waits for nothing.
+    IdleFlush,
+    /// Puts leave later than the call returns, in any order, and no flush knows of them.
+    LatePuts,
+    /// 8 bytes are put and got as two halves.
+    TornBytes,
+    /// A compare-swap on a lock's word always succeeds.
+    OpenLocks,
+    /// An atomic operation gives its value before it takes effect.
+    LateAtomics,
+    /// Atomic operations are a read and a write.
+    TornAtomics,
+    /// The version of a part is always read as it was at first.
+    StaleVersion,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Planted {
+    inner: SimFabric,
+    flaw: Flaw,
+    count: Arc<AtomicU64>,
+}
+
+type Boxed<'f, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'f>>;
+
+impl Planted {
+    pub(super) fn new(inner: SimFabric, flaw: Flaw) -> Self {
+        Self { inner, flaw, count: Arc::default() }
+    }
+
+    /// Whether a word lies in the data of a window, which is allocated before the words of its lock.
+    fn is_data(word: Word) -> bool {
+        word.at().region.0 % 2 == 1
+    }
+
+    fn flawed(&self, flaw: Flaw, word: Word) -> bool {
+        self.flaw == flaw && Self::is_data(word)
+    }
+
+    /// Does something some time from now, even if nobody waits for it.
+    fn later(&self, act: impl FnOnce(SimFabric) + Send + 'static) {
+        let inner = self.inner.clone();
+        let nanos = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_000;
+        self.inner.adopt(Box::pin(async move {
+            let own = inner.world_segment(inner.rank()).unwrap();
+            inner.pause(inner.word_in(&own, 0).unwrap(), nanos).await;
+            act(inner.clone());
+        }));
+    }
+}
+
+impl RemoteMemory for Planted {
+    type Word<'f> = Word;
+    type Op = Boxed<'static, u64>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = sim::Wait<'f, P>;
+    type Pause<'f> = sim::Pause<'f>;
+
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    fn word(&self, at: At) -> Result<Word, Fault> {
+        self.inner.word(at)
+    }
+
+    fn read(&self, word: Word) -> Self::Op {
+        if self.flaw == Flaw::StaleVersion && word.at().region.0 != 0 && word.at().offset == 56 {
+            return Box::pin(async { Ok(0) });
+        }
+        Box::pin(self.inner.read(word))
+    }
+
+    fn write(&self, word: Word, value: u64, notify: Notify) -> Self::Op {
+        Box::pin(self.inner.write(word, value, notify))
+    }
+
+    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Self::Op {
+        let inner = self.inner.clone();
+        if self.flaw == Flaw::OpenLocks && word.at().region.0 != 0 {
+            let read = inner.read(word);
+            return Box::pin(async move { read.await.map(|_| expected) });
+        }
+        if self.flawed(Flaw::LateAtomics, word) {
+            self.later(move |inner| drop(inner.compare_swap(word, expected, new)));
+            return Box::pin(inner.read(word));
+        }
+        if self.flawed(Flaw::TornAtomics, word) {
+            let read = inner.read(word);
+            return Box::pin(async move {
+                let found = read.await?;
+                if found == expected {
+                    inner.write(word, new, Notify::No).await?;
+                }
+                Ok(found)
+            });
+        }
+        Box::pin(inner.compare_swap(word, expected, new))
+    }
+
+    fn fetch_add(&self, word: Word, add: u64) -> Self::Op {
+        let inner = self.inner.clone();
+        if self.flawed(Flaw::LateAtomics, word) {
+            self.later(move |inner| drop(inner.fetch_add(word, add)));
+            return Box::pin(inner.read(word));
+        }
+        if self.flawed(Flaw::TornAtomics, word) {
+            // By the endpoint, because a posted sum is waited for by nobody.
+            let read = inner.read(word);
+            self.adopt(Box::pin(async move {
+                if let Ok(found) = read.await {
+                    drop(inner.write(word, found.wrapping_add(add), Notify::No));
+                }
+            }));
+            return Box::pin(self.inner.read(word));
+        }
+        Box::pin(inner.fetch_add(word, add))
+    }
+
+    fn load(&self, own: Word) -> Result<u64, Fault> {
+        self.inner.load(own)
+    }
+
+    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
+        self.inner.store(own, value)
+    }
+
+    fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Self::Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        self.inner.wait_until(own, predicate, patience)
+    }
+
+    fn pause<'f>(&'f self, word: Word, nanos: u64) -> Self::Pause<'f> {
+        self.inner.pause(word, nanos)
+    }
+
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        self.inner.liveness(rank)
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.inner.casualty()
+    }
+}
+
+impl Mailbox for Planted {
+    type Send<'f> = sim::Send<'f>;
+    type Recv<'f> = sim::Recv<'f>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
+        self.inner.send(to, port, bytes, notify)
+    }
+
+    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
+        self.inner.recv(port, patience)
+    }
+}
+
+impl Fabric for Planted {
+    type Segment = SimSegment;
+    type Transfer = sim::Transfer;
+    type Get<'b> = Boxed<'b, ()>;
+    type Flush<'f> = Boxed<'f, ()>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
+        self.inner.allocate(len)
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
+        self.inner.open(key)
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
+        self.inner.world_segment(rank)
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        self.inner.word_in(segment, offset)
+    }
+
+    fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let window = to.key().region.0 != 0;
+        match self.flaw {
+            Flaw::LatePuts if window => {
+                let (to, from) = (to.clone(), from.to_vec());
+                self.later(move |inner| inner.put(&to, offset, &from).unwrap_or_default());
+                Ok(())
+            }
+            Flaw::TornBytes if window && from.len() == 8 => {
+                self.inner.put(to, offset, &from[..4])?;
+                self.inner.put(to, offset + 4, &from[4..])
+            }
+            _ => self.inner.put(to, offset, from),
+        }
+    }
+
+    fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Boxed<'b, ()> {
+        if self.flaw != Flaw::TornBytes || into.len() != 8 {
+            return Box::pin(self.inner.get(from, offset, into));
+        }
+        let (low, high) = into.split_at_mut(4);
+        let (low, high) = (self.inner.get(from, offset, low), self.inner.get(from, offset + 4, high));
+        Box::pin(async move {
+            low.await?;
+            high.await
+        })
+    }
+
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> sim::Transfer {
+        self.inner.rdma_write(from, to, len)
+    }
+
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> sim::Transfer {
+        self.inner.rdma_read(from, into, len)
+    }
+
+    fn flush(&self, target: Rank) -> Boxed<'_, ()> {
+        match self.flaw {
+            Flaw::IdleFlush => Box::pin(async { Ok(()) }),
+            _ => Box::pin(self.inner.flush(target)),
+        }
+    }
+
+    fn flush_local(&self, target: Rank) -> Boxed<'_, ()> {
+        Box::pin(self.inner.flush_local(target))
+    }
+
+    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.inner.read_own(own, offset, into)
+    }
+
+    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.inner.write_own(own, offset, from)
+    }
+
+    fn adopt(&self, task: Task) {
+        self.inner.adopt(task);
+    }
+
+    fn leave(&self) {
+        self.inner.leave();
+    }
+}

@@ -1,0 +1,57 @@
+//! Operations on borrowed slices: what holds when closures panic.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use onesided::Window;
+
+use crate::support::ranks;
+
+#[test]
+fn a_scope_whose_closure_panics_is_complete_before_the_panic_goes_on() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 100).unwrap();
+        if world.rank() == 0 {
+            let epoch = window.lock_exclusive(1).wait().unwrap();
+            let mut found = [7; 50];
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                window.scope(|scope| {
+                    scope.get(&epoch, 0, &mut found);
+                    scope.put(&epoch, 50, &[8; 50]);
+                    if world.size() == 2 {
+                        panic!("on purpose");
+                    }
+                    Ok(())
+                })
+            }));
+            assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"on purpose"));
+            assert_eq!(found, [0; 50], "it was got");
+            let mut there = [0; 50];
+            epoch.get(50, &mut there).wait().unwrap();
+            assert_eq!(there, [8; 50], "it was put");
+            epoch.unlock().unwrap();
+        }
+        window.close().unwrap();
+    });
+}
+
+#[test]
+fn a_change_that_panics_puts_nothing_and_leaves_nothing_locked() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 2).unwrap();
+        let home = window.locked(0);
+        let mut elements = [0; 2];
+        let change = |elements: &mut [u64]| {
+            elements.fill(9);
+            if world.size() == 2 {
+                panic!("on purpose");
+            }
+        };
+        let panic = catch_unwind(AssertUnwindSafe(|| home.update(0, &mut elements, change).wait()));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"on purpose"));
+        home.update(0, &mut elements, |elements| elements[1] += 1).wait().unwrap();
+        world.barrier().wait().unwrap();
+        home.get(0, &mut elements).wait().unwrap();
+        assert_eq!(elements, [0, 2]);
+        window.close().unwrap();
+    });
+}

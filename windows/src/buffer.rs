@@ -1,0 +1,205 @@
+//! Registered memory of one's own, which the fabric moves bytes to and from without a copy.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Drive, Fabric, Segment, wait_for};
+
+use crate::window::Inner;
+use crate::{Access, Element, Error, Window};
+
+/// Elements in registered memory, which nobody but this rank reaches: a put from it and a get into it move no byte through
+/// the processor where the fabric has a card.
+///
+/// A transfer takes the buffer and gives it back when it is done: until then nobody looks at it, and a transfer that is
+/// dropped or leaked takes the memory with it.
+///
+/// ```
+/// # use windows::Window;
+/// # fabric::threads(2, |world| {
+/// # let window = Window::<u64>::allocate(&world, 1000)?;
+/// let buffer = window.buffer(1000)?;
+/// buffer.write(0, &[world.rank().into(); 1000])?;
+/// let epoch = window.lock_exclusive(1).wait()?;
+/// let buffer = epoch.put_buffer(0, buffer, 0..1000).wait()?;
+/// let buffer = epoch.get_buffer(0, buffer, 0..500).wait()?;
+/// assert_eq!(buffer.read(0..2)?, [world.rank().into(); 2]);
+/// # epoch.unlock()?;
+/// # window.close()
+/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// ```
+pub struct Buffer<T, F: Fabric = fabric::Any> {
+    inner: Arc<Inner<F>>,
+    segment: F::Segment,
+    /// In elements.
+    len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element, F: Fabric> Buffer<T, F> {
+    /// How many elements it has.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A copy of the elements in a range.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn read(&self, range: Range<usize>) -> Result<Vec<T>, Error> {
+        let at = self.range("read of a buffer", &range)?;
+        let mut elements = vec![T::zeroed(); range.len()];
+        let read = self.inner.fabric().read_own(&self.segment, at, bytemuck::cast_slice_mut(&mut elements));
+        read.map(|()| elements).map_err(|fault| self.failed("read of a buffer", fault))
+    }
+
+    /// Copies elements into it, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
+        let range = offset..offset.saturating_add(elements.len());
+        let at = self.range("write to a buffer", &range)?;
+        let write = self.inner.fabric().write_own(&self.segment, at, bytemuck::cast_slice(elements));
+        write.map_err(|fault| self.failed("write to a buffer", fault))
+    }
+
+    fn range(&self, operation: &'static str, range: &Range<usize>) -> Result<u64, Error> {
+        if range.start <= range.end && range.end <= self.len {
+            return Ok((range.start * size_of::<T>()) as u64);
+        }
+        let (target, window) = (self.inner.world.rank(), self.inner.name.clone());
+        Err(Error::Range { operation, offset: range.start, count: range.len(), target, len: self.len, window })
+    }
+
+    fn failed(&self, operation: &'static str, fault: Fault) -> Error {
+        self.inner.failed(operation, self.inner.world.rank(), fault)
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Registers a buffer of `len` zeroed elements for transfers to and from any rank's part. Not collective.
+    ///
+    /// # Errors
+    /// [`Error::Operation`]: no memory, or what the fabric reports; or `len` is 0.
+    pub fn buffer(&self, len: usize) -> Result<Buffer<T, F>, Error> {
+        let inner = self.inner();
+        let failed = |fault| inner.failed("register a buffer", inner.world.rank(), fault);
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(failed(Fault::new(FaultKind::NoMemory)))?;
+        let segment = inner.fabric().allocate(bytes as u64).map_err(|error| failed(error.fault()))?;
+        Ok(Buffer { inner: Arc::clone(inner), segment, len, element: PhantomData })
+    }
+}
+
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// Puts the elements of a buffer's range. The transfer has begun when the call returns, and gives the buffer back when
+    /// that may be used again; the target has the elements after a [`flush`](Self::flush) or the unlock.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], of the part or of the buffer; [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// A transfer that is dropped goes on; the buffer is gone.
+    pub fn put_buffer(&self, offset: usize, from: Buffer<T, F>, range: Range<usize>) -> Transfer<'_, T, F> {
+        self.transfer("put_buffer", offset, from, range, |access, buffer, (at, own), bytes| {
+            access.inner.fabric().rdma_write((&buffer.segment, own), (&access.target.data, at), bytes)
+        })
+    }
+
+    /// Gets elements into a buffer's range. The transfer has begun when the call returns, and gives the buffer back when
+    /// the elements are in it. Unlike a [`get`](Self::get) it is not atomic in single elements.
+    ///
+    /// # Errors
+    /// As [`put_buffer`](Self::put_buffer).
+    ///
+    /// # Cancel safety
+    /// As [`put_buffer`](Self::put_buffer).
+    pub fn get_buffer(&self, offset: usize, into: Buffer<T, F>, range: Range<usize>) -> Transfer<'_, T, F> {
+        self.transfer("get_buffer", offset, into, range, |access, buffer, (at, own), bytes| {
+            access.inner.fabric().rdma_read((&access.target.data, at), (&buffer.segment, own), bytes)
+        })
+    }
+
+    fn transfer(
+        &self,
+        operation: &'static str,
+        offset: usize,
+        buffer: Buffer<T, F>,
+        range: Range<usize>,
+        begin: impl FnOnce(&Self, &Buffer<T, F>, (u64, u64), u64) -> F::Transfer,
+    ) -> Transfer<'_, T, F> {
+        let place = (offset, range.len());
+        let state = buffer.range(operation, &range).and_then(|own| {
+            let at = self.range(offset, range.len()).map_err(|fault| self.copy().failed(operation, place, fault))?;
+            Ok(begin(self, &buffer, (at, own), (range.len() * size_of::<T>()) as u64))
+        });
+        Transfer { access: self.copy(), operation, place, state: Some((buffer, state)) }
+    }
+}
+
+/// A transfer to or from a [`Buffer`]: `.wait()` blocks, `.await` does not. Gives the buffer back. See
+/// [`Access::put_buffer`].
+#[must_use = "the buffer is gone if nobody waits for it"]
+pub struct Transfer<'w, T, F: Fabric> {
+    access: Access<'w, T, F>,
+    operation: &'static str,
+    place: (usize, usize),
+    /// `None` once the buffer was given back.
+    state: State<T, F>,
+}
+
+type State<T, F> = Option<(Buffer<T, F>, Result<<F as Fabric>::Transfer, Error>)>;
+
+impl<T: Element, F: Drive> Transfer<'_, T, F> {
+    /// Blocks until the buffer may be used again.
+    ///
+    /// # Errors
+    /// See [`Access::put_buffer`].
+    pub fn wait(self) -> Result<Buffer<T, F>, Error> {
+        let inner = self.access.inner;
+        wait_for(inner.fabric(), self)
+    }
+}
+
+// The transfers that a fabric gives are Unpin, and nothing else in it could care.
+impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
+    type Output = Result<Buffer<T, F>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { access, operation, place, state } = &mut *self;
+        let outcome = match state {
+            Some((_, Ok(transfer))) => ready!(Pin::new(transfer).poll(cx)),
+            Some((_, Err(_))) => Ok(()),
+            None => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
+        };
+        Poll::Ready(match (state.take(), outcome) {
+            (Some((_, Err(error))), _) => Err(error),
+            (Some((buffer, Ok(_))), Ok(())) => Ok(buffer),
+            (_, outcome) => {
+                let fault = outcome.err().unwrap_or(Fault::new(FaultKind::Closed));
+                Err(access.copy().failed(operation, *place, fault))
+            }
+        })
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "buffer of {} elements, region {:?}", self.len, self.segment.key().region)
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Transfer<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} elements at {} of {:?}", self.operation, self.place.1, self.place.0, self.access)
+    }
+}

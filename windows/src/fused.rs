@@ -1,0 +1,315 @@
+//! Lock, operate and unlock, in one call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use fabric::{Drive, Fabric, block_on};
+use lock_algos::Mode;
+
+use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
+
+/// Operations on a rank's part that each take its lock, the same one that [`Window::lock_exclusive`] takes, and release
+/// it. Lent by [`Window::locked`].
+///
+/// Where an operation is a round trip, one that finds the lock free takes a single one: what is read is read behind the
+/// compare-swap, on the same connection, before it is known who won (a loser reads again under the lock), and what is
+/// written is followed by the release, for which nobody waits. A lock, an operation and an unlock apart take two to
+/// four. Nothing is written before the lock is known to be held: a compare-swap that fails stops nothing behind it.
+///
+/// # Cancel safety
+/// An operation that is dropped before it is done has put nothing, or everything, and leaves nothing locked: the endpoint
+/// finishes and releases what was begun.
+pub struct Locked<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    target: u32,
+    deadline: Option<Duration>,
+}
+
+impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
+    #[inline]
+    pub(crate) const fn new(window: &'w Window<T, F>, target: u32) -> Self {
+        Self { window, target, deadline: None }
+    }
+
+    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    #[inline]
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    /// Gets elements under the shared lock, when it is waited for.
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`] and [`Access::get`].
+    #[inline]
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedGet<'w, 'b, T, F> {
+        LockedGet { place: self.place(Mode::Shared), offset, into }
+    }
+
+    /// Puts elements under the exclusive lock, when it is waited for. Then the lock was held, the slice may be used again,
+    /// and the release is posted behind the elements: whoever holds the lock next sees them, and so does this rank. For
+    /// others it takes a [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`] and [`Access::put`]. What fails later is reported by the flush or the window's end.
+    #[inline]
+    pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedPut<'w, 'b, T, F> {
+        LockedPut { place: self.place(Mode::Exclusive), offset, elements }
+    }
+
+    /// Gets elements under the exclusive lock, changes them, and puts them back as [`put`](Self::put) does, when it is
+    /// waited for. Gives what the change gives; a change that panics puts nothing and leaves nothing locked.
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`], [`Access::get`] and [`Access::put`].
+    #[inline]
+    pub fn update<'b, C, R>(&self, offset: usize, elements: &'b mut [T], change: C) -> LockedUpdate<'w, 'b, T, F, C>
+    where
+        C: FnOnce(&mut [T]) -> R,
+    {
+        LockedUpdate { place: self.place(Mode::Exclusive), offset, elements, change }
+    }
+
+    /// Completes everything that this rank has posted to the target before the call, there. See [`Access::flush`].
+    ///
+    /// # Errors
+    /// At once: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached.
+    pub fn flush(&self) -> Result<Flush<'w, F>, Error> {
+        let inner = self.window.inner();
+        let target = inner.target(self.target).map_err(|fault| inner.failed("flush", self.target, fault))?;
+        Ok(Flush::new(inner, "flush", self.target, inner.fabric().flush(target.fabric_rank())))
+    }
+
+    #[inline]
+    const fn place(&self, mode: Mode) -> Place<'w, T, F> {
+        Place { window: self.window, target: self.target, mode, deadline: self.deadline }
+    }
+}
+
+/// A lock that is asked for when an operation is waited for.
+struct Place<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    target: u32,
+    mode: Mode,
+    deadline: Option<Duration>,
+}
+
+impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
+    /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
+    #[inline(always)]
+    fn is_immediate(&self) -> bool {
+        self.window.inner().immediate && self.deadline.is_none()
+    }
+
+    fn request(&self) -> LockRequest<'w, T, F> {
+        let request = LockRequest::start(self.window, self.target, self.mode);
+        match self.deadline {
+            Some(after) => request.deadline(after),
+            None => request,
+        }
+    }
+
+    async fn held(&self) -> Result<Epoch<'w, T, F>, Error> {
+        self.request().held().await.map(|(epoch, _)| epoch)
+    }
+
+    /// The lock, and what the elements are under it.
+    async fn held_with(&self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        let request = self.request();
+        // Without the lock: what it brings counts only if the compare-swap before it took the lock.
+        let early = inner.target(self.target).ok().map(|target| Access::new(inner, target));
+        let epoch = {
+            let get = early.as_ref().map(|access| access.get(offset, into));
+            match (request.held().await?, get) {
+                ((epoch, true), Some(get)) => {
+                    get.await?;
+                    return Ok(epoch);
+                }
+                ((epoch, _), _) => epoch,
+            }
+        };
+        epoch.get(offset, into).await?;
+        Ok(epoch)
+    }
+}
+
+/// See [`Locked::get`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+#[must_use = "the slice has the elements only after the get was waited for"]
+pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
+    place: Place<'w, T, F>,
+    offset: usize,
+    into: &'b mut [T],
+}
+
+impl<T: Element, F: Fabric> LockedGet<'_, '_, T, F> {
+    async fn run(self) -> Result<(), Error> {
+        self.place.held_with(self.offset, self.into).await?.unlock_unchanged();
+        Ok(())
+    }
+}
+
+impl<T: Element, F: Drive> LockedGet<'_, '_, T, F> {
+    /// Blocks until the slice has the elements.
+    ///
+    /// # Errors
+    /// See [`Locked::get`].
+    #[inline(always)] // see `LockRequest::wait`
+    pub fn wait(self) -> Result<(), Error> {
+        if !self.place.is_immediate() {
+            return self.wait_slowly();
+        }
+        let epoch = self.place.window.lock_shared(self.place.target).wait()?;
+        epoch.get(self.offset, self.into).wait()?;
+        epoch.unlock()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_slowly(self) -> Result<(), Error> {
+        block_on(self.place.window.inner().fabric(), self.run())
+    }
+}
+
+/// See [`Locked::put`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+#[must_use = "the elements are put only when it is waited for"]
+pub struct LockedPut<'w, 'b, T: Element, F: Fabric> {
+    place: Place<'w, T, F>,
+    offset: usize,
+    elements: &'b [T],
+}
+
+impl<T: Element, F: Fabric> LockedPut<'_, '_, T, F> {
+    async fn run(self) -> Result<(), Error> {
+        let epoch = self.place.held().await?;
+        epoch.put(self.offset, self.elements)?;
+        epoch.unlock_behind();
+        Ok(())
+    }
+}
+
+impl<T: Element, F: Drive> LockedPut<'_, '_, T, F> {
+    /// Blocks until the elements, and the release behind them, are posted.
+    ///
+    /// # Errors
+    /// See [`Locked::put`].
+    #[inline(always)] // see `LockRequest::wait`
+    pub fn wait(self) -> Result<(), Error> {
+        if !self.place.is_immediate() {
+            return self.wait_slowly();
+        }
+        let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
+        epoch.put(self.offset, self.elements)?;
+        epoch.unlock()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_slowly(self) -> Result<(), Error> {
+        block_on(self.place.window.inner().fabric(), self.run())
+    }
+}
+
+/// See [`Locked::update`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+#[must_use = "the elements are changed only when it is waited for"]
+pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C> {
+    place: Place<'w, T, F>,
+    offset: usize,
+    elements: &'b mut [T],
+    change: C,
+}
+
+impl<T: Element, F: Fabric, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'_, '_, T, F, C> {
+    async fn run(self) -> Result<R, Error> {
+        let Self { place, offset, elements, change } = self;
+        let epoch = place.held_with(offset, elements).await?;
+        let outcome = change(elements);
+        epoch.put(offset, elements)?;
+        epoch.unlock_behind();
+        Ok(outcome)
+    }
+}
+
+impl<T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'_, '_, T, F, C> {
+    /// Blocks until the changed elements, and the release behind them, are posted.
+    ///
+    /// # Errors
+    /// See [`Locked::update`].
+    #[inline(always)] // see `LockRequest::wait`
+    pub fn wait(self) -> Result<R, Error> {
+        if !self.place.is_immediate() {
+            return self.wait_slowly();
+        }
+        let Self { place, offset, elements, change } = self;
+        let epoch = place.window.lock_exclusive(place.target).wait()?;
+        epoch.get(offset, elements).wait()?;
+        let outcome = change(elements);
+        epoch.put(offset, elements)?;
+        epoch.unlock()?;
+        Ok(outcome)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_slowly(self) -> Result<R, Error> {
+        block_on(self.place.window.inner().fabric(), self.run())
+    }
+}
+
+type Boxed<'f, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + Send + 'f>>;
+
+impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for LockedGet<'w, 'b, T, F> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Boxed<'b, ()>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for LockedPut<'w, 'b, T, F> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Boxed<'b, ()>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<'w: 'b, 'b, T, F, C, R> IntoFuture for LockedUpdate<'w, 'b, T, F, C>
+where
+    T: Element,
+    F: Fabric,
+    C: FnOnce(&mut [T]) -> R + Send + 'b,
+    R: Send + 'b,
+{
+    type Output = Result<R, Error>;
+    type IntoFuture = Boxed<'b, R>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+macro_rules! debug {
+    ($name:ident, $operation:literal $(, $change:ident)?) => {
+        impl<T: Element, F: Fabric $(, $change)?> fmt::Debug for $name<'_, '_, T, F $(, $change)?> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "locked {} at {} of rank {} of {:?}", $operation, self.offset, self.place.target, self.place.window)
+            }
+        }
+    };
+}
+
+debug!(LockedGet, "get");
+debug!(LockedPut, "put");
+debug!(LockedUpdate, "update", C);
+
+impl<T: Element, F: Fabric> fmt::Debug for Locked<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {:?}, locked for each operation", self.target, self.window)
+    }
+}

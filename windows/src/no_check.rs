@@ -1,0 +1,67 @@
+//! Access without a lock, where the program knows that none is needed.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use fabric::{Drive, Fabric};
+
+use crate::{Access, Element, Error, Window};
+
+/// The operations on every rank's part, without locks ([`Window::no_check`]).
+///
+/// One that is dropped promises nothing: what was posted in it is complete after a flush, or when the window is closed.
+#[must_use = "the operations are on the parts that it lends"]
+pub struct NoCheckEpoch<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    /// By rank, made when it is first asked for.
+    accesses: Box<[OnceLock<Access<'w, T, F>>]>,
+}
+
+impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
+    pub(crate) fn new(window: &'w Window<T, F>) -> Self {
+        let accesses = (0..window.world().size()).map(|_| OnceLock::new()).collect();
+        Self { window, accesses }
+    }
+
+    /// The operations on one rank's part.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]; [`Error::Operation`] if the part cannot be reached.
+    pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
+        let inner = self.window.inner();
+        let reached = inner.target(target).map_err(|fault| inner.failed("access", target, fault))?;
+        Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
+    }
+
+    /// Completes everything that this rank has posted to the parts that it asked for, there, without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`end`](Self::end).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has promised nothing.
+    pub async fn end_async(self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for access in self.accesses.iter().filter_map(OnceLock::get) {
+            outcome = outcome.and(access.flush().await);
+        }
+        outcome
+    }
+}
+
+impl<T: Element, F: Drive> NoCheckEpoch<'_, T, F> {
+    /// Completes everything that this rank has posted to the parts that it asked for, there.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for.
+    pub fn end(self) -> Result<(), Error> {
+        let flushes = self.accesses.iter().filter_map(OnceLock::get).map(|access| access.flush().wait());
+        flushes.fold(Ok(()), Result::and) // not try_fold: every one of them is to be flushed
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for NoCheckEpoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "access without locks to {:?}", self.window)
+    }
+}

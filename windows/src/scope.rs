@@ -1,0 +1,174 @@
+//! Several operations on borrowed slices under way at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use fabric::{Drive, Fabric, block_on};
+
+use crate::{Access, AtomicElement, Element, Error, Op, Window};
+
+/// Operations that are all under way at once and complete when the closure that began them has ended
+/// ([`Window::scope`]).
+pub struct Scope<'env, T: Element, F: Fabric> {
+    window: &'env Window<T, F>,
+    handles: RefCell<Vec<Handle<'env>>>,
+    /// The ranks that something was put to.
+    targets: RefCell<BTreeSet<u32>>,
+    failed: Cell<Option<Error>>,
+}
+
+type Handle<'env> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'env>>;
+
+impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
+    fn new(window: &'env Window<T, F>) -> Self {
+        let (handles, targets) = (RefCell::new(Vec::new()), RefCell::new(BTreeSet::new()));
+        Self { window, handles, targets, failed: Cell::new(None) }
+    }
+
+    /// Begins a get. See [`Access::get`].
+    pub fn get(&self, from: &'env Access<'env, T, F>, offset: usize, into: &'env mut [T]) {
+        self.handles.borrow_mut().push(Box::pin(from.get(offset, into)));
+    }
+
+    /// Begins a put. See [`Access::put`].
+    pub fn put(&self, to: &'env Access<'env, T, F>, offset: usize, elements: &[T]) {
+        self.targets.borrow_mut().insert(to.target());
+        self.keep(to.put(offset, elements));
+    }
+
+    /// Keeps the first error for the end.
+    fn keep(&self, outcome: Result<(), Error>) {
+        let first = self.failed.take().or(outcome.err());
+        self.failed.set(first);
+    }
+
+    /// What was begun.
+    fn take(&self) -> Begun<'env> {
+        Begun { handles: self.handles.take(), targets: self.targets.take(), failed: self.failed.take() }
+    }
+}
+
+/// What a closure has begun: apart from the scope, whose cells no other thread may see.
+struct Begun<'env> {
+    handles: Vec<Handle<'env>>,
+    targets: BTreeSet<u32>,
+    failed: Option<Error>,
+}
+
+impl Begun<'_> {
+    /// Waits for all of them, and flushes where something was put.
+    async fn complete<T: Element, F: Fabric>(self, window: &Window<T, F>) -> Result<(), Error> {
+        let Self { handles, targets, mut failed } = self;
+        for handle in handles {
+            failed = failed.or(handle.await.err());
+        }
+        let inner = window.inner();
+        for rank in targets {
+            let flushed = match inner.target(rank).map(|target| inner.fabric().flush(target.fabric_rank())) {
+                Ok(flush) => flush.await,
+                Err(fault) => Err(fault),
+            };
+            failed = failed.or(flushed.err().map(|fault| inner.failed("flush", rank, fault)));
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
+    /// Begins an accumulate. See [`Access::accumulate`].
+    pub fn accumulate(&self, at: &'env Access<'env, T, F>, offset: usize, operands: &'env [T], op: Op) {
+        self.targets.borrow_mut().insert(at.target());
+        self.handles.borrow_mut().push(Box::pin(at.accumulate(offset, operands, op)));
+    }
+
+    /// Begins a get_accumulate. See [`Access::get_accumulate`].
+    pub fn get_accumulate(
+        &self,
+        at: &'env Access<'env, T, F>,
+        offset: usize,
+        operands: &'env [T],
+        results: &'env mut [T],
+        op: Op,
+    ) {
+        self.handles.borrow_mut().push(Box::pin(at.get_accumulate(offset, operands, results, op)));
+    }
+}
+
+/// Completes what was begun, whatever became of the closure.
+struct Completes<'s, 'env, T: Element, F: Drive>(&'s Scope<'env, T, F>);
+
+impl<T: Element, F: Drive> Drop for Completes<'_, '_, T, F> {
+    fn drop(&mut self) {
+        // Nothing is left of it after a closure that returned.
+        let _ = block_on(self.0.window.inner().fabric(), self.0.take().complete(self.0.window));
+    }
+}
+
+impl<T: Element, F: Drive> Window<T, F> {
+    /// Runs a closure that begins operations on borrowed slices, and waits for all of them: when this returns, or the
+    /// closure has panicked, what was got is in its slices and what was put is at its targets.
+    ///
+    /// The operations are under way at the same time and have no order among one another, but for puts to one target.
+    ///
+    /// ```
+    /// # use windows::{Op, Window};
+    /// # fabric::threads(2, |world| {
+    /// # let window = Window::<u64>::allocate(&world, 100)?;
+    /// let all = window.lock_all().wait()?;
+    /// let (mut left, mut right) = ([1; 10], [1; 10]);
+    /// window.scope(|scope| {
+    ///     scope.get(all.at(0), 0, &mut left);
+    ///     scope.get(all.at(1), 10, &mut right);
+    ///     scope.put(all.at(1), 20 + world.rank() as usize, &[7]);
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!((left, right), ([0; 10], [0; 10]));
+    /// # all.unlock_all()?;
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// The closure's; if it has none, the first of the operations.
+    ///
+    /// # Panics
+    /// As the closure does, when all is complete.
+    pub fn scope<'env, R>(&'env self, begin: impl FnOnce(&Scope<'env, T, F>) -> Result<R, Error>) -> Result<R, Error> {
+        let scope = Scope::new(self);
+        let completes = Completes(&scope);
+        let begun = begin(&scope);
+        let completed = block_on(self.inner().fabric(), scope.take().complete(self));
+        drop(completes);
+        begun.and_then(|value| completed.map(|()| value))
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// [`scope`](Self::scope) without blocking the thread: the closure begins the operations, the future waits for them.
+    ///
+    /// # Errors
+    /// As [`scope`](Self::scope).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves each slice as it was or filled; what was put goes on.
+    pub async fn scope_async<'env, R>(
+        &'env self,
+        begin: impl FnOnce(&Scope<'env, T, F>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (outcome, begun) = {
+            let scope = Scope::new(self);
+            (begin(&scope), scope.take())
+        };
+        let completed = begun.complete(self).await;
+        outcome.and_then(|value| completed.map(|()| value))
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for Scope<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} operations on {:?}", self.handles.borrow().len(), self.window)
+    }
+}

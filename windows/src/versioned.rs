@@ -1,0 +1,390 @@
+//! Reads without a lock that see whole records: optimistic, versioned reads.
+//!
+//! The seqlock, over one-sided operations. Each part has a version in its lock's line, which only the holder of the
+//! exclusive lock changes: odd while it writes, even otherwise, rising for ever. A reader takes what it read if the version
+//! was the same even number before and after.
+//!
+//! **Why that is right.** Let a reader have seen the version `v`, even, then have read the data, then have seen `v` again.
+//!
+//! 1. *The version rises.* Its writers exclude one another by the lock, and each reads it under the lock, behind the
+//!    release of the one before, so between the two looks it was `v` all the time: no writer made it odd.
+//! 2. *A writer's data come after its odd version.* On a network the two are writes on one connection, which are placed in
+//!    order. On shared memory a full fence stands between them (that of the chain's read, see `begin`); the reader's second
+//!    look stands behind a full fence as well (`Versioned::version`), behind its loads of the data. So if any of these loads
+//!    had seen a byte of a writer, the look would have seen that writer's odd version, or a later one.
+//! 3. *A writer's even version comes after its data*, by the same order of writes, and because the store is a release. So
+//!    the first look, which is complete before the data are asked for (an acquire on shared memory), makes the data of all
+//!    writers up to `v` visible.
+//!
+//! From 2 and 3: the bytes are those of the writers up to `v`, and of no other. On a network each step of a reader is
+//! waited for before the next is posted, because a card may answer two reads that are under way at once from memory in
+//! any order (Ziegler et al., SIGMOD 2023); it is the completion that orders them.
+//!
+//! The version that a reader saw last is remembered, so a read that nobody disturbs is two round trips, without an atomic.
+//! That it was another thread's look changes nothing: it is stored with release and loaded with acquire order.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fabric::remote_memory::{Fault, FaultKind, Link, Notify};
+use fabric::{Drive, Fabric, block_on};
+
+use crate::signals::VERSION;
+use crate::window::{Inner, Target};
+use crate::{Access, Element, Epoch, Error, Get, Window};
+
+/// How often a reader tries before it takes the shared lock.
+const ATTEMPTS: u32 = 8;
+
+/// How long it pauses when it met a writer, the first time; then twice as long each time. In nanoseconds.
+const PAUSE: u64 = 500;
+
+/// A window whose parts are read without locks and written under them ([`Window::versioned`]): a read sees a part as it
+/// was between two writes, never a mixture.
+///
+/// For what is read far more often than written: a read takes no atomic, changes nothing at the target, and readers do not
+/// hinder one another or the writer. A reader that met writers eight times in a row takes the shared lock.
+///
+/// ```
+/// # use windows::Window;
+/// fabric::threads(3, |world| {
+///     let table = Window::<u64>::allocate(&world, 64)?.versioned();
+///     if world.rank() == 0 {
+///         let part = table.write(1).wait()?; // the exclusive lock of rank 1's part
+///         part.put(0, &[7; 32])?;
+///         part.put(32, &[7; 32])?;
+///         part.unlock()?;
+///     }
+///     let mut record = [0; 64];
+///     table.read(1, 0, &mut record).wait()?;
+///     assert!(record == [0; 64] || record == [7; 64]);
+///     table.close()
+/// })
+/// .unwrap()
+/// .into_iter()
+/// .collect::<Result<(), windows::Error>>()
+/// .unwrap();
+/// ```
+///
+/// What is written otherwise, through a clone of the window, is not noticed.
+pub struct Versioned<T, F: Fabric = fabric::Any> {
+    window: Window<T, F>,
+    /// The even version of each part that this rank saw last.
+    known: Box<[AtomicU64]>,
+}
+
+impl<T: Element, F: Fabric> Versioned<T, F> {
+    pub(crate) fn new(window: Window<T, F>) -> Self {
+        // Every part begins with 0, and with zeros behind the barrier of its making.
+        let known = (0..window.world().size()).map(|_| AtomicU64::new(0)).collect();
+        Self { window, known }
+    }
+
+    /// How many elements a rank's part has; 0 for a rank that there is not.
+    pub fn len(&self, rank: u32) -> usize {
+        self.window.len(rank)
+    }
+
+    /// Reads elements as they were at one time between two writes, when it is waited for.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
+    /// [`LockRequest::wait`](crate::LockRequest::wait) if it came to that. The slice may then hold anything.
+    ///
+    /// # Cancel safety
+    /// A read that is dropped has changed nothing but, perhaps, the slice.
+    pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
+        VersionedRead { table: self, target, offset, into, deadline: None }
+    }
+
+    /// Locks a rank's part exclusively, to write to it, when it is waited for. The same lock as
+    /// [`Window::lock_exclusive`].
+    pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
+        VersionedWrite { table: self, target, deadline: None }
+    }
+
+    /// Ends the window. See [`Window::close_async`].
+    ///
+    /// # Errors
+    /// As [`Window::close`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_async(self) -> Result<(), Error> {
+        self.window.close_async().await
+    }
+
+    /// The version of a part, read behind everything that this thread has read before.
+    async fn version(&self, target: &Target<F>) -> Result<u64, Fault> {
+        let fabric = self.window.inner().fabric();
+        let word = fabric.word_in(&target.locks, VERSION)?;
+        // As a chain: its reads come behind a full fence on shared memory. Elsewhere what is before it was waited for.
+        let [version] = fabric.post([Link::Read { word, waited: true }]).await?;
+        Ok(version)
+    }
+}
+
+impl<T: Element, F: Drive> Versioned<T, F> {
+    /// Ends the window on all ranks. Collective. See [`Window::close`].
+    ///
+    /// # Errors
+    /// As [`Window::close`].
+    pub fn close(self) -> Result<(), Error> {
+        self.window.close()
+    }
+}
+
+/// A read: `.wait()` blocks, `.await` does not. Nothing happens before. See [`Versioned::read`].
+#[must_use = "nothing is read before it is waited for"]
+pub struct VersionedRead<'w, 'b, T, F: Fabric> {
+    table: &'w Versioned<T, F>,
+    target: u32,
+    offset: usize,
+    into: &'b mut [T],
+    deadline: Option<Duration>,
+}
+
+impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
+    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    async fn run(self) -> Result<(), Error> {
+        let Self { table, target: rank, offset, into, deadline } = self;
+        let inner = table.window.inner();
+        let fabric = inner.fabric();
+        let failed = |fault| inner.failed("versioned read", rank, fault);
+        let target = inner.target(rank).map_err(failed)?;
+        let until = inner.until(deadline);
+        let access: Access<'_, T, F> = Access::new(inner, target);
+        let known = &table.known[rank as usize];
+        let mut before = known.load(Ordering::Acquire);
+        for attempt in 0..ATTEMPTS {
+            access.get(offset, into).await?;
+            let after = table.version(target).await.map_err(failed)?;
+            if after == before {
+                return Ok(());
+            }
+            before = after;
+            if is_odd(before) {
+                if fabric.now() >= until {
+                    return Err(failed(Fault::new(FaultKind::TimedOut)));
+                }
+                let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
+                fabric.pause(word, PAUSE << attempt).await;
+                before = table.version(target).await.map_err(failed)?;
+            }
+            if is_odd(before) {
+                before = NO_VERSION;
+            } else {
+                known.store(before, Ordering::Release);
+            }
+        }
+        let request = table.window.lock_shared(rank);
+        let epoch = match deadline {
+            Some(_) => request.deadline(Duration::from_nanos(until.saturating_sub(fabric.now()))).await?,
+            None => request.await?,
+        };
+        epoch.get(offset, into).await?;
+        epoch.unlock_unchanged();
+        Ok(())
+    }
+}
+
+/// What no look gives: a version is not reached by counting, and this one is odd.
+const NO_VERSION: u64 = u64::MAX;
+
+const fn is_odd(version: u64) -> bool {
+    version % 2 == 1
+}
+
+impl<T: Element, F: Drive> VersionedRead<'_, '_, T, F> {
+    /// Blocks until the slice has the elements.
+    ///
+    /// # Errors
+    /// See [`Versioned::read`].
+    pub fn wait(self) -> Result<(), Error> {
+        block_on(self.table.window.inner().fabric(), self.run())
+    }
+}
+
+impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for VersionedRead<'w, 'b, T, F> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'b>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// A lock to write under: `.wait()` blocks, `.await` does not. Nothing happens before. See [`Versioned::write`].
+#[must_use = "nothing is locked before it is waited for"]
+pub struct VersionedWrite<'w, T, F: Fabric> {
+    table: &'w Versioned<T, F>,
+    target: u32,
+    deadline: Option<Duration>,
+}
+
+impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
+    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    async fn begin(self) -> Result<VersionedEpoch<'w, T, F>, Error> {
+        let Self { table, target: rank, deadline } = self;
+        let inner = table.window.inner();
+        let fabric = inner.fabric();
+        let failed = |fault| inner.failed("versioned write", rank, fault);
+        let target = inner.target(rank).map_err(failed)?;
+        let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
+        let request = table.window.lock_exclusive(rank);
+        // Behind the compare-swap: it counts only if that took the lock.
+        let early = fabric.read(word);
+        let request = match deadline {
+            Some(after) => request.deadline(after),
+            None => request,
+        };
+        let (epoch, at_once) = request.held().await?;
+        let version = if at_once { early } else { fabric.read(word) };
+        let writing = version.await.map_err(failed)? | 1;
+        // The read waits for nothing on a network. On shared memory a full fence stands before it, and so between the
+        // odd version and the data.
+        let write = Link::Write { word, value: writing, notify: Notify::No, waited: false };
+        drop(fabric.post([write, Link::Read { word, waited: false }]));
+        Ok(VersionedEpoch { epoch: Some(epoch), writing, inner, target })
+    }
+}
+
+impl<'w, T: Element, F: Drive> VersionedWrite<'w, T, F> {
+    /// Blocks until the lock is held.
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`](crate::LockRequest::wait), and [`Error::Operation`].
+    pub fn wait(self) -> Result<VersionedEpoch<'w, T, F>, Error> {
+        block_on(self.table.window.inner().fabric(), self.begin())
+    }
+}
+
+/// # Cancel safety
+/// A request that is dropped leaves nothing locked: the endpoint finishes and releases what was begun.
+impl<'w, T: Element, F: Fabric> IntoFuture for VersionedWrite<'w, T, F> {
+    type Output = Result<VersionedEpoch<'w, T, F>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.begin())
+    }
+}
+
+/// The exclusive lock of a part of a [`Versioned`] window, held to write under. Readers take nothing of the part before it
+/// is unlocked, or dropped, which is the same but cannot report.
+///
+/// A guard that is dropped by a panic shows to readers what was put until then, as an [`Epoch`] would.
+#[must_use = "if unused the lock is released at once"]
+pub struct VersionedEpoch<'w, T: Element, F: Fabric> {
+    /// `None` once it is unlocked.
+    epoch: Option<Epoch<'w, T, F>>,
+    /// The odd version.
+    writing: u64,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+}
+
+impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
+    fn access(&self) -> Access<'w, T, F> {
+        match &self.epoch {
+            Some(epoch) => epoch.copy(),
+            None => unreachable!("only what consumes it takes the lock out"),
+        }
+    }
+
+    /// Puts elements. See [`Access::put`].
+    ///
+    /// # Errors
+    /// As [`Access::put`].
+    pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
+        self.access().put(offset, elements)
+    }
+
+    /// Gets elements, this rank's own puts included. See [`Access::get`].
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
+        match &self.epoch {
+            Some(epoch) => epoch.get(offset, into),
+            None => unreachable!("only what consumes it takes the lock out"),
+        }
+    }
+
+    /// Lets readers have it: behind the data, because it is posted behind them, and a release.
+    fn publish(&mut self) -> Option<Epoch<'w, T, F>> {
+        let epoch = self.epoch.take()?;
+        match self.inner.fabric().word_in(&self.target.locks, VERSION) {
+            Ok(word) => drop(self.inner.fabric().write(word, self.writing.wrapping_add(1), Notify::No)),
+            Err(fault) => self.inner.keep(self.inner.failed("unlock", self.target.rank, fault)),
+        }
+        Some(epoch)
+    }
+
+    /// Unlocks without blocking the thread. See [`Epoch::unlock_async`].
+    ///
+    /// # Errors
+    /// As [`Epoch::unlock`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, the release is finished by the endpoint.
+    pub async fn unlock_async(mut self) -> Result<(), Error> {
+        match self.publish() {
+            Some(epoch) => epoch.unlock_async().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl<T: Element, F: Drive> VersionedEpoch<'_, T, F> {
+    /// Unlocks: returns when everything is complete at the target, readers see it, and the release is posted.
+    ///
+    /// # Errors
+    /// As [`Epoch::unlock`].
+    pub fn unlock(mut self) -> Result<(), Error> {
+        self.publish().map_or(Ok(()), Epoch::unlock)
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for VersionedEpoch<'_, T, F> {
+    fn drop(&mut self) {
+        drop(self.publish());
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Versioned<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "versioned {:?}", self.window)
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "read of {} elements at {} of rank {} of {:?}", self.into.len(), self.offset, self.target, self.table)
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock to write to rank {} of {:?}", self.target, self.table)
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for VersionedEpoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock to write, {:?}", self.target)
+    }
+}
