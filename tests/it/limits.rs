@@ -91,8 +91,9 @@ pub(crate) fn play() -> ! {
 /// A job under a limit: it ends, and each rank says `ok` or one error.
 fn limited(ranks: u32, limit: &str, more: &[(&str, &str)]) -> Ended {
     let ended = jobs::start_with(ranks, jobs::ROLE, ROLE.as_ref(), &[&[(LIMIT, limit)], more].concat()).wait();
-    // Where there are not even some bytes, the allocator of Rust ends the process, or the C library.
-    let starved = |line: &String| line.contains("memory allocation of") || line.contains("Fatal glibc error");
+    // Where there are not even some bytes, Rust's own library ends the process, or that of C.
+    let ends = ["memory allocation of", "Fatal glibc error", "fatal runtime error"];
+    let starved = |line: &String| ends.iter().any(|end| line.contains(end));
     if limit.starts_with("as ") && ended.lines.iter().any(starved) {
         return ended;
     }
