@@ -11,7 +11,7 @@ use fabric::bootstrap::Start;
 use fabric::shm::Mapping;
 use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
@@ -42,10 +42,10 @@ struct Info {
     launcher: Launcher,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) kernel: String,
-    pub(crate) architecture: &'static str,
+    pub(crate) architecture: String,
     /// As many threads as may run at once here.
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
@@ -151,7 +151,7 @@ impl Machine {
         let memory = rustix::system::sysinfo();
         Self {
             kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
-            architecture: std::env::consts::ARCH,
+            architecture: std::env::consts::ARCH.to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
         }

@@ -59,6 +59,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
 
+    /// [Allocates](Self::allocate) two segments, in less time than one after the other where the fabric can: both, or none.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error> {
+        Ok((self.allocate(lens[0])?, self.allocate(lens[1])?))
+    }
+
     /// Reaches the memory behind a key (one's own or a peer's), lazily: the owner need not do anything.
     ///
     /// # Errors

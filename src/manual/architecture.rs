@@ -50,7 +50,7 @@
 //!   it.
 //! - **Unsafe** lies in the files that say `allow(unsafe_code)`: mappings, copies, the way from a segment to its bytes,
 //!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left open. The benchmarks
-//!   have three more, for bare `memcpy`.
+//!   have four more, for bare `memcpy`.
 //!
 //! # How it is verified
 //!

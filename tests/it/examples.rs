@@ -49,6 +49,15 @@ fn counter_counts() {
     assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
 }
 
+#[test]
+fn tasks_count() {
+    let text = |ranks: u32| format!("{ranks} ranks with 20 tasks each counted to {}\n", 200 * ranks).into_bytes();
+    assert_eq!(run("async_tokio", &[]).stdout, text(1));
+    assert_eq!(run("async_tokio", &as_threads(&[])).stdout, text(4));
+    let ended = jobs::start_program(4, example("async_tokio").as_os_str(), &[]).wait();
+    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
+}
+
 /// What standard tools say. A file's end is a word's end, so each gets a line feed.
 fn reference(files: &[OsString]) -> Vec<u8> {
     let pipeline = "for file; do cat -- \"$file\"; echo; done | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -cs '[:alpha:]' '\\n' | grep . |

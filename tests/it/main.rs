@@ -17,6 +17,7 @@ mod model;
 mod operations;
 mod panics;
 mod requests;
+mod runtimes;
 mod scopes;
 mod shapes;
 mod support;

@@ -5,23 +5,6 @@ use std::fmt::Debug;
 use onesided::{AtomicElement, Element, Located, Op};
 use proptest::prelude::*;
 
-pub(crate) const OPS: [Op; 14] = [
-    Op::Sum,
-    Op::Product,
-    Op::Min,
-    Op::Max,
-    Op::And,
-    Op::Or,
-    Op::Xor,
-    Op::LogicalAnd,
-    Op::LogicalOr,
-    Op::LogicalXor,
-    Op::MinLoc,
-    Op::MaxLoc,
-    Op::Replace,
-    Op::NoOp,
-];
-
 pub(crate) trait Model: AtomicElement + Debug {
     /// What an operation makes of an element and an operand, written down once more; `None` where there is no such
     /// operation.

@@ -7,7 +7,7 @@ use onesided::{Located, Op, Shape, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::model::{Model, OPS, same};
+use crate::model::{Model, same};
 use crate::support::ranks;
 
 /// Elements of a part: with those of one byte a few words and a rest.
@@ -48,12 +48,13 @@ fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
     prop_oneof![
         (ranges(), many()).prop_map(|(ranges, values)| Step::PutShaped(ranges, values)),
         ranges().prop_map(Step::GetShaped),
-        (ranges(), 0..OPS.len(), many()).prop_map(|(ranges, op, values)| Step::AccumulateShaped(ranges, op, values)),
+        (ranges(), 0..Op::ALL.len(), many())
+            .prop_map(|(ranges, op, values)| Step::AccumulateShaped(ranges, op, values)),
         row().prop_map(|(offset, values)| Step::Put(offset, values)),
-        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
-        (row(), 0..OPS.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
+        (row(), 0..Op::ALL.len()).prop_map(|((offset, values), op)| Step::Accumulate(offset, op, values)),
+        (row(), 0..Op::ALL.len()).prop_map(|((offset, values), op)| Step::GetAccumulate(offset, op, values)),
         (0..=LEN, 0..=LEN).prop_map(|(offset, count)| Step::Get(offset, count.min(LEN - offset))),
-        (0..LEN, 0..OPS.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
+        (0..LEN, 0..Op::ALL.len(), T::values()).prop_map(|(offset, op, operand)| Step::Fetch(offset, op, operand)),
         (0..LEN, any::<bool>(), T::values()).prop_map(|(offset, hits, new)| Step::Swap(offset, hits, new)),
         Just(Step::Flush),
     ]
@@ -119,22 +120,22 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
             Step::AccumulateShaped(ranges, op, operands) => {
                 let places: Vec<usize> = ranges.iter().cloned().flatten().collect();
                 let shape = Shape::Indexed(&ranges);
-                let done = epoch.accumulate_shaped(0, shape, &operands[..places.len()], OPS[op]).wait();
-                assert_eq!(done.is_ok(), T::model(OPS[op], T::zeroed(), T::zeroed()).is_some());
+                let done = epoch.accumulate_shaped(0, shape, &operands[..places.len()], Op::ALL[op]).wait();
+                assert_eq!(done.is_ok(), T::model(Op::ALL[op], T::zeroed(), T::zeroed()).is_some());
                 for (place, operand) in places.into_iter().zip(operands) {
-                    model[place] = T::model(OPS[op], model[place], operand).unwrap_or(model[place]);
+                    model[place] = T::model(Op::ALL[op], model[place], operand).unwrap_or(model[place]);
                 }
             }
             Step::Accumulate(offset, op, operands) => {
-                let done = epoch.accumulate(offset, &operands, OPS[op]).wait();
-                let after = modelled(OPS[op], &model[offset..], &operands);
+                let done = epoch.accumulate(offset, &operands, Op::ALL[op]).wait();
+                let after = modelled(Op::ALL[op], &model[offset..], &operands);
                 assert_eq!(done.is_ok(), after.is_some());
                 splice(&mut model[offset..], after);
             }
             Step::GetAccumulate(offset, op, operands) => {
                 let mut before = vec![T::zeroed(); operands.len()];
-                let done = epoch.get_accumulate(offset, &operands, &mut before, OPS[op]).wait();
-                match modelled(OPS[op], &model[offset..], &operands) {
+                let done = epoch.get_accumulate(offset, &operands, &mut before, Op::ALL[op]).wait();
+                match modelled(Op::ALL[op], &model[offset..], &operands) {
                     Some(after) => {
                         done.unwrap();
                         assert!(before.iter().zip(&model[offset..]).all(|(got, expected)| same(*got, *expected)));
@@ -147,8 +148,8 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                 }
             }
             Step::Fetch(offset, op, operand) => {
-                let fetched = epoch.fetch_and_op(offset, operand, OPS[op]).wait();
-                match T::model(OPS[op], model[offset], operand) {
+                let fetched = epoch.fetch_and_op(offset, operand, Op::ALL[op]).wait();
+                match T::model(Op::ALL[op], model[offset], operand) {
                     Some(after) => {
                         assert!(same(fetched.unwrap(), model[offset]));
                         model[offset] = after;

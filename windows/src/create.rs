@@ -182,6 +182,6 @@ impl<T: Element> Builder<T> {
             source: None,
         })?;
         // Even an empty part has a word, so that every part has a key.
-        Ok((fabric.allocate(bytes.max(8))?, fabric.allocate(hidden_bytes(world.size()))?))
+        fabric.allocate_two([bytes.max(8), hidden_bytes(world.size())])
     }
 }

@@ -10,6 +10,28 @@ use lock_algos::Mode;
 
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Operations that lock a rank's part, do something, and unlock it, in one call and in as few round trips as the
+    /// fabric allows.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let scores = Window::<u64>::allocate(&world, 8)?;
+    /// let (home, mut score) = (scores.locked(1), [0; 2]);
+    /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
+    /// world.barrier().wait().unwrap();
+    /// home.get(0, &mut score).wait()?;
+    /// assert_eq!(score, [2, 0]);
+    /// # scores.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    #[inline]
+    pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
+        Locked::new(self, target)
+    }
+}
+
 /// Operations on a rank's part that each take its lock, the same one that [`Window::lock_exclusive`] takes, and release
 /// it. Lent by [`Window::locked`].
 ///

@@ -17,6 +17,26 @@ pub struct NoCheckEpoch<'w, T: Element, F: Fabric> {
     accesses: Box<[OnceLock<Access<'w, T, F>>]>,
 }
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Access to every rank's part without a lock, because the program knows that nobody holds one that conflicts, and
+    /// that nobody will while this goes on (`MPI_Win_lock` and `MPI_Win_lock_all` with `MPI_MODE_NOCHECK`). Takes no lock,
+    /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::<u64>::allocate(&world, 2)?;
+    /// let all = window.no_check(); // each rank has places of its own
+    /// all.at(0)?.put(world.rank() as usize, &[7])?;
+    /// all.end()?;
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
+        NoCheckEpoch::new(self)
+    }
+}
+
 impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     pub(crate) fn new(window: &'w Window<T, F>) -> Self {
         let accesses = (0..window.world().size()).map(|_| OnceLock::new()).collect();

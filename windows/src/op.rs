@@ -44,6 +44,26 @@ pub enum Op {
     NoOp,
 }
 
+impl Op {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::LogicalAnd,
+        Self::LogicalOr,
+        Self::LogicalXor,
+        Self::MinLoc,
+        Self::MaxLoc,
+        Self::Replace,
+        Self::NoOp,
+    ];
+}
+
 mod sealed {
     use super::Op;
 
@@ -138,6 +158,30 @@ floats!(f32, f64);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever adds one meets this match, and then the list.
+    #[test]
+    fn all_of_them_are_listed_once() {
+        for (number, op) in Op::ALL.into_iter().enumerate() {
+            let expected = match op {
+                Op::Sum => 0,
+                Op::Product => 1,
+                Op::Min => 2,
+                Op::Max => 3,
+                Op::And => 4,
+                Op::Or => 5,
+                Op::Xor => 6,
+                Op::LogicalAnd => 7,
+                Op::LogicalOr => 8,
+                Op::LogicalXor => 9,
+                Op::MinLoc => 10,
+                Op::MaxLoc => 11,
+                Op::Replace => 12,
+                Op::NoOp => 13,
+            };
+            assert_eq!(number, expected);
+        }
+    }
 
     #[test]
     fn what_is_allowed_and_what_it_does() {

@@ -76,6 +76,14 @@ pub struct Versioned<T, F: Fabric = fabric::Any> {
     known: Box<[AtomicU64]>,
 }
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
+    /// is posted.
+    pub fn versioned(self) -> Versioned<T, F> {
+        Versioned::new(self)
+    }
+}
+
 impl<T: Element, F: Fabric> Versioned<T, F> {
     pub(crate) fn new(window: Window<T, F>) -> Self {
         // Every part begins with 0, and with zeros behind the barrier of its making.

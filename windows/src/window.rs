@@ -9,13 +9,12 @@ use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use fabric::{Agent, Drive, Fabric, Segment, SegmentKey, Task, World, block_on};
 use lock_algos::{Mode, TestAndSet};
 
-use crate::fused::Locked;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::Keys;
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, NoCheckEpoch, StartRequest, Versioned};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 const SETTLE: u64 = 5_000_000_000;
@@ -281,54 +280,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
         LockRequest::start(self, target, Mode::Shared)
     }
 
-    /// Operations that lock a rank's part, do something, and unlock it, in one call and in as few round trips as the
-    /// fabric allows.
-    ///
-    /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
-    /// let scores = Window::<u64>::allocate(&world, 8)?;
-    /// let (home, mut score) = (scores.locked(1), [0; 2]);
-    /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
-    /// world.barrier().wait().unwrap();
-    /// home.get(0, &mut score).wait()?;
-    /// assert_eq!(score, [2, 0]);
-    /// # scores.close()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
-    /// ```
-    #[inline]
-    pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
-        Locked::new(self, target)
-    }
-
-    /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
-    /// is posted.
-    pub fn versioned(self) -> Versioned<T, F> {
-        Versioned::new(self)
-    }
-
     /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
     /// returns.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
-    }
-
-    /// Access to every rank's part without a lock, because the program knows that nobody holds one that conflicts, and
-    /// that nobody will while this goes on (`MPI_Win_lock` and `MPI_Win_lock_all` with `MPI_MODE_NOCHECK`). Takes no lock,
-    /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
-    ///
-    /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
-    /// let window = Window::<u64>::allocate(&world, 2)?;
-    /// let all = window.no_check(); // each rank has places of its own
-    /// all.at(0)?.put(world.rank() as usize, &[7])?;
-    /// all.end()?;
-    /// # window.close()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
-    /// ```
-    pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
-        NoCheckEpoch::new(self)
     }
 
     /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.

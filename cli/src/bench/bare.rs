@@ -132,23 +132,24 @@ pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
     }
 }
 
-/// `n` times: a row of `pieces` of `from`, all as long, copied to shared memory one by one, then a full fence.
+/// `n` times: a row of `pieces` of `from`, all as long, copied to shared memory one by one, then a full fence if there is
+/// to be one.
 ///
 /// # Safety
 /// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which others at most read by atomics.
 #[inline(never)]
-pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], pieces: usize, n: u64) {
+pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usize, bool), n: u64) {
     let len = from.len() / pieces;
     for _ in 0..n {
-        let mut fenced = false;
+        let mut fenced = !fence_it;
         for (i, piece) in from.chunks_exact(len).enumerate() {
             // SAFETY: piece i of `from` has its place in `to`, which is as long.
             let place = unsafe { to.cast::<u64>().add(i * len) };
             if let [value] = piece {
                 // SAFETY: aligned, for `to` is; valid by the caller's word, and used by atomics alone.
                 let word = unsafe { AtomicU64::from_ptr(place) };
-                fenced = i + 1 == pieces;
-                if fenced {
+                if fence_it && i + 1 == pieces {
+                    fenced = true;
                     word.swap(*value, Ordering::SeqCst); // as `store_fence`: cheaper than a store and a fence
                 } else {
                     word.store(*value, Ordering::Release);
@@ -182,12 +183,46 @@ pub(crate) unsafe fn add_each(to: *mut u8, from: &[u64], n: u64) {
     black_box(sum);
 }
 
+/// `n` times: each word of `from` added to its place in shared memory, atomically, and what was there before into `before`.
+///
+/// # Safety
+/// As [`add_each`].
+#[inline(never)]
+pub(crate) unsafe fn fetch_each(to: *mut u8, from: &[u64], before: &mut [u64], n: u64) {
+    for _ in 0..n {
+        for (i, (value, before)) in from.iter().zip(&mut *before).enumerate() {
+            // SAFETY: word i of `from` has its place in `to`, which is as long.
+            let place = unsafe { to.cast::<u64>().add(i) };
+            // SAFETY: aligned, for `to` is; valid by the caller's word, and used by atomics alone.
+            *before = unsafe { AtomicU64::from_ptr(place) }.fetch_add(*value, Ordering::AcqRel);
+        }
+        black_box(&mut *before);
+    }
+}
+
+/// `n` times: each word of `from` stored to every second word of shared memory, then a full fence.
+///
+/// # Safety
+/// `to` is aligned to 8 and valid for writes of twice as many bytes as `from` has, which others use by atomics alone.
+#[inline(never)]
+pub(crate) unsafe fn store_every_second(to: *mut u8, from: &[u64], n: u64) {
+    for _ in 0..n {
+        for (i, value) in black_box(from).iter().enumerate() {
+            // SAFETY: twice as many words as `from` has lie behind `to`.
+            let place = unsafe { to.cast::<u64>().add(2 * i) };
+            // SAFETY: aligned, for `to` is; valid by the caller's word, and used by atomics alone.
+            unsafe { AtomicU64::from_ptr(place) }.store(*value, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// [`copy_in`] the other way.
 ///
 /// # Safety
 /// `from` is aligned to 8 and valid for reads of as many bytes as `to` has, which nobody writes meanwhile.
 #[inline(never)]
-pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, pieces: usize, n: u64) {
+pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, (pieces, fenced): (usize, bool), n: u64) {
     let len = to.len() / pieces;
     for _ in 0..n {
         for (i, piece) in to.chunks_exact_mut(len).enumerate() {
@@ -202,6 +237,8 @@ pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, pieces: usize, n: u
                 unsafe { std::ptr::copy_nonoverlapping(black_box(place), black_box(piece).as_mut_ptr(), len) };
             }
         }
-        fence(Ordering::SeqCst);
+        if fenced {
+            fence(Ordering::SeqCst);
+        }
     }
 }

@@ -85,7 +85,7 @@ fn pause(long: Duration) {
 }
 
 /// What a program does that calls no library for a while.
-fn compute(long: Duration) {
+pub(crate) fn compute(long: Duration) {
     let begin = Instant::now();
     let mut value = 1_u64;
     while begin.elapsed() < long {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use windows::LockDesign;
 
 use crate::bench::report::{Against, Measured};
@@ -17,7 +17,7 @@ pub(crate) struct Document {
 }
 
 /// What it ran on.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     #[serde(flatten)]
     pub(crate) machine: info::Machine,

@@ -76,12 +76,12 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[(Suite, u32)]) -> Resu
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// A bar on standard error, if that is a terminal. It is drawn between the steps, never while something is measured.
-fn progress(steps: u64) -> ProgressBar {
+pub(crate) fn progress(steps: u64) -> ProgressBar {
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
     ProgressBar::with_draw_target(Some(steps), target)
@@ -89,7 +89,7 @@ fn progress(steps: u64) -> ProgressBar {
 }
 
 /// What this program was asked to do, whatever folder it lies in.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let mut command = "onesided".to_owned();
     for argument in std::env::args_os().skip(1) {
         let argument = argument.to_string_lossy();

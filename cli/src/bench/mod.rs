@@ -13,6 +13,7 @@ mod json;
 mod locks;
 mod measure;
 mod operations;
+mod peers;
 mod rank;
 mod report;
 mod rma;
@@ -35,6 +36,9 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     Locks(locks::Args),
     Rma(rma::Args),
+    Peers(peers::Args),
+    #[command(hide = true)]
+    Peer(peers::worker::Args),
     #[command(hide = true)]
     Worker(worker::Args),
 }
@@ -43,6 +47,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Locks(args) => locks::run(&args),
         Command::Rma(args) => rma::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Peer(args) => peers::worker::run(&args),
         Command::Worker(args) => worker::run(&args),
     }
 }

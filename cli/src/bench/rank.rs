@@ -30,9 +30,11 @@ pub(crate) struct RankOfBench {
 }
 
 impl RankOfBench {
-    pub(crate) fn join(report: &Path) -> Result<Self, Failure> {
+    /// With a file that rank 0 reports to.
+    pub(crate) fn join(report: Option<&Path>) -> Result<Self, Failure> {
         pin()?;
-        let job = bootstrap::join()?.ok_or("`bench worker` is started by `bench locks` and `bench rma`")?;
+        let job = bootstrap::join()?
+            .ok_or("a worker of `bench` is started by `bench locks`, `bench rma` and `bench peers`")?;
         let exchange = Arc::clone(&job.exchange);
         let (rank, size) = (job.rank, job.board.size());
         let name = std::env::var(environment::FABRIC)?;

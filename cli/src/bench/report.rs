@@ -43,15 +43,21 @@ pub(crate) enum Against {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Metric {
     /// Of one operation.
+    #[serde(rename = "latency")]
     Latency,
+    #[serde(rename = "bandwidth")]
     Bandwidth,
     /// Of one rank's operations.
+    #[serde(rename = "message rate")]
     MessageRate,
     /// Of all ranks together.
+    #[serde(rename = "acquisitions")]
     Acquisitions,
     /// The smallest rank's over the largest's.
+    #[serde(rename = "smallest/largest share")]
     Share,
     /// Jain's index.
+    #[serde(rename = "jain")]
     Jain,
 }
 
@@ -83,9 +89,9 @@ impl Metric {
 pub(crate) struct Reporter(Option<File>);
 
 impl Reporter {
-    pub(crate) fn open(path: &Path, rank: u32) -> io::Result<Self> {
-        let open = || OpenOptions::new().append(true).open(path);
-        Ok(Self((rank == 0).then(open).transpose()?))
+    pub(crate) fn open(path: Option<&Path>, rank: u32) -> io::Result<Self> {
+        let open = |path| OpenOptions::new().append(true).open(path);
+        Ok(Self(path.filter(|_| rank == 0).map(open).transpose()?))
     }
 
     pub(crate) fn say(&self, line: &Line) -> io::Result<()> {

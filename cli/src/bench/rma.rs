@@ -6,16 +6,18 @@ use crate::bench::measure::{self, HELP, Options};
 use crate::bench::worker::Suite;
 use crate::failure::Failure;
 
-/// Measures put, get, accumulate, fetch_and_op and compare_and_swap between processes of this host, beside what bare
-/// instructions can do.
+/// Measures put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap between processes of
+/// this host, beside what bare instructions can do.
 ///
 /// Rank 0 reaches into the part of the last rank, which does nothing meanwhile. Sizes are 8 B to 4 MiB by powers of two
-/// (--quick: of four); accumulate, a sum of 8-byte words, goes to 4 KiB, the other atomic operations have 8 B. Latency:
-/// one operation, waited for, and a flush. Bandwidth and message rate ("many"): 64 operations on 64 places, as many as
-/// 16 MiB hold if those are fewer, all waited for, and one flush. The limits do the same with memcpy (8 B: a store or a
-/// load) between the same local buffer and memory that is shared like a window's, and a full fence, or with the bare
-/// atomic instruction; they are measured in turns with the results, by the same process. Each rank is kept on one core.
-/// Every figure is the median of 7 runs (--quick: 3). An otherwise idle machine is assumed.
+/// (--quick: of four); accumulate and get_accumulate, sums of 8-byte words, go to 4 KiB, the other atomic operations have
+/// 8 B; a strided put goes to every second word. Latency: one operation, waited for, and a flush. Bandwidth and message
+/// rate ("many"): 64 operations on 64 places, as many as 16 MiB hold if those are fewer, open at once, all waited for,
+/// and one flush; "requests" are the same without the flush (a put has no request: it is done with its buffer when it
+/// returns). The limits do the same with memcpy (8 B: a store or a load) between the same local buffer and memory that is
+/// shared like a window's, and a full fence for a flush, or with the bare atomic instruction; they are measured in turns
+/// with the results, by the same process. Each rank is kept on one core. Every figure is the median of 7 runs (--quick:
+/// 3). An otherwise idle machine is assumed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {

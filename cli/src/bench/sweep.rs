@@ -1,54 +1,60 @@
-//! Every operation at every size, with a flush after each one and with one flush after many.
-#![allow(unsafe_code)] // the bare memory, for memcpy
+//! Every operation at every size: one with its flush, many with one flush, many requests that are open at once.
 
 use std::cell::RefCell;
-use std::hint::black_box;
 use std::iter;
 
-use windows::{Error, Fetch, Op, Window};
+use windows::Window;
 
-use crate::bench::bare;
 use crate::bench::rank::{LARGEST, ROOM, RankOfBench};
 use crate::bench::report::Metric;
 use crate::bench::rounds::{self, Probe};
+use crate::bench::sweep::loops::{Access, Row};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
 
-type Access<'w> = windows::Access<'w, u64, fabric::Any>;
+mod bare_loops;
+mod loops;
 
 /// An operation, and what does the same without a library.
 struct Operation {
     name: &'static str,
-    /// So many times, the whole row and a flush.
-    run: fn(&Access<'_>, Row<'_>, u64) -> Result<(), Error>,
+    /// So many times, the whole row, and a flush if the last says so.
+    run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), windows::Error>,
     limit: &'static str,
-    bare: fn(&RankOfBench, Row<'_>, u64),
+    bare: fn(&RankOfBench, Row<'_>, u64, bool),
+    /// What the limit is called where there is no fence because there is no flush; none if the operation has no handle,
+    /// because it is done with its buffer when it returns.
+    requests: Option<&'static str>,
     /// In bytes.
     largest: usize,
+    /// How many bytes of the window it reaches over for each of its own.
+    reach: usize,
 }
 
 #[rustfmt::skip] // a table
-const OPERATIONS: [Operation; 5] = [
-    Operation { name: "put",              run: put,              limit: "memcpy to shared + fence",   bare: copy_in,      largest: LARGEST },
-    Operation { name: "get",              run: get,              limit: "memcpy from shared + fence", bare: copy_out,     largest: LARGEST },
-    Operation { name: "accumulate",       run: accumulate,       limit: "fetch-add of each word",     bare: add_each,     largest: EACH },
-    Operation { name: "fetch_and_op",     run: fetch_and_op,     limit: "fetch-add",                  bare: fetch_add,    largest: WORD },
-    Operation { name: "compare_and_swap", run: compare_and_swap, limit: "CAS",                        bare: compare_swap, largest: WORD },
+const OPERATIONS: [Operation; 7] = [
+    Operation { name: "put", run: loops::put, limit: "memcpy to shared + fence", bare: bare_loops::copy_in,
+                requests: None, largest: LARGEST, reach: 1 },
+    Operation { name: "get", run: loops::get, limit: "memcpy from shared + fence", bare: bare_loops::copy_out,
+                requests: Some("memcpy from shared"), largest: LARGEST, reach: 1 },
+    Operation { name: "strided put", run: loops::strided_put, limit: "stores to every second word + fence", bare: bare_loops::strided,
+                requests: None, largest: LARGEST, reach: 2 },
+    Operation { name: "accumulate", run: loops::accumulate, limit: "fetch-add of each word", bare: bare_loops::add_each,
+                requests: Some("fetch-add of each word"), largest: EACH, reach: 1 },
+    Operation { name: "get_accumulate", run: loops::get_accumulate, limit: "fetch-add of each word, results kept", bare: bare_loops::fetch_each,
+                requests: Some("fetch-add of each word, results kept"), largest: EACH, reach: 1 },
+    Operation { name: "fetch_and_op", run: loops::fetch_and_op, limit: "fetch-add", bare: bare_loops::fetch_add,
+                requests: Some("fetch-add"), largest: WORD, reach: 1 },
+    Operation { name: "compare_and_swap", run: loops::compare_and_swap, limit: "CAS", bare: bare_loops::compare_swap,
+                requests: Some("CAS"), largest: WORD, reach: 1 },
 ];
 
 /// The smallest size, and all that an atomic operation has.
 const WORD: usize = 8;
 /// The largest accumulate, which is an atomic operation on each word: more of them only takes longer.
 const EACH: usize = 4 << 10;
-/// How many operations go before one flush, if there is [`ROOM`] for them.
+/// How many operations make a row, if there is [`ROOM`] for them.
 const MANY: usize = 64;
-
-/// The operations before one flush: local pieces, all as long, and the places in the window that are as far from each
-/// other.
-struct Row<'b> {
-    buffer: &'b mut [u64],
-    pieces: usize,
-}
 
 /// What is measured, in bytes: 8, and the powers of four (`--quick`) or two up to 4 MiB.
 pub(crate) fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
@@ -65,10 +71,13 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     // The other ranks sleep in `close`.
     if rank.world.rank() == 0 {
         let epoch = window.lock_exclusive(rank.peer()).wait()?;
-        let buffer = RefCell::new(vec![1_u64; ROOM / WORD]);
+        let buffers = Buffers {
+            elements: RefCell::new(vec![1; ROOM / WORD]),
+            results: RefCell::new(vec![0; MANY * EACH / WORD]),
+        };
         for size in sizes(effort) {
             let operations = OPERATIONS.iter().filter(|operation| size <= operation.largest);
-            let probes = operations.flat_map(|operation| operation.probes(rank, &epoch, &buffer, size)).collect();
+            let probes = operations.flat_map(|operation| operation.probes(rank, &epoch, &buffers, size)).collect();
             rounds::run(rank, effort, probes)?;
         }
         epoch.unlock()?;
@@ -76,146 +85,59 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     Ok(window.close()?)
 }
 
+/// What all operations go from and into.
+struct Buffers {
+    elements: RefCell<Vec<u64>>,
+    /// For operations of at most [`EACH`] bytes.
+    results: RefCell<Vec<u64>>,
+}
+
+impl Buffers {
+    fn with_row(&self, elements: usize, pieces: usize, run: impl FnOnce(Row<'_>)) {
+        let (mut buffer, mut results) = (self.elements.borrow_mut(), self.results.borrow_mut());
+        let kept = elements.min(results.len());
+        run(Row { buffer: &mut buffer[..elements], results: &mut results[..kept], pieces });
+    }
+}
+
 impl Operation {
     fn probes<'p>(
         &'p self,
         rank: &'p RankOfBench,
         access: &'p Access<'_>,
-        buffer: &'p RefCell<Vec<u64>>,
+        buffers: &'p Buffers,
         size: usize,
     ) -> Vec<Probe<'p>> {
         let rates: &[Metric] =
             if self.largest > WORD { &[Metric::Bandwidth, Metric::MessageRate] } else { &[Metric::MessageRate] };
+        let many = MANY.min(ROOM / (size * self.reach));
+        let mut ways = vec![
+            (format!("{} + flush", self.name), self.limit.to_owned(), 1, &[Metric::Latency][..], true),
+            (format!("many {} + flush", self.name), format!("many {}", self.limit), many, rates, true),
+        ];
+        if let Some(limit) = self.requests {
+            ways.push((format!("many {}, requests", self.name), format!("many {limit}"), many, rates, false));
+        }
         let mut probes = Vec::new();
-        for (many, pieces, metrics) in [("", 1, &[Metric::Latency][..]), ("many ", MANY.min(ROOM / size), rates)] {
-            let limit = format!("{many}{}", self.limit);
-            let row = move |run: &mut dyn FnMut(Row<'_>)| {
-                run(Row { buffer: &mut buffer.borrow_mut()[..pieces * size / WORD], pieces });
-            };
+        let mut limits = Vec::new();
+        for (what, limit, pieces, metrics, flush) in ways {
+            let elements = pieces * size / WORD;
             let ours = move |n| {
                 let mut done = Ok(());
-                row(&mut |row| done = (self.run)(access, row, n));
+                buffers.with_row(elements, pieces, |row| done = (self.run)(access, row, n, flush));
                 done
             };
-            let mut both = vec![Probe::ours(&format!("{many}{} + flush", self.name), &limit, ours)];
-            if rank.has_limits() {
-                both.push(Probe::limit(&limit, move |n| row(&mut |row| (self.bare)(rank, row, n))));
+            let mut both = vec![Probe::ours(&what, &limit, ours)];
+            // Where a flush costs nothing bare, requests and flushed operations have the same limit.
+            if rank.has_limits() && !limits.contains(&limit) {
+                let bare = move |n| buffers.with_row(elements, pieces, |row| (self.bare)(rank, row, n, flush));
+                both.push(Probe::limit(&limit, bare));
+                limits.push(limit);
             }
             probes.extend(both.into_iter().map(|probe| probe.of_size(size).measures(metrics).each_time(pieces)));
         }
         probes
     }
-}
-
-impl Row<'_> {
-    /// How many elements a piece has.
-    fn len(&self) -> usize {
-        self.buffer.len() / self.pieces
-    }
-}
-
-// The timed loops, each a function of its own, so that no loop's code depends on another's.
-
-#[inline(never)]
-fn put(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    let len = row.len();
-    for _ in 0..n {
-        for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
-            access.put(i * len, black_box(piece))?;
-        }
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn get(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    let len = row.len();
-    for _ in 0..n {
-        if row.pieces == 1 {
-            access.get(0, black_box(&mut *row.buffer)).wait()?;
-        } else {
-            let pieces = row.buffer.chunks_exact_mut(len).enumerate();
-            let gets: Vec<_> = pieces.map(|(i, piece)| access.get(i * len, black_box(piece))).collect();
-            gets.into_iter().try_for_each(windows::Get::wait)?;
-        }
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    let len = row.len();
-    for _ in 0..n {
-        for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
-            access.accumulate(i * len, black_box(piece), Op::Sum).wait()?;
-        }
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn fetch_and_op(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    fetch(access, row, n, |place, _| access.fetch_and_op(place, 1, Op::Sum))
-}
-
-#[inline(never)]
-fn compare_and_swap(access: &Access<'_>, row: Row<'_>, n: u64) -> Result<(), Error> {
-    fetch(access, row, n, |place, expected| access.compare_and_swap(place, expected, expected.wrapping_add(1)))
-}
-
-/// Starts the operation on each word of the row, waits for all of them and flushes, `n` times. The buffer has what each
-/// word is expected to be: wrong the first time at most, so that compare-swaps swap.
-#[inline(always)]
-fn fetch<'a>(
-    access: &'a Access<'_>,
-    row: Row<'_>,
-    n: u64,
-    start: impl Fn(usize, u64) -> Fetch<'a, u64, fabric::Any>,
-) -> Result<(), Error> {
-    let after = |expected, old: u64| if old == expected { old.wrapping_add(1) } else { old };
-    if let [word] = &mut *row.buffer {
-        let mut expected = *word; // in a register
-        for _ in 0..n {
-            expected = after(expected, start(0, expected).wait()?);
-            access.flush().wait()?;
-        }
-        *word = expected;
-        return Ok(());
-    }
-    for _ in 0..n {
-        let fetches: Vec<_> = row.buffer.iter().enumerate().map(|(place, word)| start(place, *word)).collect();
-        for (word, fetch) in row.buffer.iter_mut().zip(fetches) {
-            *word = after(*word, fetch.wait()?);
-        }
-        access.flush().wait()?;
-    }
-    Ok(())
-}
-
-fn copy_in(rank: &RankOfBench, row: Row<'_>, n: u64) {
-    // SAFETY: the bare memory has ROOM bytes, a row no more; it begins with a page; nobody else uses it.
-    unsafe { bare::copy_in(rank.bytes(), row.buffer, row.pieces, n) }
-}
-
-fn copy_out(rank: &RankOfBench, row: Row<'_>, n: u64) {
-    // SAFETY: as above.
-    unsafe { bare::copy_out(row.buffer, rank.bytes(), row.pieces, n) }
-}
-
-fn add_each(rank: &RankOfBench, row: Row<'_>, n: u64) {
-    // SAFETY: as above.
-    unsafe { bare::add_each(rank.bytes(), row.buffer, n) }
-}
-
-fn fetch_add(rank: &RankOfBench, row: Row<'_>, n: u64) {
-    bare::fetch_add(rank.word(1), n * row.pieces as u64);
-}
-
-fn compare_swap(rank: &RankOfBench, row: Row<'_>, n: u64) {
-    bare::compare_swap(rank.word(1), n * row.pieces as u64);
 }
 
 #[cfg(test)]

@@ -1,18 +1,12 @@
 //! The results for people.
 
-use crate::bench::json::{Document, Limit, Row};
+use crate::bench::json::{Document, Limit, Machine, Row};
 use crate::bench::units::{number, size, unit};
+use crate::info;
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
-        let machine = &self.machine;
-        let mut text = format!(
-            "{}, {} cores, {} ({})\n",
-            machine.processor, machine.machine.cores, machine.machine.kernel, machine.machine.architecture
-        );
-        if machine.load > 0.5 {
-            text += &format!("The load was {} before the run: expect noise.\n", machine.load);
-        }
+        let mut text = machine(&self.machine);
         if self.results.iter().all(|row| row.size.is_some()) {
             return text + &self.by_size();
         }
@@ -50,6 +44,16 @@ impl Document {
             + &table([&*title, "size", "bandwidth", "limit", "", "message rate", "limit", "", "ratio"], rates)
             + RATIO
     }
+}
+
+/// What it ran on, and whether that was busy.
+pub(crate) fn machine(machine: &Machine) -> String {
+    let info::Machine { cores, kernel, architecture, .. } = &machine.machine;
+    let mut text = format!("{}, {cores} cores, {kernel} ({architecture})\n", machine.processor);
+    if machine.load > 0.5 {
+        text += &format!("The load was {} before the run: expect noise.\n", machine.load);
+    }
+    text
 }
 
 fn bytes(row: &Row) -> String {
@@ -102,16 +106,20 @@ fn title(what: &str, metric: &str) -> String {
     }
 }
 
+fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    columns(&head.map(str::to_owned), rows.map(Vec::from))
+}
+
 /// Columns as wide as they must be: the first to the left, the others to the right, but for units, which follow their
 /// numbers.
-fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
-    let widths: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+pub(crate) fn columns(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<_> = std::iter::once(head.to_vec()).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row: &Vec<String>| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let mut text = "\n".to_owned();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             line += &match column {
                 0 => format!("{cell:<width$}"),
                 _ if head[column].is_empty() => format!(" {cell:<width$}"),

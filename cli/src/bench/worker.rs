@@ -98,7 +98,7 @@ impl Effort {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let rank = RankOfBench::join(&args.report)?;
+    let rank = RankOfBench::join(Some(&args.report))?;
     match args.suite {
         Suite::Uncontended => {
             operations::run(&rank, args.effort)?;

@@ -2,21 +2,25 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::{Ended, finish, onesided};
+use crate::support::{Ended, finish, finish_within, onesided};
 
 /// A folder of its own, removed with whatever is in it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         let folder = std::env::temp_dir().join(format!("onesided-bench-{}-{unique}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         Self(folder)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 }
 
@@ -29,7 +33,7 @@ impl Drop for Folder {
 /// Runs a benchmark for a few seconds; gives what it printed, its JSON and its page.
 fn bench(name: &str) -> (Ended, Value, String) {
     let folder = Folder::new();
-    let path = |name: &str| folder.0.join(name);
+    let path = |name: &str| folder.path(name);
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (json, report) = (text(&path("results.json")), text(&path("report.html")));
     let ended = finish(&mut onesided(&["bench", name, "--quick", "-n", "2", "--json", &json, "--report", &report]));
@@ -116,16 +120,21 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     for (operation, sizes) in [
         ("put", &[8, 64, 1 << 20, 4 << 20][..]),
         ("get", &[8, 64, 1 << 20, 4 << 20]),
+        ("strided put", &[8, 64, 1 << 20, 4 << 20]),
         ("accumulate", &[8, 64, 4096]),
+        ("get_accumulate", &[8, 64, 4096]),
         ("fetch_and_op", &[8]),
         ("compare_and_swap", &[8]),
     ] {
-        let mut expected = vec![("", "latency"), ("many ", "message rate")];
-        if sizes.len() > 1 {
-            expected.push(("many ", "bandwidth"));
+        let mut expected = vec![("", " + flush", "latency"), ("many ", " + flush", "message rate")];
+        if !operation.ends_with("put") {
+            expected.push(("many ", ", requests", "message rate"));
         }
-        for (many, metric) in expected {
-            let benchmark = format!("{many}{operation} + flush");
+        if sizes.len() > 1 {
+            expected.push(("many ", " + flush", "bandwidth"));
+        }
+        for (many, end, metric) in expected {
+            let benchmark = format!("{many}{operation}{end}");
             let of = |result: &&Value| result["benchmark"] == *benchmark && result["metric"] == metric;
             let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
             assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
@@ -162,4 +171,61 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         assert_eq!(ended.code(), 2, "{ended:?}");
         assert!(ended.stderr.contains("--features verbs"), "{ended:?}");
     }
+}
+
+#[test]
+fn a_stored_comparison_is_told_and_drawn_again() {
+    let folder = Folder::new();
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/peers.json");
+    let [json, picture] = ["again.json", "picture.svg"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--json", &json, "--picture", &picture]));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    for benchmark in ["lock + put 8 B + unlock", "put + flush, 1 MiB", "lock + unlock, contended, 8 ranks"] {
+        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{benchmark}: {ended:?}");
+    }
+    let read = |path: &str| serde_json::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(read(&json), read(stored));
+    assert!(fs::read_to_string(picture).unwrap().starts_with("<svg xmlns="));
+    for (wrong, text) in [("no.json", None), ("empty.json", Some("{}"))] {
+        let wrong = folder.path(wrong);
+        if let Some(text) = text {
+            fs::write(&wrong, text).unwrap();
+        }
+        let ended = finish(&mut onesided(&["bench", "peers", "--from", wrong.to_str().unwrap()]));
+        assert!(ended.code() == 1 && ended.stderr.contains(wrong.to_str().unwrap()), "{ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    }
+}
+
+#[test]
+fn peers_that_cannot_be_had_are_left_out() {
+    let folder = Folder::new();
+    let [peers, json] = ["peers", "results.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onesided"));
+    command.args(["bench", "peers", "--quick", "--folder", &peers, "--json", &json]).env("PATH", "/nonexistent");
+    let sockets = folder.path("sockets");
+    fs::create_dir(&sockets).unwrap();
+    command.env("TMPDIR", &sockets);
+    let ended = finish_within(&mut command, Duration::from_secs(120));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    for peer in ["MPICH", "Open MPI"] {
+        let line = format!("onesided: {peer} is left out: python3 was not found (Debian: apt install python3-venv)");
+        assert_eq!(ended.stderr.lines().filter(|said| **said == *line).count(), 1, "{ended:?}");
+    }
+    let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert!(results.len() > 20, "{json}");
+    for result in results {
+        let values = result["values"].as_object().unwrap();
+        assert!(
+            values.contains_key("onesided") && values.keys().all(|name| ["onesided", "limit"].contains(&&**name)),
+            "{result}"
+        );
+        let number = |name: &str| result["values"]["onesided"][name].as_f64().unwrap();
+        assert!(
+            0.0 <= number("min") && number("min") <= number("median") && number("median") <= number("max"),
+            "{result}"
+        );
+    }
+    assert_eq!(fs::read_dir(sockets).unwrap().count(), 0, "the sockets are removed");
 }

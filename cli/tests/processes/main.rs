@@ -12,4 +12,5 @@ mod managers;
 mod output;
 mod ranks;
 mod rendezvous;
+mod reports;
 mod support;

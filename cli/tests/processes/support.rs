@@ -63,6 +63,13 @@ pub(crate) fn finish(command: &mut Command) -> Ended {
     start(command).wait()
 }
 
+/// What takes longer than all the rest.
+pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Ended {
+    let mut running = start(command);
+    running.deadline = Instant::now() + limit;
+    running.wait()
+}
+
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

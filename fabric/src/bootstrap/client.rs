@@ -169,24 +169,48 @@ impl Client {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(
-        &self,
-        request: &FromRank,
-        memory: Option<&Mapping>,
-        patience: Duration,
-    ) -> Result<(FromLauncher, Option<OwnedFd>), Unanswered> {
+    /// Asks, and waits for the answer.
+    fn ask(&self, request: &FromRank, memory: Option<&Mapping>, patience: Duration) -> Answer {
+        let answers = self.ask_all(&[(request, memory)], patience);
+        answers.into_iter().next().unwrap_or_else(|| Err(Unanswered::Broken(unexpected())))
+    }
+
+    /// Asks everything, then waits for the answers, as many: whoever keeps the job is woken once.
+    fn ask_all(&self, requests: &[(&FromRank, Option<&Mapping>)], patience: Duration) -> Vec<Answer> {
         let connection = self.connection();
+        let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
+        let said: Vec<_> =
+            requests.iter().map(|(request, memory)| self.unbroken(|| connection.say(request, *memory))).collect();
+        let hear = |said: Result<(), Unanswered>| match said.and_then(|()| self.unbroken(|| connection.hear(until)))? {
+            (FromLauncher::Failed(failure), _) => Err(Unanswered::Failed(failure)),
+            answer => Ok(answer),
+        };
+        said.into_iter().map(hear).collect()
+    }
+
+    /// Does something with the connection, unless it broke before.
+    fn unbroken<T>(&self, run: impl FnOnce() -> io::Result<T>) -> Result<T, Unanswered> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
         }
-        let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
-        let answer = connection.say(request, memory).and_then(|()| connection.hear(until));
+        run().map_err(|error| {
+            self.broken.store(true, Ordering::Relaxed);
+            Unanswered::Broken(error)
+        })
+    }
+
+    /// What became of a region that was published.
+    fn published(&self, memory: &Mapping, answer: Answer) -> Result<(), Error> {
         match answer {
-            Ok((FromLauncher::Failed(failure), _)) => Err(Unanswered::Failed(failure)),
-            Ok(answer) => Ok(answer),
-            Err(error) => {
-                self.broken.store(true, Ordering::Relaxed);
-                Err(Unanswered::Broken(error))
+            Ok((FromLauncher::Done, _)) => Ok(()),
+            other => {
+                let (fault, why, source) = unanswered(other).explain(self.keeper);
+                Err(Error::Allocate {
+                    len: memory.len() as u64,
+                    what: format!("let peers map it: {why}"),
+                    fault,
+                    source,
+                })
             }
         }
     }
@@ -220,18 +244,20 @@ impl Exchange for Client {
     }
 
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
-        match self.ask(&FromRank::Publish { region }, Some(memory), ANSWER) {
-            Ok((FromLauncher::Done, _)) => Ok(()),
-            other => {
-                let (fault, why, source) = unanswered(other).explain(self.keeper);
-                Err(Error::Allocate {
-                    len: memory.len() as u64,
-                    what: format!("let peers map it: {why}"),
-                    fault,
-                    source,
-                })
-            }
+        self.published(memory, self.ask(&FromRank::Publish { region }, Some(memory), ANSWER))
+    }
+
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        let [first, second] = regions.map(|(region, memory)| (FromRank::Publish { region }, memory));
+        let answers = self.ask_all(&[(&first.0, Some(first.1)), (&second.0, Some(second.1))], ANSWER);
+        // Both are looked at before the first failure is told: what did succeed is to be taken back.
+        let outcomes =
+            regions.into_iter().zip(answers).map(|((region, memory), answer)| (region, self.published(memory, answer)));
+        let outcomes: Vec<_> = outcomes.collect();
+        if outcomes.iter().any(|(_, outcome)| outcome.is_err()) {
+            outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).for_each(|(region, _)| self.retract(*region));
         }
+        outcomes.into_iter().try_for_each(|(_, outcome)| outcome)
     }
 
     fn retract(&self, region: RegionId) {

@@ -184,6 +184,10 @@ impl Exchange for Hosted {
         self.client.publish(region, memory)
     }
 
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        self.client.publish_two(regions)
+    }
+
     fn retract(&self, region: RegionId) {
         self.client.retract(region);
     }

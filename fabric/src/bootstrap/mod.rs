@@ -112,6 +112,16 @@ pub trait Exchange: Debug + Send + Sync {
     /// [`Error::Allocate`]: no descriptors left at the launcher, or it is gone.
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
 
+    /// Lets peers map two regions, in the time of one: both, or none.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        let [(first, memory), (second, other)] = regions;
+        self.publish(first, memory)?;
+        self.publish(second, other).inspect_err(|_| self.retract(first))
+    }
+
     /// Takes a region back. Peers that have mapped it keep it mapped.
     fn retract(&self, region: RegionId);
 

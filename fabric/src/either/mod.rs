@@ -257,6 +257,13 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         wrap!(self, fabric => fabric.allocate(len))
     }
 
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error> {
+        match self {
+            First(fabric) => fabric.allocate_two(lens).map(|(one, other)| (First(one), First(other))),
+            Second(fabric) => fabric.allocate_two(lens).map(|(one, other)| (Second(one), Second(other))),
+        }
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.open(key))
     }

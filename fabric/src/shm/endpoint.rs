@@ -252,17 +252,9 @@ impl Mailbox for Shm {
     }
 }
 
-impl Fabric for Shm {
-    type Segment = ShmSegment;
-    type Transfer = Ready<Result<(), Fault>>;
-    type Get<'b> = Ready<Result<(), Fault>>;
-    type Flush<'f> = Ready<Result<(), Fault>>;
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { immediate: true, memory_survives: true, ..Capabilities::new("shm", Agent::Cpu) }
-    }
-
-    fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
+impl Shm {
+    /// Memory for a region that nobody else knows yet.
+    fn create(&self, len: u64) -> Result<(RegionId, Arc<Mapping>), Error> {
         let failed = |what: &str, kind, source| Error::Allocate {
             len,
             what: what.into(),
@@ -275,10 +267,36 @@ impl Fabric for Shm {
             let (what, kind) = explain(&source);
             failed(what, kind, Some(source))
         })?;
-        let id = RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed));
+        Ok((RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed)), memory))
+    }
+
+    /// The segment of a region that peers can map. It takes the region back when it is dropped.
+    fn published(&self, id: RegionId, memory: Arc<Mapping>, len: u64) -> Result<ShmSegment, Error> {
         let exchange = Arc::clone(&self.0.job.exchange);
-        exchange.publish(id, &memory)?;
         ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
+    }
+}
+
+impl Fabric for Shm {
+    type Segment = ShmSegment;
+    type Transfer = Ready<Result<(), Fault>>;
+    type Get<'b> = Ready<Result<(), Fault>>;
+    type Flush<'f> = Ready<Result<(), Fault>>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { immediate: true, memory_survives: true, ..Capabilities::new("shm", Agent::Cpu) }
+    }
+
+    fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
+        let (id, memory) = self.create(len)?;
+        self.0.job.exchange.publish(id, &memory)?;
+        self.published(id, memory, len)
+    }
+
+    fn allocate_two(&self, [first, second]: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
+        let ((id, memory), (other_id, other)) = (self.create(first)?, self.create(second)?);
+        self.0.job.exchange.publish_two([(id, &memory), (other_id, &other)])?;
+        Ok((self.published(id, memory, first)?, self.published(other_id, other, second)?))
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {

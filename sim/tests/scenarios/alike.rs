@@ -14,23 +14,6 @@ use windows::{AtomicElement, Error, Located, Op, Shape, Window};
 /// Elements of a part.
 const LEN: usize = 61;
 
-const OPS: [Op; 14] = [
-    Op::Sum,
-    Op::Product,
-    Op::Min,
-    Op::Max,
-    Op::And,
-    Op::Or,
-    Op::Xor,
-    Op::LogicalAnd,
-    Op::LogicalOr,
-    Op::LogicalXor,
-    Op::MinLoc,
-    Op::MaxLoc,
-    Op::Replace,
-    Op::NoOp,
-];
-
 /// A shape, a number from which its operands are made, and what to do.
 #[derive(Clone, Debug)]
 struct Step {
@@ -49,7 +32,7 @@ enum Call {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let op = || prop::sample::select(&OPS[..]);
+    let op = || prop::sample::select(&Op::ALL[..]);
     let call = prop_oneof![
         Just(Call::Put),
         Just(Call::Get),

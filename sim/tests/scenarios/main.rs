@@ -10,7 +10,9 @@ mod completion;
 mod fused;
 mod groups;
 mod lives;
+mod mixed;
 mod no_check;
+mod programs;
 mod signals;
 
 use std::future::Future;

@@ -4,10 +4,10 @@
 //! results are drawn together, [`page`](self::page()) puts it all on one page.
 
 mod figures;
-mod page;
+pub(crate) mod page;
 mod plot;
-mod scale;
-mod svg;
+pub(crate) mod scale;
+pub(crate) mod svg;
 
 pub(crate) use page::page;
 

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::bench::html::figures::figures;
 use crate::bench::html::svg::escape;
-use crate::bench::json::{Document, Limit, Row};
+use crate::bench::json::{Document, Limit, Machine, Row};
 use crate::bench::table;
 use crate::bench::units::size;
 
@@ -21,11 +21,7 @@ const HEAD: &str = "\
 
 /// A run's results as HTML; `title` is what was measured, `command` what was asked for, `begun` when.
 pub(crate) fn page(document: &Document, title: &str, command: &str, begun: SystemTime) -> String {
-    let style = include_str!("page.css");
-    let title = escape(title);
-    let mut page =
-        format!("{HEAD}<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n");
-    page += &about(document, command, begun);
+    let mut page = about(document, command, begun);
     page += "<h2>Plots</h2>\n<p>The limit is what bare instructions reach; for a target that computes, the same \
              with an idle one. It is measured in turns with the result.</p>\n";
     page += &format!("<div class=\"plots\">\n{}</div>\n", figures(document).concat());
@@ -43,22 +39,38 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
             document.limits.iter().map(limit),
         );
     }
-    page + "</main>\n</body>\n</html>\n"
+    whole(title, &page)
+}
+
+/// A page with this title, which is its heading too, and this content.
+pub(crate) fn whole(title: &str, content: &str) -> String {
+    let (style, title) = (include_str!("page.css"), escape(title));
+    format!(
+        "{HEAD}<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n\
+         {content}</main>\n</body>\n</html>\n"
+    )
 }
 
 /// What ran where.
 fn about(document: &Document, command: &str, begun: SystemTime) -> String {
-    let machine = &document.machine;
+    let mut more = Vec::new();
+    if let Some(Row { algorithm, fabric, .. }) = document.results.first() {
+        more.push(("Fabric", fabric.clone()));
+        more.push(("Lock", algorithm.clone()));
+    }
+    more.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
+    facts(&document.machine, command, begun, &more)
+}
+
+/// What was asked for, what it ran on, when, and more, as a list; a warning if the machine was busy.
+pub(crate) fn facts(machine: &Machine, command: &str, begun: SystemTime, more: &[(&str, String)]) -> String {
+    let host = &machine.machine;
     let mut facts = vec![
         ("Command", format!("<code>{}</code>", escape(command))),
-        ("Processor", escape(&format!("{}, {} cores", machine.processor, machine.machine.cores))),
-        ("Kernel", escape(&format!("{} ({})", machine.machine.kernel, machine.machine.architecture))),
+        ("Processor", escape(&format!("{}, {} cores", machine.processor, host.cores))),
+        ("Kernel", escape(&format!("{} ({})", host.kernel, host.architecture))),
     ];
-    if let Some(Row { algorithm, fabric, .. }) = document.results.first() {
-        facts.push(("Fabric", escape(fabric)));
-        facts.push(("Lock", escape(algorithm)));
-    }
-    facts.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
+    facts.extend(more.iter().map(|(name, value)| (*name, escape(value))));
     facts.push(("Begun", utc(begun)));
     let facts: String = facts.iter().map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>\n")).collect();
     let noise = if machine.load > 0.5 {
@@ -82,10 +94,10 @@ fn limit(limit: &Limit) -> Vec<String> {
 }
 
 /// The first cell of a row is its head. Wider than a phone, it scrolls in its own box, which the keyboard reaches.
-fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let class = |column: usize| match head[column] {
         "metric" => " class=\"text\"",
-        "unit" => " class=\"unit\"",
+        "unit" | "" => " class=\"unit\"",
         _ if column == 0 => " class=\"text\"",
         _ => "",
     };
@@ -114,7 +126,7 @@ fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) 
 }
 
 /// 2026-11-21 17:05 UTC, in the calendar that was extended to all times.
-fn utc(time: SystemTime) -> String {
+pub(crate) fn utc(time: SystemTime) -> String {
     let minutes = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
     let (days, minutes) = (minutes / 1440, minutes % 1440);
     let is_leap = |year: u64| year % 4 == 0 && year % 100 != 0 || year % 400 == 0;

@@ -108,6 +108,24 @@ fn values_and_memory_are_exchanged() {
 }
 
 #[test]
+fn two_regions_are_published_both_or_not_at_all() {
+    let host = Host::new(2, 10);
+    let (a, b) = (host.join(0), host.join(1));
+    let memories = [8192, 4096].map(|len| Arc::new(Mapping::create(len).unwrap()));
+    let two =
+        |first, second| a.exchange.publish_two([(RegionId(first), &memories[0]), (RegionId(second), &memories[1])]);
+    let len = |region| b.exchange.fetch(Rank(0), RegionId(region)).map(|memory| memory.len());
+    two(1, 2).unwrap();
+    assert_eq!((len(1).unwrap(), len(2).unwrap()), (8192, 4096));
+    for (first, second, untouched) in [(2, 3, 3), (4, 1, 4)] {
+        assert_eq!(two(first, second).unwrap_err().fault().kind(), FaultKind::Refused);
+        assert_eq!(len(untouched).unwrap_err().fault().kind(), FaultKind::NoSuchRegion);
+    }
+    assert_eq!((len(1).unwrap(), len(2).unwrap()), (8192, 4096));
+    a.exchange.put("after", b"questions and answers still match").unwrap();
+}
+
+#[test]
 fn a_get_waits_and_holds_up_nobody() {
     let host = Host::new(3, 10);
     let (a, b, c) = (host.join(0), host.join(1), host.join(2));

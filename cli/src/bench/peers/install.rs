@@ -1,0 +1,129 @@
+//! The peers: fetched from PyPI, and our programs compiled against them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::failure::say;
+
+/// An MPI as PyPI has it.
+#[derive(Debug)]
+pub(crate) struct Mpi {
+    /// As people know it.
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// On PyPI.
+    package: &'static str,
+    /// What `mpiexec` needs to leave the cores to the ranks, which choose their own, and to start more ranks than cores.
+    pub(crate) options: &'static [&'static str],
+}
+
+pub(crate) const MPIS: [Mpi; 2] = [
+    Mpi { name: "MPICH", version: "5.0.2", package: "mpich", options: &["-bind-to", "none"] },
+    Mpi { name: "Open MPI", version: "5.0.11", package: "openmpi", options: &["--bind-to", "none", "--oversubscribe"] },
+];
+
+/// An MPI that can be measured.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) mpi: &'static Mpi,
+    pub(crate) mpiexec: PathBuf,
+    /// Ours, compiled against it.
+    pub(crate) program: PathBuf,
+    /// What its jobs say.
+    pub(crate) log: PathBuf,
+}
+
+const SOURCES: [(&str, &str); 3] = [
+    ("peer.h", include_str!("../../../peers/peer.h")),
+    ("peer.c", include_str!("../../../peers/peer.c")),
+    ("probes.c", include_str!("../../../peers/probes.c")),
+];
+
+/// More than a download takes.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Installs an MPI below `folder`, if it is not there, and compiles our program; or says in a line why it cannot.
+pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, String> {
+    let told = |what: &Path, error: io::Error| format!("{}: {error}", what.display());
+    fs::create_dir_all(folder).map_err(|error| told(folder, error))?;
+    let folder = folder.canonicalize().map_err(|error| told(folder, error))?;
+    let root = folder.join(format!("{}-{}", mpi.package, mpi.version));
+    let bin = root.join("bin");
+    let complete = root.join("complete"); // an interrupted installation has it not
+    if !complete.exists() {
+        let package = format!("{}=={}", mpi.package, mpi.version);
+        say(&format!("installing {package} from PyPI into {}", root.display()));
+        let log = folder.join(format!("{}-install.log", mpi.package));
+        run(Command::new("python3").args(["-m", "venv"]).arg(&root), &log, "apt install python3-venv")?;
+        let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1"];
+        run(Command::new(bin.join("python")).args(pip).arg(&package), &log, "apt install python3-pip")?;
+        File::create(&complete).map_err(|error| told(&complete, error))?;
+    }
+    for (name, text) in SOURCES {
+        let path = root.join(name);
+        fs::write(&path, text).map_err(|error| told(&path, error))?;
+    }
+    let program = root.join("peer");
+    let mut compiler = Command::new(bin.join("mpicc"));
+    compiler.current_dir(&root).args(["-O2", "-o", "peer", "peer.c", "probes.c", "-lpthread"]);
+    run(&mut compiler, &root.join("compile.log"), "apt install gcc libc6-dev")?;
+    Ok(Installed { mpi, mpiexec: bin.join("mpiexec"), program, log: root.join("run.log") })
+}
+
+/// Runs a command to its end; if it fails, the line that says why. `debian` brings it where it is missing.
+fn run(command: &mut Command, log: &Path, debian: &str) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{name} was not found (Debian: {debian})"),
+        _ => format!("{name}: {error}"),
+    };
+    let file = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let output = file.try_clone().map_err(failed)?;
+    let mut child = command.stdin(Stdio::null()).stdout(output).stderr(file).spawn().map_err(failed)?;
+    let deadline = Instant::now() + DEADLINE;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("{name} was not done within {} s", DEADLINE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("{name}: {} (Debian: {debian}; all it said is in {})", reason(log, &status.to_string()), log.display()))
+}
+
+/// What a log says of an error: the last line that names one, or the last of all, or `otherwise`.
+pub(crate) fn reason(log: &Path, otherwise: &str) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).rev();
+    let names_one = |line: &&str| line.to_lowercase().contains("error") || line.contains("not found");
+    lines().find(names_one).or_else(|| lines().next()).unwrap_or(otherwise).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_says_why_in_a_line() {
+        let log = std::env::temp_dir().join(format!("onesided-install-{}", std::process::id()));
+        let script = |text: &str| run(Command::new("sh").args(["-c", text]), &log, "apt install it");
+        assert_eq!(script("true"), Ok(()));
+        let why = script("echo ERROR: no network; echo notice; exit 3").unwrap_err();
+        assert!(why.starts_with("sh: ERROR: no network (Debian: apt install it;"), "{why}");
+        let why = script("exit 3").unwrap_err();
+        assert!(why.contains("exit status: 3"), "{why}");
+        let why = run(&mut Command::new("/nonexistent/python3"), &log, "apt install it").unwrap_err();
+        assert_eq!(why, "/nonexistent/python3 was not found (Debian: apt install it)");
+        fs::remove_file(&log).unwrap();
+    }
+}

@@ -1,0 +1,163 @@
+//! `onesided bench peers`: MPICH, Open MPI and the machine's own limits beside the library, in one run.
+//!
+//! [`install`] fetches and compiles, [`plan`] says what is measured, [`measure`] has everybody do it in turns, each a job
+//! whose ranks it talks to through [`subject`]. Ours are [`worker`] with the loops of [`probes`]; the others are the C
+//! programs of `benches/peers`, which this program carries with it. The results are a [`document`], told by [`table`] and
+//! drawn by [`page`].
+
+mod chart;
+mod document;
+mod install;
+mod measure;
+mod page;
+mod perftest;
+mod plan;
+mod probes;
+mod subject;
+mod table;
+pub(crate) mod worker;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use crate::bench::json::Machine;
+use crate::bench::measure::{command, create};
+use crate::bench::peers::document::{Document, Program};
+use crate::bench::peers::install::MPIS;
+use crate::bench::worker::Effort;
+use crate::failure::{Failure, say};
+use crate::run::interrupts;
+
+/// Measures MPICH, Open MPI, bare instructions and this library in turns, on this host, and compares.
+///
+/// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv and pip, and a C
+/// compiler), and programs in C are compiled against them. Then jobs of all three wait while one of them has its turn:
+/// everybody does a batch of about half a millisecond of the same operation, then everybody the next, so that whatever
+/// else the machine does hits all alike. Each has as many processes, kept on the same cores, with a window of 16 MiB by
+/// MPI_Win_allocate or Window::allocate with no hints, and the same loops: while rank 0 reaches into the part of the last
+/// rank, that one is in a barrier. The limits are memcpy, bare atomic instructions and a fence on shared memory.
+///
+/// Ratios say how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which compares neighbours.
+/// What cannot be had (no network, no compiler) is said and left out.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Where the peers are installed and compiled
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    folder: PathBuf,
+
+    /// Also write the results as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Also write a page with plots and all results: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Also draw the ratios as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+
+    /// Measure nothing: tell and draw what an earlier run wrote with --json
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder"])]
+    from: Option<PathBuf>,
+
+    /// Fewer and shorter runs: some seconds, and more noise
+    #[arg(long)]
+    quick: bool,
+}
+
+const HELP: &str = "\
+JSON: an object with `machine`, `begun` (seconds since 1970), `command`, `programs` (`name`, `version`), `notes` (what was
+left out, and why) and `results`. Each result has `benchmark`, `group`, `size` (the bytes of one operation or window, or
+null), `ranks`, `metric`, `unit`, `values` (by program and `limit`: `median`, `min`, `max`) and `ratios` (how many times as
+fast onesided was as each of the others). These names stay.
+
+Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
+MPI types and communicators are looked at in every call, ours are known to the compiler.";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let stored = args.from.as_deref().map(read).transpose()?;
+    // Made first: a minute of measurements must not end in a file that cannot be written.
+    let outputs = Outputs {
+        json: args.json.as_deref().map(create).transpose()?,
+        report: args.report.as_deref().map(create).transpose()?,
+        picture: args.picture.as_deref().map(create).transpose()?,
+    };
+    let document = match stored {
+        Some(document) => document,
+        None => match measure(args)? {
+            Ok(document) => document,
+            Err(code) => return Ok(code.into()),
+        },
+    };
+    outputs.write(&document)?;
+    match io::stdout().lock().write_all(document.to_text().as_bytes()) {
+        // A reader that has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What becomes of the results.
+struct Outputs {
+    json: Option<File>,
+    report: Option<File>,
+    picture: Option<File>,
+}
+
+impl Outputs {
+    fn write(self, document: &Document) -> Result<(), Failure> {
+        if let Some(mut json) = self.json {
+            json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
+        }
+        if let Some(mut report) = self.report {
+            report.write_all(document.to_page().as_bytes())?;
+        }
+        if let Some(mut picture) = self.picture {
+            picture.write_all(document.to_picture().as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<Document, Failure> {
+    let told = |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| told(&error))?;
+    serde_json::from_str(&text).map_err(|error| told(&error))
+}
+
+/// A run, or the exit status of what ended it.
+fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
+    let (machine, begun) = (Machine::collect(), SystemTime::now());
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let mut notes = Vec::new();
+    let mut note = |text: String| {
+        say(&text);
+        notes.push(text);
+    };
+    let mut installed = Vec::new();
+    for mpi in &MPIS {
+        match install::install(&args.folder, mpi) {
+            Ok(mpi) => installed.push(mpi),
+            Err(why) => note(format!("{} is left out: {why}", mpi.name)),
+        }
+    }
+    note(perftest::note());
+    let interrupts = interrupts()?;
+    let results = match measure::run(effort, &installed, &interrupts, &mut note)? {
+        Ok(results) => results,
+        Err(code) => return Ok(Err(code)),
+    };
+    let ours = Program { name: "onesided".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let programs = [ours]
+        .into_iter()
+        .chain(
+            installed.iter().map(|mpi| Program { name: mpi.mpi.name.to_owned(), version: mpi.mpi.version.to_owned() }),
+        )
+        .collect();
+    Ok(Ok(Document::new(machine, begun, command(), programs, notes, results)))
+}

@@ -1,0 +1,171 @@
+//! The reports of `onesided bench` in a browser: every plot drawn, nothing loaded, no text where it cannot be read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::bench::Folder;
+use crate::support::{finish, finish_within, onesided};
+
+/// What a browser sees of a page as wide as a screen, a phone and a sheet of paper.
+struct Seen(Value);
+
+/// How often a figure has each kind of mark.
+type Marks = BTreeMap<String, u64>;
+
+impl Seen {
+    /// Opens a page; `ONESIDED_CHROMIUM` says by what.
+    fn of(page: &Path) -> Self {
+        let folder = Folder::new();
+        let source = serde_json::to_string(&fs::read_to_string(page).unwrap()).unwrap();
+        let harness = folder.path("harness.html");
+        // A script ends where its closing tag does, even in a string.
+        fs::write(&harness, include_str!("browser.html").replacen("SOURCE", &source.replace("</", "<\\/"), 1)).unwrap();
+        let browser = std::env::var_os("ONESIDED_CHROMIUM").unwrap_or_else(|| "chromium".into());
+        let mut command = Command::new(browser);
+        command
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
+            .args(["--disable-component-update", "--disable-sync", "--dump-dom"])
+            .arg(format!("--user-data-dir={}", folder.path("profile").display()))
+            .arg(format!("file://{}", harness.display()));
+        let ended = finish_within(&mut command, Duration::from_secs(120));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let dom = ended.stdout.join("\n");
+        let seen = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+        let (seen, _) = seen.unwrap_or_else(|| panic!("{dom}"));
+        let text = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&nbsp;", "\u{a0}").replace("&amp;", "&");
+        Self(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+    }
+
+    /// Checks what every page keeps to; gives the marks of its figures, with their captions.
+    fn figures(&self) -> Vec<(String, Marks)> {
+        assert_eq!(self.0["errors"], Value::Array(Vec::new()), "{}", self.0);
+        let pages = self.0["pages"].as_array().unwrap();
+        assert_eq!(pages.len(), 3);
+        for page in pages {
+            assert_eq!(page["bad"], Value::Array(Vec::new()), "{}: texts", page["medium"]);
+            assert_eq!(page["loaded"], Value::Array(Vec::new()), "{}: a page loads nothing", page["medium"]);
+            assert_eq!(page["figures"], pages[0]["figures"], "{}: as on a screen", page["medium"]);
+        }
+        let figure = |figure: &Value| {
+            let marks = serde_json::from_value(figure["marks"].clone()).unwrap();
+            (figure["caption"].as_str().unwrap().to_owned(), marks)
+        };
+        pages[0]["figures"].as_array().unwrap().iter().map(figure).collect()
+    }
+}
+
+fn count(marks: &Marks, name: &str) -> u64 {
+    marks.get(name).copied().unwrap_or(0)
+}
+
+/// Runs a benchmark for some seconds: every result is a mark with its limit, in a plot with axes or among bars.
+fn report_of(name: &str) {
+    let folder = Folder::new();
+    let (json, report) = (folder.path("results.json"), folder.path("report.html"));
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let arguments = ["bench", name, "--quick", "-n", "2", "--json", &text(&json), "--report", &text(&report)];
+    let ended = finish_within(&mut onesided(&arguments), Duration::from_secs(120));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let results = results["results"].as_array().unwrap();
+    let limits = results.iter().filter(|result| !result["limit"].is_null()).count() as u64;
+
+    let figures = Seen::of(&report).figures();
+    let (mut drawn, mut limits_drawn) = (0, 0);
+    for (caption, marks) in &figures {
+        let legend = u64::from(count(marks, "square") + count(marks, "limit-bar") > 0);
+        limits_drawn += count(marks, "square") + count(marks, "limit-bar") - legend;
+        if count(marks, "dot") > 0 {
+            assert_eq!(count(marks, "axis"), 1, "{caption}: {marks:?}");
+            assert!(
+                count(marks, "grid") >= 4 && count(marks, "middle") >= 2 && count(marks, "end") >= 2,
+                "{caption}: {marks:?}"
+            );
+            drawn += count(marks, "dot") - 1;
+        } else {
+            let bars = count(marks, "bar") - 1;
+            assert!(count(marks, "start number") >= bars, "{caption}: {marks:?}");
+            drawn += bars;
+        }
+    }
+    assert_eq!((drawn, limits_drawn), (results.len() as u64, limits), "{figures:?}");
+}
+
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_report_of_locks() {
+    report_of("locks");
+}
+
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_report_of_rma() {
+    report_of("rma");
+}
+
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_report_of_peers() {
+    let folder = Folder::new();
+    let report = folder.path("report.html");
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/peers.json");
+    let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--report", report.to_str().unwrap()]));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(stored).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    let of = |group: &str, list: &str, name: &str| {
+        results.iter().filter(|result| result["group"] == group && !result[list][name].is_null()).count() as u64
+    };
+
+    let figures = Seen::of(&report).figures();
+    let mut groups: Vec<_> = results.iter().map(|result| result["group"].as_str().unwrap()).collect();
+    groups.dedup();
+    for group in groups {
+        let marks = |caption: &str| {
+            let found = figures.iter().find(|(other, _)| other == caption);
+            &found.unwrap_or_else(|| panic!("{caption}: {figures:?}")).1
+        };
+        let ratios = marks(group);
+        // In its legend, beside the label, and in its place.
+        for (name, class) in [("MPICH", "first"), ("Open MPI", "second")] {
+            assert_eq!(count(ratios, class), 1 + 2 * of(group, "ratios", name), "{group}, {name}: {ratios:?}");
+        }
+        let limits = of(group, "ratios", "limit");
+        assert_eq!(count(ratios, "square"), 1 + limits, "{group}: {ratios:?}");
+        assert!(
+            count(ratios, "grid") >= 2 && count(ratios, "middle") >= 3 && count(ratios, "one") == 1,
+            "{group}: {ratios:?}"
+        );
+        let values = marks(&format!("{group}: values"));
+        for (name, class) in [("onesided", "bar"), ("limit", "limit-bar"), ("MPICH", "first"), ("Open MPI", "second")] {
+            assert_eq!(count(values, class), 1 + of(group, "values", name), "{group}, {name}: {values:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_sees_what_is_wrong() {
+    let folder = Folder::new();
+    let page = folder.path("wrong.html");
+    let wide = "x".repeat(300);
+    let text = |x: u32, text: &str| format!("<text x=\"{x}\" y=\"50\" style=\"font: 12px sans-serif\">{text}</text>");
+    let svg =
+        format!("<svg viewBox=\"0 0 360 200\">{}{}{}</svg>", text(10, "under"), text(15, "over"), text(340, "beyond"));
+    let figure = format!("<figure><figcaption>c</figcaption>{svg}</figure>");
+    fs::write(&page, format!("<!DOCTYPE html><p>{wide}</p>{figure}<img src=\"http://127.0.0.1:47999/none.png\">"))
+        .unwrap();
+    let Seen(seen) = Seen::of(&page);
+    for page in seen["pages"].as_array().unwrap() {
+        let bad = page["bad"].to_string();
+        for wrong in ["under: over over", "beyond: over the edge", "xxx: too wide", "the page is"] {
+            assert!(bad.contains(wrong) || (page["medium"] == "screen" && wrong.contains("page")), "{wrong}: {page}");
+        }
+        assert_ne!(page["loaded"], Value::Array(Vec::new()), "{page}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Small programs of several ranks: a lock, a queue of work, a list.
+
+use fabric::remote_memory::RemoteMemory;
+use fabric::{Fabric, World};
+use windows::{Op, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(mutex, a_queue_lock_made_of_windows, [2, 5]);
+scenario!(adlb_mimic, servers_and_clients, [4]);
+scenario!(linked_list_excl, a_list_under_exclusive_locks, [3]);
+
+/// The queue lock of Mellor-Crummey and Scott, as a program writes it: the tail on rank 0, each rank's next and a flag
+/// with it.
+async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
+    const ROUNDS: u64 = 12;
+    const TAIL: usize = 0;
+    const NEXT: usize = 1;
+    const GRANTED: usize = 2;
+    let me = u64::from(world.rank()) + 1; // 0 is nobody
+    let queue = Window::<u64>::builder().allocate_async(&world, 3).await?;
+    let counter = Window::<u64>::builder().allocate_async(&world, 1).await?;
+    let (all, data) = (queue.lock_all().locked().await?, counter.lock_all().locked().await?);
+    let (home, own) = (all.at(0), all.at(world.rank()));
+    for _ in 0..ROUNDS {
+        own.accumulate(NEXT, &[0, 0], Op::Replace).await?;
+        own.flush().await?;
+        let before = home.fetch_and_op(TAIL, me, Op::Replace).await?;
+        if before != 0 {
+            all.at(before as u32 - 1).accumulate(NEXT, &[me], Op::Replace).await?;
+            while own.fetch_one(GRANTED).await? == 0 {
+                pause(world.fabric()).await;
+            }
+        }
+        let mut count = [0];
+        data.at(0).get(0, &mut count).await?;
+        data.at(0).put(0, &[count[0] + 1])?;
+        data.at(0).flush().await?;
+        if home.compare_and_swap(TAIL, me, 0).await? != me {
+            let next = loop {
+                match own.fetch_one(NEXT).await? {
+                    0 => pause(world.fabric()).await,
+                    next => break next,
+                }
+            };
+            all.at(next as u32 - 1).accumulate(GRANTED, &[1], Op::Replace).await?;
+        }
+    }
+    data.unlock_all_async().await?;
+    all.unlock_all_async().await?;
+    world.barrier().await.unwrap();
+    if world.rank() == 0 {
+        assert_eq!(counter.local().read(0..1), [ROUNDS * u64::from(world.size())]);
+    }
+    counter.close_async().await?;
+    queue.close_async().await
+}
+
+/// Clients take work from servers that only own the memory: by locks of changing targets, while others add to it.
+async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
+    const WORK: u64 = 30;
+    const SERVERS: u32 = 2;
+    // Left, taken, and a queue of as many numbers.
+    let window = Window::<u64>::builder().allocate_async(&world, 2 + WORK as usize).await?;
+    if world.rank() < SERVERS {
+        let epoch = window.lock_exclusive(world.rank()).await?;
+        epoch.put(0, &[WORK])?;
+        epoch.put(2, &(0..WORK).collect::<Vec<_>>())?;
+        epoch.unlock_async().await?;
+    }
+    world.barrier().await.unwrap();
+    let (mut taken, mut sum) = (0, 0);
+    if world.rank() >= SERVERS {
+        let mut empty = 0;
+        let mut server = world.rank() % SERVERS;
+        while empty < SERVERS {
+            let epoch = window.lock_exclusive(server).await?;
+            let mut head = [0; 2];
+            epoch.get(0, &mut head).await?;
+            if head[0] == 0 {
+                empty += 1;
+            } else {
+                let mut work = [0];
+                epoch.get(2 + head[1] as usize, &mut work).await?;
+                epoch.put(0, &[head[0] - 1, head[1] + 1])?;
+                taken += 1;
+                sum += work[0];
+            }
+            epoch.unlock_async().await?;
+            server = (server + 1) % SERVERS;
+        }
+    }
+    let totals = Window::<u64>::builder().allocate_async(&world, 2).await?;
+    let all = totals.lock_all().locked().await?;
+    all.at(0).accumulate(0, &[taken, sum], Op::Sum).await?;
+    all.unlock_all_async().await?;
+    world.barrier().await.unwrap();
+    if world.rank() == 0 {
+        let servers = u64::from(SERVERS);
+        assert_eq!(totals.local().read(0..2), [servers * WORK, servers * WORK * (WORK - 1) / 2]);
+    }
+    totals.close_async().await?;
+    window.close_async().await
+}
+
+/// The list of `atomics`, its links got and put under exclusive locks.
+async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
+    const EACH: u64 = 5;
+    let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
+    // A value and the place of the next; places are 1 + rank + ranks * index, and the head lies at rank 0.
+    let window = Window::<u64>::builder().allocate_async(&world, 2 * (EACH as usize + 1)).await?;
+    let reach = |place: u64| (((place - 1) % size) as u32, 2 * ((place - 1) / size) as usize);
+    let mut tail = 1;
+    for index in 1..=EACH {
+        let mine = 1 + me + size * index;
+        window.locked(world.rank()).put(reach(mine).1, &[me, 0]).await?;
+        loop {
+            let (rank, at) = reach(tail);
+            let mut next = [0];
+            let epoch = window.lock_exclusive(rank).await?;
+            epoch.get(at + 1, &mut next).await?;
+            if next[0] == 0 {
+                epoch.put(at + 1, &[mine])?;
+            }
+            epoch.unlock_async().await?;
+            match next[0] {
+                0 => break,
+                further => tail = further,
+            }
+        }
+    }
+    world.barrier().await.unwrap();
+    let mut met = vec![0; size as usize];
+    let mut place = 1;
+    loop {
+        let (rank, at) = reach(place);
+        let mut element = [0; 2];
+        window.locked(rank).get(at, &mut element).await?;
+        if place != 1 {
+            met[element[0] as usize] += 1;
+        }
+        match element[1] {
+            0 => break,
+            next => place = next,
+        }
+    }
+    assert_eq!(met, vec![EACH; size as usize]);
+    window.close_async().await
+}
+
+/// Lets some time go on.
+async fn pause<F: Fabric>(fabric: &F) {
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;
+}

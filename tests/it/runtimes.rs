@@ -1,0 +1,279 @@
+//! Under an async runtime, and by several threads of one rank at once.
+
+use std::future::{Future, IntoFuture};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use onesided::{Error, Op, Window, World};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::jobs::{self, Role, ok};
+use crate::support::ranks;
+
+pub(crate) const ROLES: &[Role] = &[("tasks", tasks), ("one thread's tasks", one_threads_tasks), ("threads", threads)];
+
+const TASKS: u64 = 12;
+
+fn many_threads() -> Runtime {
+    Builder::new_multi_thread().worker_threads(3).enable_time().build().unwrap()
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// Many tasks at once, each with locks, gets and puts, atomics, and calls that do all of it.
+async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
+    let size = u64::from(window.world().size());
+    let mut done = 0;
+    for round in 0..12 {
+        let target = ((number + round) % size) as u32;
+        let mut record = [0; 2];
+        match (number + round) % 4 {
+            0 => {
+                let epoch = window.lock_exclusive(target).await?;
+                epoch.get(0, &mut record).await?;
+                assert_eq!(record[0], record[1], "torn");
+                tokio::task::yield_now().await;
+                epoch.put(0, &record.map(|found| found + 1))?;
+                epoch.unlock_async().await?;
+                done += 1;
+            }
+            1 => {
+                window.locked(target).update(0, &mut record, |record| record.iter_mut().for_each(|n| *n += 1)).await?;
+                done += 1;
+            }
+            2 => {
+                let epoch = window.lock_shared(target).await?;
+                epoch.get(0, &mut record).await?;
+                assert_eq!(record[0], record[1], "torn");
+                epoch.fetch_add(2, 1).await?;
+                epoch.unlock_async().await?;
+            }
+            _ => {
+                let all = window.lock_all().locked().await?;
+                all.at(target).accumulate(2, &[1], Op::Sum).await?;
+                all.unlock_all_async().await?;
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn run_tasks(world: &World, runtime: &Runtime) {
+    let window = Window::<u64>::allocate(world, 4).unwrap();
+    let done = runtime.block_on(async {
+        let tasks: Vec<_> = (0..TASKS).map(|number| tokio::spawn(task(window.clone(), number))).collect();
+        let mut done = 0;
+        for task in tasks {
+            done += task.await.unwrap().unwrap();
+        }
+        let home = window.lock_shared(0).await.unwrap();
+        home.accumulate(3, &[done], Op::Sum).await.unwrap();
+        home.unlock_async().await.unwrap();
+        done
+    });
+    assert!(done > 0);
+    world.barrier().wait().unwrap();
+    let mut sums = [0; 4];
+    for target in 0..world.size() {
+        let mut part = [0; 4];
+        window.locked(target).get(0, &mut part).wait().unwrap();
+        sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+    assert_eq!((sums[0], sums[1]), (sums[3], sums[3]), "what was done under locks");
+    assert_eq!(sums[2], u64::from(world.size()) * TASKS * 12 / 2, "what was added");
+    window.close().unwrap();
+}
+
+fn tasks(world: World) {
+    run_tasks(&world, &many_threads());
+    ok();
+}
+
+fn one_threads_tasks(world: World) {
+    run_tasks(&world, &one_thread());
+    ok();
+}
+
+/// Threads of one rank at once, without a runtime.
+fn threads(world: World) {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 100;
+    let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (window, world) = (&window, &world);
+            scope.spawn(move || {
+                let place = 2 + 8 * (u64::from(world.rank()) * THREADS + thread) as usize;
+                for round in 0..ROUNDS {
+                    let target = ((round + thread) % u64::from(world.size())) as u32;
+                    let mut found = [0; 8];
+                    let epoch = window.lock_shared(target).wait().unwrap();
+                    epoch.put(place, &[round; 8]).unwrap();
+                    epoch.get(place, &mut found).wait().unwrap();
+                    assert_eq!(found, [round; 8]);
+                    epoch.fetch_add(0, 1).wait().unwrap();
+                    epoch.unlock().unwrap();
+                    let add = |counter: &mut [u64]| counter[0] += 1;
+                    window.locked(0).update(1, &mut found[..1], add).wait().unwrap();
+                }
+            });
+        }
+    });
+    world.barrier().wait().unwrap();
+    let mut sum = 0;
+    for target in 0..world.size() {
+        let mut part = [0; 2];
+        window.locked(target).get(0, &mut part).wait().unwrap();
+        sum += part[0];
+        assert!(target > 0 || part[1] == THREADS * ROUNDS * u64::from(world.size()));
+    }
+    assert_eq!(sum, THREADS * ROUNDS * u64::from(world.size()));
+    window.close().unwrap();
+    ok();
+}
+
+#[test]
+fn many_tasks_of_a_runtime_with_many_threads() {
+    ranks(2, tasks);
+    let ended = jobs::start(2, "tasks").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+#[test]
+fn many_tasks_of_a_runtime_with_one_thread() {
+    ranks(2, one_threads_tasks);
+    let ended = jobs::start(2, "one thread's tasks").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+#[test]
+fn many_threads_of_one_rank() {
+    ranks(2, threads);
+    let ended = jobs::start(2, "threads").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
+}
+
+/// Tasks that a runtime gives up on leave nothing locked, whether they waited for the lock or held it.
+#[test]
+fn tasks_that_time_out_leave_nothing_locked() {
+    for runtime in [many_threads, one_thread] {
+        ranks(2, move |world| {
+            let window = Window::<u64>::allocate(&world, 2).unwrap();
+            if world.rank() == 0 {
+                let held = window.lock_exclusive(1).wait().unwrap();
+                world.barrier().wait().unwrap();
+                world.barrier().wait().unwrap();
+                held.unlock().unwrap();
+            } else {
+                world.barrier().wait().unwrap();
+                runtime().block_on(async {
+                    let waiting: Vec<_> = (0..8)
+                        .map(|number| {
+                            let window = window.clone();
+                            tokio::spawn(async move {
+                                let add = |counter: &mut [u64]| counter[0] += 1;
+                                let (mut counter, home) = ([0], window.locked(1));
+                                let update = home.update(0, &mut counter, add).into_future();
+                                let lock = window.lock_exclusive(1).into_future();
+                                let short = Duration::from_millis(5 + number);
+                                match number % 2 {
+                                    0 => tokio::time::timeout(short, update).await.is_err(),
+                                    _ => tokio::time::timeout(short, lock).await.is_err(),
+                                }
+                            })
+                        })
+                        .collect();
+                    for task in waiting {
+                        assert!(task.await.unwrap(), "it was locked");
+                    }
+                });
+                world.barrier().wait().unwrap();
+                // One that holds the lock when it is given up.
+                runtime().block_on(async {
+                    let holds = async {
+                        let epoch = window.lock_exclusive(1).await.unwrap();
+                        epoch.put(1, &[7]).unwrap();
+                        std::future::pending::<()>().await;
+                    };
+                    assert!(tokio::time::timeout(Duration::from_millis(50), holds).await.is_err());
+                });
+                let epoch = window.lock_exclusive(1).deadline(Duration::from_secs(10)).wait().unwrap();
+                let mut found = [9; 2];
+                epoch.get(0, &mut found).wait().unwrap();
+                assert_eq!(found, [0, 7]);
+                epoch.unlock().unwrap();
+            }
+            window.close().unwrap();
+        });
+    }
+}
+
+/// Counts how often a future is polled.
+struct Counted<'c, F>(F, &'c AtomicUsize);
+
+impl<F: Future + Unpin> Future for Counted<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        pin!(&mut self.0).poll(cx)
+    }
+}
+
+/// Wakers are real: who waits is polled when there is something to look at, not all the time.
+#[test]
+fn who_waits_is_not_polled_all_the_time() {
+    const LONG: Duration = Duration::from_millis(300);
+    let polls = Arc::new(Mutex::new(Vec::new()));
+    let theirs = Arc::clone(&polls);
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 2).unwrap();
+        if world.rank() == 0 {
+            let held = window.lock_exclusive(1).wait().unwrap();
+            world.barrier().wait().unwrap();
+            std::thread::sleep(LONG);
+            held.signal(0, 1).unwrap();
+            std::thread::sleep(LONG);
+            held.unlock().unwrap();
+            std::thread::sleep(LONG);
+        } else {
+            world.barrier().wait().unwrap();
+            one_thread().block_on(async {
+                for wait in 0..3 {
+                    let (count, begin) = (AtomicUsize::new(0), Instant::now());
+                    match wait {
+                        0 => {
+                            let told = window.local().wait_until(0, |told| told == 1).into_future();
+                            Counted(told, &count).await.unwrap();
+                        }
+                        1 => drop(Counted(window.lock_exclusive(1).into_future(), &count).await.unwrap()),
+                        _ => Counted(world.barrier().into_future(), &count).await.unwrap(),
+                    }
+                    assert!(begin.elapsed() > LONG / 2, "it had to wait");
+                    theirs.lock().unwrap().push(count.into_inner());
+                }
+            });
+        }
+        if world.rank() == 0 {
+            world.barrier().wait().unwrap();
+        }
+        window.close().unwrap();
+    });
+    let polls = polls.lock().unwrap();
+    let [signal, lock, barrier] = polls[..] else { panic!("{polls:?}") };
+    // Death is looked for now and then.
+    assert!(signal < 50 && barrier < 100, "{polls:?}");
+    // This lock's waiters try again by themselves, every 8 to 24 us; a busy loop would have done so a million times.
+    assert!(lock < 100_000, "{polls:?}");
+}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Error>();
+    is_send::<onesided::LockedUpdate<'_, '_, u64, onesided::Any, ()>>();
+};
