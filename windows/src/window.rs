@@ -163,7 +163,7 @@ impl<F: Fabric> Inner<F> {
         match self.fabric().liveness(rank) {
             Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
             Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
-            _ if fault.rank().is_none() => Fault::of(fault.kind(), rank).with_detail(fault.detail()),
+            _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
             _ => fault,
         }
     }

@@ -1,6 +1,6 @@
 //! The landing slots of operations.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use remote_memory::{Fault, FaultKind};
@@ -96,8 +96,8 @@ impl Slots {
     /// Why there is no slot, and none to come back.
     pub(super) fn why_none(&self) -> Fault {
         let starved = [&self.cells.starved, &self.buffers.starved];
-        let starved = starved.into_iter().any(|starved| starved.load(Ordering::Relaxed));
-        Fault::new(if starved { FaultKind::NoMemory } else { FaultKind::Full })
+        let why = starved.into_iter().find_map(|starved| Fault::from_bits(starved.load(Ordering::Relaxed)));
+        Fault::new(why.map_or(FaultKind::Full, Fault::kind))
     }
 
     #[inline]
@@ -173,8 +173,8 @@ struct Pool<S, const SIZE: usize, const SHIFT: u32> {
     free: FreeList,
     /// How many chunks there are.
     made: Mutex<u32>,
-    /// Whether the last chunk that was asked for could not be had.
-    starved: AtomicBool,
+    /// Why the last chunk that was asked for could not be had, as a fault's bits; 0 if it could.
+    starved: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
 
     fn new(domain: &Arc<ProtectionDomain>, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        let starved = AtomicBool::new(false);
+        let starved = AtomicU64::new(0);
         Self { domain: Arc::clone(domain), chunks, free: FreeList::new(), made: Mutex::default(), starved }
     }
 
@@ -219,7 +219,7 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         let chunk = self.chunks.get(*made as usize)?;
         // A chunk that cannot be had is no error yet: pieces come back.
         let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT);
-        self.starved.store(memory.is_err(), Ordering::Relaxed);
+        self.starved.store(memory.as_ref().map_or_else(|error| error.fault().to_bits(), |_| 0), Ordering::Relaxed);
         let memory = memory.ok()?;
         let item = || Item { next: AtomicU32::new(NONE), state: S::default() };
         let items = (0..Self::MANY).map(|_| item()).collect();
