@@ -43,10 +43,11 @@ pub use fabric::{self, Any, Barrier, Split, threads};
 pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
-    Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Element, Epoch, Epochs, ExposureEpoch, FenceEpoch,
-    FenceRequest, Fetch, Flush, Get, GetShaped, Local, Located, LocatedValue, LockAll, LockAllRequest, LockDesign,
-    LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Scope, Shape, StartRequest,
-    Transfer, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
+    Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
+    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, Info, Kind, Local, Located, LocatedValue, LockAll,
+    LockAllRequest, LockDesign, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Path,
+    Paths, Place, Reach, Scope, Shape, StartRequest, Transfer, Versioned, VersionedEpoch, VersionedRead,
+    VersionedWrite, WaitUntil, Window,
 };
 
 mod error;

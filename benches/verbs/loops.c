@@ -3,7 +3,8 @@
  *
  *   loops ROUNDS      prints a line each: operation, bytes, median nanoseconds
  *
- * write, read, compare-swap: from posting to the completion, seen by polling. send: half a round trip of two threads. */
+ * write, read, compare-swap, fetch-add: from posting to the completion, seen by polling; writes of 8 bytes are inline, larger
+ * ones and reads go from and into registered memory. send: half a round trip of two threads. */
 #include <infiniband/verbs.h>
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { DEPTH = 128, RECEIVES = 1024, BATCH = 16, SLOT = 64, WARM_UP = 200 };
+enum { DEPTH = 128, RECEIVES = 1024, BATCH = 16, SLOT = 64, WARM_UP = 200, LARGEST = 256 << 10 };
 
 static void check(int good, const char *what) {
   if (!good) {
@@ -36,8 +37,10 @@ struct end {
   struct ibv_srq *receives;
   struct ibv_qp *pair;
   struct ibv_mr *region;
-  char *memory; /* the cell at 0, the target word at 64, receive slots from 4096 */
+  char *memory; /* the cell at 0, the target word at 64, receive slots from 4096, behind them LARGEST bytes to move */
 };
+
+enum { BULK = 4096 + RECEIVES * SLOT };
 
 static struct ibv_context *context;
 static struct ibv_port_attr port;
@@ -71,7 +74,7 @@ static void post_receive(struct end *end, uint64_t slot) {
 }
 
 static void make(struct end *end) {
-  size_t len = 4096 + RECEIVES * SLOT;
+  size_t len = BULK + LARGEST;
   end->memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   check(end->memory != MAP_FAILED, "mmap");
   end->domain = ibv_alloc_pd(context);
@@ -108,13 +111,15 @@ static void join(struct end *end, struct end *other) {
       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "ready to send");
 }
 
-static void post(struct end *end, struct end *other, enum ibv_wr_opcode opcode) {
-  struct ibv_sge piece = {(uintptr_t)end->memory, 8, end->region->lkey};
-  uint64_t target = (uintptr_t)other->memory + 64;
+static void post(struct end *end, struct end *other, enum ibv_wr_opcode opcode, uint32_t size) {
+  int is_word = size == 8;
+  struct ibv_sge piece = {(uintptr_t)end->memory + (is_word ? 0 : BULK), size, end->region->lkey};
+  uint64_t target = (uintptr_t)other->memory + (is_word ? 64 : BULK);
   struct ibv_send_wr request = {.wr_id = 1, .sg_list = &piece, .num_sge = 1, .opcode = opcode,
       .send_flags = IBV_SEND_SIGNALED}, *bad;
   switch (opcode) {
   case IBV_WR_ATOMIC_CMP_AND_SWP:
+  case IBV_WR_ATOMIC_FETCH_AND_ADD:
     request.wr.atomic.remote_addr = target;
     request.wr.atomic.rkey = other->region->rkey;
     break;
@@ -123,7 +128,7 @@ static void post(struct end *end, struct end *other, enum ibv_wr_opcode opcode) 
     request.send_flags |= IBV_SEND_INLINE;
     break;
   case IBV_WR_RDMA_WRITE:
-    request.send_flags |= IBV_SEND_INLINE;
+    if (is_word) request.send_flags |= IBV_SEND_INLINE;
     /* fall through */
   default:
     request.wr.rdma.remote_addr = target;
@@ -151,22 +156,22 @@ static int by_value(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static void report(const char *name, uint64_t *times, double divisor) {
+static void report(const char *name, uint32_t size, uint64_t *times, double divisor) {
   qsort(times, rounds, sizeof *times, by_value);
-  printf("%s 8 %.0f\n", name, times[rounds / 2] / divisor);
+  printf("%s %u %.0f\n", name, size, times[rounds / 2] / divisor);
 }
 
-static void one_sided(const char *name, enum ibv_wr_opcode opcode) {
+static void one_sided(const char *name, enum ibv_wr_opcode opcode, uint32_t size) {
   uint64_t *times = malloc(rounds * sizeof *times);
   int came = 0;
   for (int round = -WARM_UP; round < rounds; round++) {
     uint64_t began = now();
     int sent = 0;
-    post(&ends[0], &ends[1], opcode);
+    post(&ends[0], &ends[1], opcode, size);
     while (!sent) look(&ends[0], &sent, &came);
     if (round >= 0) times[round] = now() - began;
   }
-  report(name, times, 1);
+  report(name, size, times, 1);
   free(times);
 }
 
@@ -174,7 +179,7 @@ static void *answer(void *unused) {
   int sent = 0, came = 0;
   for (int round = -WARM_UP; round < rounds; round++) {
     while (came < round + WARM_UP + 1) look(&ends[1], &sent, &came);
-    post(&ends[1], &ends[0], IBV_WR_SEND_WITH_IMM);
+    post(&ends[1], &ends[0], IBV_WR_SEND_WITH_IMM, 8);
   }
   return unused;
 }
@@ -186,12 +191,12 @@ static void send_and_answer(void) {
   int sent = 0, came = 0;
   for (int round = -WARM_UP; round < rounds; round++) {
     uint64_t began = now();
-    post(&ends[0], &ends[1], IBV_WR_SEND_WITH_IMM);
+    post(&ends[0], &ends[1], IBV_WR_SEND_WITH_IMM, 8);
     while (came < round + WARM_UP + 1) look(&ends[0], &sent, &came);
     if (round >= 0) times[round] = now() - began;
   }
   pthread_join(other, NULL);
-  report("send", times, 2);
+  report("send", 8, times, 2);
   free(times);
 }
 
@@ -202,9 +207,12 @@ int main(int argc, char **argv) {
   make(&ends[1]);
   join(&ends[0], &ends[1]);
   join(&ends[1], &ends[0]);
-  one_sided("write", IBV_WR_RDMA_WRITE);
-  one_sided("read", IBV_WR_RDMA_READ);
-  one_sided("compare-swap", IBV_WR_ATOMIC_CMP_AND_SWP);
+  for (uint32_t size = 8; size <= LARGEST; size = size == 8 ? 512 : size * 8) {
+    one_sided("write", IBV_WR_RDMA_WRITE, size);
+    one_sided("read", IBV_WR_RDMA_READ, size);
+  }
+  one_sided("compare-swap", IBV_WR_ATOMIC_CMP_AND_SWP, 8);
+  one_sided("fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
   send_and_answer();
   return 0;
 }

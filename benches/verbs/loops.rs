@@ -8,9 +8,10 @@ use std::time::Duration;
 use fabric::bootstrap::local;
 use fabric::remote_memory::{Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 use fabric::verbs::Verbs;
-use fabric::{Error, Fabric, World, block_on};
+use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on};
 
 const WARM_UP: usize = 200;
+const LARGEST: u64 = 256 << 10;
 
 /// The clock as `loops.c` reads it: that of the standard library costs more where every instruction is emulated.
 fn now() -> u64 {
@@ -36,6 +37,10 @@ fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
     let peer = Rank(1 - world.rank());
     let segment = fabric.world_segment(peer)?;
     let word = fabric.word_in(&segment, 4088).map_err(Error::operation("resolve a word"))?;
+    let own = fabric.allocate(LARGEST)?;
+    let keys = block_on(fabric, world.all_gather(&own.key().to_bytes())).map_err(Error::operation("tell the keys"))?;
+    let theirs = keys.get(peer.index()).and_then(|key| SegmentKey::from_bytes(key)).expect("the peer told its key");
+    let theirs = fabric.open(&theirs)?;
     world.barrier().wait()?;
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(300)); // until the other rank sleeps
@@ -43,7 +48,16 @@ fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
         let done = |result: Result<u64, _>| result.map(drop).map_err(Error::operation("an operation on a word"));
         print("write", median(rounds, || done(block_on(fabric, fabric.write(word, 1, Notify::No))))?);
         print("read", median(rounds, || done(block_on(fabric, fabric.read(word))))?);
+        print("fetch-add", median(rounds, || done(block_on(fabric, fabric.fetch_add(word, 1))))?);
         print("compare-swap", median(rounds, || done(block_on(fabric, fabric.compare_swap(word, 0, 0))))?);
+        // The sizes of loops.c, from and into registered memory.
+        for size in std::iter::successors(Some(512), |size| Some(size * 8)).take_while(|size| *size <= LARGEST) {
+            let moved = |result: Result<(), _>| result.map_err(Error::operation("move bytes"));
+            let write = || moved(block_on(fabric, fabric.rdma_write((&own, 0), (&theirs, 0), size)));
+            println!("write {size} {}", median(rounds, write)?);
+            let read = || moved(block_on(fabric, fabric.rdma_read((&theirs, 0), (&own, 0), size)));
+            println!("read {size} {}", median(rounds, read)?);
+        }
     }
     world.barrier().wait()?;
     let send =

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
 use fabric::bootstrap::Start;
-use fabric::shm::Mapping;
+use fabric::shm::{Mapping, process_vm_works};
 use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,37 @@ struct Launcher {
     size: Option<u32>,
     /// What is wrong with the environment.
     error: Option<String>,
+    /// By what `run --hosts` gets to other hosts.
+    remote_shell: RemoteShell,
+}
+
+#[derive(Debug, Serialize)]
+struct RemoteShell {
+    /// With its options.
+    command: String,
+    /// Where it is; `null`: nowhere.
+    path: Option<String>,
+}
+
+impl RemoteShell {
+    fn find() -> Self {
+        let command = std::env::var(crate::run::RSH).unwrap_or_else(|_| crate::run::SSH.to_owned());
+        let program = command.split_whitespace().next().unwrap_or_default();
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mut places = std::env::split_paths(&folders).map(|folder| folder.join(program));
+        let path = places.find(|path| !program.is_empty() && path.is_file()).map(|path| path.display().to_string());
+        Self { command, path }
+    }
+
+    fn to_text(&self) -> String {
+        match &self.path {
+            Some(path) => format!("`run --hosts` goes by {path} (`{}`)", self.command),
+            None => format!(
+                "`run --hosts`: {:?} is not there; Debian: apt install openssh-client, or set ONESIDED_RSH",
+                self.command
+            ),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -140,7 +171,7 @@ impl Info {
         if devices.is_empty() {
             text += "  none\n";
         }
-        text += &format!("\nlauncher\n  {}\n", launcher.to_text());
+        text += &format!("\nlauncher\n  {}\n  {}\n", launcher.to_text(), launcher.remote_shell.to_text());
         text
     }
 }
@@ -180,7 +211,8 @@ impl Limit {
 
 impl Launcher {
     fn collect() -> Self {
-        let none = Self { present: false, kind: None, rank: None, size: None, error: None };
+        let remote_shell = RemoteShell::find();
+        let none = Self { present: false, kind: None, rank: None, size: None, error: None, remote_shell };
         let start = match Start::find() {
             Ok(start) => start,
             Err(error) => return Self { error: Some(error.to_string()), ..none },
@@ -224,15 +256,21 @@ fn kernel() -> Vec<Ability> {
     ]
 }
 
-/// What Yama allows between two processes of a user, neither of which is the other's ancestor.
+/// Whether ranks reach memory of the user's by copies of the kernel, tried on a child.
 fn process_vm() -> Ability {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    let scope = scope.as_deref().map_or("0", str::trim);
-    let note = match scope {
-        "0" => "one copy for memory that is not shared; not used yet".to_owned(),
-        other => format!("kernel.yama.ptrace_scope is {other}; `sysctl kernel.yama.ptrace_scope=0` allows it"),
+    let tried = process_vm_works();
+    let note = match &tried {
+        Ok(()) => "windows over the user's memory: puts and gets are one copy".to_owned(),
+        Err(error) => {
+            let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+            let why = match scope.trim() {
+                "" | "0" | "1" => String::new(),
+                other => format!("; kernel.yama.ptrace_scope is {other}, up to 1 it would work"),
+            };
+            format!("{error}{why}: windows over the user's memory go by their owners' helper threads")
+        }
     };
-    Ability { name: "process_vm", available: scope == "0", note }
+    Ability { name: "process_vm", available: tried.is_ok(), note }
 }
 
 fn shm(kernel: &[Ability]) -> Ability {

@@ -10,7 +10,6 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabric::bootstrap::launcher::agent;
 
 use crate::failure::Failure;
 
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(args),
         Command::Info(args) => info::run(&args),
-        Command::Agent => agent().map(|()| ExitCode::SUCCESS).map_err(Failure::from),
+        Command::Agent => run::agent(),
         Command::Bench(command) => bench::run(command),
     };
     done.unwrap_or_else(Failure::report)

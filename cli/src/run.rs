@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 use fabric::Error;
@@ -13,6 +15,11 @@ use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, Sl
 use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
+
+/// Names the remote shell.
+pub(crate) const RSH: &str = "ONESIDED_RSH";
+/// If that is not set.
+pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
 
 /// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on several.
 ///
@@ -145,6 +152,13 @@ fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     Ok(Hosts { list, rsh, agent, export: args.export.clone() })
 }
 
+/// `onesided agent`: what `run --hosts` starts elsewhere.
+pub(crate) fn agent() -> Result<ExitCode, Failure> {
+    keep_children()?;
+    fabric::bootstrap::launcher::agent()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// As shells say it: 127 for a program that is not there, 126 for one that cannot be run.
 fn code(error: &Error) -> u8 {
     match error {
@@ -154,8 +168,16 @@ fn code(error: &Error) -> u8 {
     }
 }
 
+/// Has ended children wait for us though our parent ignores SIGCHLD: the kernel would reap them, and nobody knew how they
+/// ended.
+pub(crate) fn keep_children() -> io::Result<()> {
+    let unused = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::CHILD.as_raw(), unused).map(drop)
+}
+
 /// The signals that end a job, but for those that our parent had us ignore (`nohup`, a script's background job).
 pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
+    keep_children()?;
     let ignored = ignored();
     [Signal::INT, Signal::TERM, Signal::HUP]
         .into_iter()

@@ -54,13 +54,27 @@ struct Shared<D> {
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    adopted: Vec<Task>,
-    /// Tasks that the helper has taken out to poll them.
+    adopted: Vec<Adopted>,
+    /// How many tasks that somebody waits for the helper has taken out to poll them.
     running: usize,
     started: bool,
     /// Until when the helper sleeps, or is about to.
     asleep: Option<u64>,
     closed: bool,
+}
+
+/// A task that the helper runs.
+struct Adopted {
+    task: Task,
+    /// Whether it serves others for as long as there is something to serve: nobody waits for its end.
+    serves: bool,
+}
+
+impl State {
+    /// How many tasks are not finished that somebody waits for.
+    fn unfinished(&self) -> usize {
+        self.adopted.iter().filter(|adopted| !adopted.serves).count() + self.running
+    }
 }
 
 /// A task that some async runtime polls.
@@ -75,7 +89,7 @@ struct Waiting {
 impl<D> fmt::Debug for Shared<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        write!(f, "{} waiting, {} adopted", state.waiting.len(), state.adopted.len() + state.running)
+        write!(f, "{} waiting, {} adopted", state.waiting.len(), state.unfinished())
     }
 }
 
@@ -123,7 +137,16 @@ impl<D: Driver> Endpoint<D> {
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).
     pub(crate) fn adopt(&self, task: Task) {
-        self.shared.lock().adopted.push(task);
+        self.take_on(Adopted { task, serves: false });
+    }
+
+    /// See [`Fabric::serve`](crate::Fabric::serve).
+    pub(crate) fn serve(&self, task: Task) {
+        self.take_on(Adopted { task, serves: true });
+    }
+
+    fn take_on(&self, adopted: Adopted) {
+        self.shared.lock().adopted.push(adopted);
         self.call_helper();
         self.shared.driver.wake();
     }
@@ -138,8 +161,7 @@ impl<D: Driver> Endpoint<D> {
 
     /// How many adopted tasks are not finished.
     pub(crate) fn adopted(&self) -> usize {
-        let state = self.shared.lock();
-        state.adopted.len() + state.running
+        self.shared.lock().unfinished()
     }
 
     /// Tells the helper that there is work, or starts it. `false` if no thread is to be had: the next caller tries again.
@@ -204,11 +226,11 @@ impl<D: Driver> Shared<D> {
     fn run_adopted(&self) {
         let mut tasks = {
             let mut state = self.lock();
-            state.running = state.adopted.len();
+            state.running = state.unfinished();
             std::mem::take(&mut state.adopted)
         };
         let mut cx = Context::from_waker(Waker::noop());
-        tasks.retain_mut(|task| {
+        tasks.retain_mut(|Adopted { task, .. }| {
             // One that panics is over; the others are not.
             let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx)));
             matches!(polled, Ok(Poll::Pending))

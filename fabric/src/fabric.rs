@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use remote_memory::{Fault, Link, Mailbox, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
-use crate::Error;
+use crate::{Error, UserMemory};
 
 /// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
 ///
@@ -18,7 +19,7 @@ use crate::Error;
 ///
 /// | user | stands on |
 /// |---|---|
-/// | windows | [`allocate`](Self::allocate), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
+/// | windows | [`allocate`](Self::allocate), [`register`](Self::register), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
 /// | locks | words ([`word_in`](Self::word_in)), [`Mailbox`] |
 /// | a lock or a release that its caller walked away from | [`adopt`](Self::adopt) |
 /// | RGET, RPUT, pipelined rendezvous | [`allocate`](Self::allocate) (a registered buffer), keys that travel in messages, [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
@@ -37,13 +38,6 @@ pub trait Fabric: Mailbox + Clone + Debug {
 
     /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
-
-    /// Who moves the bytes of puts and gets to and from a rank, where that is not who makes atomics
-    /// [atomic](Capabilities::agent).
-    fn mover(&self, target: Rank) -> Agent {
-        let _ = target;
-        self.capabilities().agent
-    }
 
     /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on one, if nothing else is
     /// said. 0 for a rank that there is not.
@@ -80,10 +74,79 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Open`].
     fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
 
+    /// Lends memory of the user's to peers, who reach it with the segment's [key](Segment::key), until it is
+    /// [reclaimed](Self::reclaim). A segment that is dropped frees it, or leaks it where a peer may still be writing to it.
+    ///
+    /// | fabric | how peers reach it |
+    /// |---|---|
+    /// | shm | threads of this process at once; other processes by process_vm_readv where the system allows it, otherwise by this rank's helper thread. There are no words of it (see [`word_in`](Self::word_in)): atomics are [`change`](Self::change) |
+    /// | verbs | as all memory: its pages are registered with the card |
+    /// | sim | it is copied in, and back when it is reclaimed |
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: it has no bytes, or does not begin at a multiple of 8; no memory or descriptors for what peers
+    /// need to find it. The memory is freed then.
+    fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error> {
+        Err(Error::Allocate {
+            len: memory.len() as u64,
+            what: "this fabric reaches only memory that it allocates".into(),
+            fault: Fault::of(FaultKind::Unsupported, self.rank()),
+            source: None,
+        })
+    }
+
+    /// Ends the loan of a [registered](Self::register) segment and gives the memory back. From the first call on nobody
+    /// begins an operation on it: peers get `NoSuchRegion` (on verbs by a broken connection, as with any stale key). `None`
+    /// while somebody is still in the middle of one: ask again. A peer that died is not waited for; one that is stopped is.
+    ///
+    /// Words of it that were resolved before are dead: operations on them fail.
+    ///
+    /// # Errors
+    /// `NotOwn` for a peer's, `Closed` for one that was given back before, `Unsupported` for memory that was allocated.
+    fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
+        Err(Fault::of(FaultKind::Unsupported, own.rank()))
+    }
+
+    /// Changes words in a row, each atomically against all other atomics on it, where they lie in this process's memory but
+    /// [`word_in`](Self::word_in) gives none. `change` gets the word's number from `offset` on and what was found there,
+    /// and gives what it shall be. It may be called several times for a word; the last call counts.
+    ///
+    /// # Errors
+    /// `NotOwn` for memory in another process, `OutOfRange`, `Misaligned`, `NoSuchRegion` if it was taken back,
+    /// `Unsupported` for memory that has words.
+    fn change(
+        &self,
+        segment: &Self::Segment,
+        offset: u64,
+        words: usize,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+    ) -> Result<(), Fault> {
+        let _ = (offset, words, change);
+        Err(Fault::of(FaultKind::Unsupported, segment.rank()))
+    }
+
+    /// The words of a segment that is mapped here for as long as the segment: what plain loads and stores reach. `None` for
+    /// what is not, or may be taken back.
+    fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]> {
+        let _ = segment;
+        None
+    }
+
+    /// Which way puts and gets of a segment take.
+    fn path(&self, segment: &Self::Segment) -> Path {
+        let _ = segment;
+        match self.capabilities().agent {
+            Agent::Cpu => Path::Cpu,
+            Agent::Card => Path::Card,
+            Agent::Simulated => Path::Simulated,
+        }
+    }
+
     /// Resolves a word of a segment: as [`RemoteMemory::word`], without looking for the region.
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`.
+    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`] for memory that its owner may take back
+    /// while the word is held: its owner's process [changes](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
     /// Puts bytes. The slice may be used again when the call returns; the data is complete at the target after a
@@ -165,6 +228,12 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
     fn adopt(&self, task: Task);
 
+    /// Runs a task that serves peers, as [`adopt`](Self::adopt) does, but nobody waits for its end: not
+    /// [`leave`](Self::leave), and not [`unfinished`](Drive::unfinished).
+    fn serve(&self, task: Task) {
+        self.adopt(task);
+    }
+
     /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.
     /// What the endpoint itself still holds on to may be dropped later, or never, when the process ends.
     fn leave(&self);
@@ -232,6 +301,42 @@ impl SegmentKey {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Some(Self { rank: Rank(word(0)), region: RegionId(word(4)), len: long(8), address: long(16), rkey: word(24) })
+    }
+}
+
+/// The detail of the fault that tells that a place has no word here, though it lies in its region.
+pub const WORDLESS: u32 = 0x776f_7264;
+
+/// Which way an operation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Path {
+    /// Loads and stores of this thread.
+    Cpu,
+    /// Requests to a network card.
+    Card,
+    /// Copies by the kernel, from process to process.
+    ProcessVm,
+    /// A request to the helper thread of the memory's owner.
+    Helper,
+    /// Events of the simulator.
+    Simulated,
+}
+
+impl Path {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Card, Self::ProcessVm, Self::Helper, Self::Simulated];
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "CPU",
+            Self::Card => "card",
+            Self::ProcessVm => "process_vm",
+            Self::Helper => "helper thread",
+            Self::Simulated => "simulator",
+        })
     }
 }
 
@@ -348,7 +453,7 @@ const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fi
 
 /// `NoSuchRank` for a rank that the world does not have.
 pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
-    if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(remote_memory::FaultKind::NoSuchRank, rank)) }
+    if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(FaultKind::NoSuchRank, rank)) }
 }
 
 #[cfg(test)]

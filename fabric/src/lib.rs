@@ -33,6 +33,7 @@ mod ports;
 pub mod shm;
 mod split;
 mod sync;
+mod user_memory;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
 mod world;
@@ -43,6 +44,7 @@ mod shm {
     mod doorbell;
     #[cfg(test)]
     mod explored;
+    mod gate;
     mod ring;
 }
 
@@ -53,7 +55,9 @@ pub use crate::any::{Any, endpoint, threads};
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{
-    Agent, Capabilities, Drive, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES, block_on, poll_now, wait_for,
+    Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
+    poll_now, wait_for,
 };
 pub use crate::split::Split;
+pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

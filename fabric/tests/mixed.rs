@@ -5,7 +5,7 @@
 use fabric::bootstrap::Job;
 use fabric::mixed::{Mixed, MixedSegment};
 use fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
-use fabric::{Agent, Error, Fabric, Segment, World, block_on, conformance};
+use fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
 
 mod support;
 
@@ -74,7 +74,7 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
         world.barrier().wait().unwrap();
         for to in (0..3).map(Rank) {
             let (segment, is_near) = (&all[to.index()], near(me, to.0));
-            assert_eq!(fabric.mover(to), if is_near { Agent::Cpu } else { Agent::Card });
+            assert_eq!(fabric.path(segment), if is_near { Path::Cpu } else { Path::Card });
             block_on(fabric, fabric.flush(to)).unwrap(); // behind what the barrier has written
             let before = fabric.card_requests(to);
             let mut bytes = vec![0; 30_000];

@@ -1,10 +1,11 @@
 //! The simulated fabric: the boundary and the primitives, each a line or two around the state.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use fabric::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 use remote_memory::{
     At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
@@ -21,11 +22,17 @@ pub(crate) struct Shared {
     /// Time, as the state has it: most looks at the state are only about whether it is time yet.
     now: AtomicU64,
     state: Mutex<State>,
+    /// What ranks have lent, by rank and region: they have it back when it is taken back.
+    lent: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
 impl Shared {
     pub(crate) const fn new(state: State) -> Self {
-        Self { now: AtomicU64::new(state.now), state: Mutex::new(state) }
+        Self { now: AtomicU64::new(state.now), state: Mutex::new(state), lent: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn lent(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Virtual time.
@@ -249,6 +256,27 @@ impl Fabric for SimFabric {
         Ok(SimSegment { rank: self.rank(), region, len, _held: Some(self.hold(region)) })
     }
 
+    fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
+        let own = self.allocate(memory.len() as u64)?;
+        self.state().ranks[self.rank().index()].more().memory.write(own.region, 0, memory.bytes());
+        self.shared.lent().insert((self.rank(), own.region), memory);
+        Ok(own)
+    }
+
+    fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {
+        self.own(own.rank)?;
+        let lent = self.shared.lent().remove(&(own.rank, own.region));
+        let mut state = self.state();
+        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        let Some(mut lent) = lent else {
+            let kind = if memory.len(own.region).is_some() { FaultKind::Unsupported } else { FaultKind::Closed };
+            return Err(Fault::of(kind, own.rank));
+        };
+        memory.read(own.region, 0, lent.bytes_mut());
+        memory.remove(own.region);
+        Ok(Some(lent))
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
         let SegmentKey { rank, region: RegionId(region), len, .. } = *key;
         let open = || {
@@ -324,7 +352,10 @@ impl Fabric for SimFabric {
     fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, into.len() as u64)?;
-        self.state().ranks[own.rank.index()].memory().read(own.region, offset, into);
+        let state = self.state();
+        let memory = state.ranks[own.rank.index()].memory();
+        memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
+        memory.read(own.region, offset, into);
         Ok(())
     }
 
@@ -332,7 +363,9 @@ impl Fabric for SimFabric {
         self.own(own.rank)?;
         own.check(offset, from.len() as u64)?;
         let mut state = self.state();
-        state.ranks[own.rank.index()].more().memory.write(own.region, offset, from);
+        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
+        memory.write(own.region, offset, from);
         state.changed(own.rank, own.region, offset, from.len() as u64, Notify::No);
         Ok(())
     }
@@ -371,7 +404,13 @@ impl SimFabric {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.shared.lock().ranks[self.rank.index()].more().memory.release(self.region);
+        let mut state = self.shared.lock();
+        let memory = &mut state.ranks[self.rank.index()].more().memory;
+        memory.release(self.region);
+        if memory.len(self.region).is_none() {
+            drop(state);
+            self.shared.lent().remove(&(self.rank, self.region));
+        }
     }
 }
 

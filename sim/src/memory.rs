@@ -60,6 +60,13 @@ impl Memory {
         }
     }
 
+    /// Takes a region away from whoever holds it.
+    pub(crate) fn remove(&mut self, id: u32) {
+        if let (Ok(index), true) = (self.find(id), id != WORLD_REGION) {
+            self.regions.remove(index);
+        }
+    }
+
     /// The word at an offset that was checked.
     pub(crate) fn load(&self, id: u32, offset: u64) -> u64 {
         let word = self.region(id).and_then(|region| region.words.get((offset / 8) as usize));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fabric::conformance::{Failure, Summary, run};
 use fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, World};
+use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
 use sim::{End, Network, Report, SimFabric, SimSegment, Simulation, Word};
 
 type Verdict = Result<Summary, Failure>;
@@ -69,6 +69,10 @@ enum Bug {
     OverflowingGet,
     /// Every hundredth message is lost.
     LostMessages,
+    /// The user's memory comes back as it was lent.
+    StaleLoan,
+    /// Peers still reach memory that was given back.
+    EndlessLoan,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +91,8 @@ fn catches_wrong_fabrics() {
         (Bug::IdleFlush, "bulk::flushed"),
         (Bug::OverflowingGet, "bulk::ranges"),
         (Bug::LostMessages, "messages::flood"),
+        (Bug::StaleLoan, "registered::lent"),
+        (Bug::EndlessLoan, "registered::lent"),
     ];
     // One card sends in order, so that a missing flush only shows where ways differ in length.
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
@@ -226,6 +232,22 @@ impl Fabric for Planted {
 
     fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
         self.inner.world_segment(rank)
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
+        self.inner.register(memory)
+    }
+
+    fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {
+        match self.bug {
+            Bug::StaleLoan => Ok(self.inner.reclaim(own)?.map(|memory| vec![0_u8; memory.len()].into())),
+            Bug::EndlessLoan => {
+                let mut copy = vec![0_u8; own.len() as usize];
+                self.inner.read_own(own, 0, &mut copy)?;
+                Ok(Some(copy.into()))
+            }
+            _ => self.inner.reclaim(own),
+        }
     }
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {

@@ -15,7 +15,27 @@
 //! Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
 //! sleeper. Where ranks outnumber cores, who waits gives the core away almost at once.
 //!
+//! **Memory of the user's** ([`Window::create`](crate::Window::create), [`Window::attach`](crate::Window::attach)) cannot be
+//! mapped by others. How they reach it is found out when they first need it:
+//!
+//! | the owner is | puts and gets | atomics |
+//! |---|---|---|
+//! | a thread of the same process | copies at once | the CPU, at once |
+//! | another process | process_vm_readv and process_vm_writev: one copy by the kernel, whatever the owner does | the owner's helper thread, which is woken for each request |
+//! | another process, and the system forbids that (Yama from 2 on, seccomp), or `ONESIDED_PROCESS_VM=off` | the owner's helper thread, by way of a buffer | the same |
+//!
+//! A rank that lends memory lets the other processes of its user in (`PR_SET_PTRACER`), and its doorbell always has a
+//! sleeper from then on, so that who signals to it makes a system call. `onesided info` tells whether the system allows the
+//! copies, [`Window::explain`](crate::Window::explain) which way was found and why, [`Window::paths`](crate::Window::paths)
+//! how often it was taken. Such memory does not survive its owner's death, as what was allocated does.
+//!
+//! Each piece of it takes a memory file for its control page: a line for each rank, and 1 MiB of buffers, divided among the
+//! ranks (at least 4 KiB and at most 64 KiB each).
+//!
 //! # Verbs
+//!
+//! Memory of the user's is registered with the card, page by page, and is then reached as all other; taking it back costs the
+//! connection of any peer that still uses its key, as any stale key does.
 //!
 //! Reliable connections between all ranks, one of them to oneself; a shared receive queue; one completion queue with a
 //! completion channel. Memory is registered without relaxed ordering, so that a flag written after data arrives after it.

@@ -67,10 +67,38 @@
 //! compare-swaps is over when it was waited for, and one that is the fabric's own is posted when its call returns, on a
 //! connection that keeps the order of its atomics and reads.
 //!
-//! They are **not** atomic against puts, against local writes, or against each other across two overlapping windows.
+//! They are **not** atomic against puts and local writes. Two windows never overlap: each has memory of its own, and a vector
+//! can be lent to one only. Memory that is attached may be reached by any number of places, all of one agent.
 //! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;
 //! next to puts and local writes of the neighbouring elements on shared memory only, because a card makes its atomics
 //! atomic against one another and not against writes.
+//!
+//! # Memory of the user's
+//!
+//! A window that was [created](crate::Window::create) over a vector, and memory that was [attached](crate::Window::attach),
+//! keep all promises of the table above: a put is there when it returns, or at the flush. Three differ:
+//!
+//! - *Single accesses.* On shm a put or a get of 8 bytes between processes is a copy by the kernel, which promises no
+//!   more than bytes. What several ranks change at the same time is changed by atomic operations, which are single for
+//!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
+//! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
+//!   All of them are atomic against one another. [`signal`](crate::Access::signal) and
+//!   [`Local::wait_until`](crate::Local::wait_until) need words that stay, and are errors on shm (`Unsupported`).
+//! - *An end.* From [`close_into`](crate::Window::close_into) and [`detach`](crate::Window::detach) on no peer begins an
+//!   operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
+//!   the owner waits until nobody is inside (explored by loom). A peer that was killed inside is not waited for. One that is
+//!   stopped inside for 5 s costs the memory: the error says so, and it is never freed. Memory that nobody takes back, because
+//!   a window is dropped, is freed only if nobody is inside, and leaked otherwise.
+//!
+//! The vector is owned by the window, never borrowed: a loan would end with a guard, and forgetting a guard must not let a peer
+//! write to memory that is used for something else.
+//!
+//! # Direct loads and stores
+//!
+//! [`Window::direct`](crate::Window::direct) gives a part that is mapped here as atomics, and copies in and out of it. They
+//! are the same memory that the window's operations reach: on shm a store of release order here is seen by an atomic
+//! operation or a get there that reads it, with all that came before; atomics of both kinds are atomic against one another. MPI's
+//! unified memory model. On verbs there are one's own words only, and a change by the CPU is not atomic against the card's.
 //!
 //! # On which ground each promise stands
 //!

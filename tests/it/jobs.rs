@@ -62,23 +62,27 @@ impl std::fmt::Debug for Ended {
 
 /// A job of `ranks` processes that play a role (see `play`).
 pub(crate) fn start(ranks: u32, role: &str) -> Job {
-    start_with(ranks, ROLE, role.as_ref(), &[])
+    start_with(ranks, &[(ROLE, role.as_ref())])
+}
+
+/// The same with another variable of the environment.
+pub(crate) fn start_under(ranks: u32, role: &str, variable: (&str, &str)) -> Job {
+    start_with(ranks, &[(ROLE, role.as_ref()), (variable.0, variable.1.as_ref())])
 }
 
 /// A job of `ranks` processes of a program.
 pub(crate) fn start_program(ranks: u32, program: &OsStr, args: &[OsString]) -> Job {
     let command = [&[program.to_owned()], args].concat().join(OsStr::new("\n"));
-    start_with(ranks, PROGRAM, &command, &[])
+    start_with(ranks, &[(PROGRAM, &command)])
 }
 
-/// The same, with more variables.
-pub(crate) fn start_with(ranks: u32, variable: &str, value: &OsStr, more: &[(&str, &str)]) -> Job {
+/// The same with any variables.
+pub(crate) fn start_with(ranks: u32, variables: &[(&str, &OsStr)]) -> Job {
     let mut launcher = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "jobs::a_launcher", "--nocapture"])
         .env(RANKS, ranks.to_string())
         .env("RUST_BACKTRACE", "0")
-        .env(variable, value)
-        .envs(more.iter().copied())
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -180,9 +184,9 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, forks, litmus, requests, runtimes};
+    use crate::{active, collectives, creation, exclusion, faults, forks, lent, litmus, requests, runtimes};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
-    let roles = [&roles.concat(), requests::ROLES, litmus::ROLES, runtimes::ROLES].concat();
+    let roles = [&roles.concat(), requests::ROLES, lent::ROLES, litmus::ROLES, runtimes::ROLES].concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1
 }
 

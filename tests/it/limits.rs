@@ -1,6 +1,8 @@
 //! Limits so low that something is refused: memory, descriptors, sizes of files, threads. Each step of a job is made to fail
 //! once, by raising a limit from nothing until all goes well.
 
+use std::ffi::OsStr;
+
 use onesided::{Error, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -90,7 +92,11 @@ pub(crate) fn play() -> ! {
 
 /// A job under a limit: it ends, and each rank says `ok` or one error.
 fn limited(ranks: u32, limit: &str, more: &[(&str, &str)]) -> Ended {
-    let ended = jobs::start_with(ranks, jobs::ROLE, ROLE.as_ref(), &[&[(LIMIT, limit)], more].concat()).wait();
+    let ended = {
+        let mut variables = vec![(jobs::ROLE, OsStr::new(ROLE)), (LIMIT, OsStr::new(limit))];
+        variables.extend(more.iter().map(|(name, value)| (*name, OsStr::new(*value))));
+        jobs::start_with(ranks, &variables).wait()
+    };
     // Where there are not even some bytes, Rust's own library ends the process, or that of C.
     let ends = ["memory allocation of", "Fatal glibc error", "fatal runtime error"];
     let starved = |line: &String| ends.iter().any(|end| line.contains(end));

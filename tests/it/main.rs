@@ -11,6 +11,8 @@ mod exclusion;
 mod faults;
 mod forks;
 mod jobs;
+mod large;
+mod lent;
 mod limits;
 mod litmus;
 mod model;

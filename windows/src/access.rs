@@ -120,12 +120,21 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Flush::new(self.inner, "flush_local", self.target.rank, flush)
     }
 
-    /// The byte offset of elements that all lie in the target's part.
+    /// The byte offset of elements that all lie in the target's part, to be put or got.
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
-            Some(end) if end <= self.target.len => Ok((offset * size_of::<T>()) as u64),
-            _ => Err(Fault::new(FaultKind::OutOfRange)),
+            Some(end) if end <= self.target.uncounted => Ok((offset * size_of::<T>()) as u64),
+            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
+        }
+    }
+
+    /// The same for an atomic operation.
+    #[inline]
+    pub(crate) fn atomic_range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
+        match offset.checked_add(count) {
+            Some(end) if end <= self.target.uncounted => Ok((offset * size_of::<T>()) as u64),
+            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
         }
     }
 
@@ -142,7 +151,9 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
-            FaultKind::Unsupported => Error::Type { operation, window: window(), element: std::any::type_name::<T>() },
+            FaultKind::Unsupported if fault.rank().is_none() => {
+                Error::Type { operation, window: window(), element: std::any::type_name::<T>() }
+            }
             _ => self.inner.failed(operation, self.target.rank, fault),
         }
     }
@@ -152,6 +163,27 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     fn out_of_range(&self, operation: &'static str, offset: usize, count: usize) -> Error {
         let (target, len, window) = (self.target.rank, self.target.len, self.inner.name.clone());
         Error::Range { operation, offset, count, target, len, window }
+    }
+}
+
+/// A range past what is not counted: it is counted, or lies past the end.
+#[cold]
+#[inline(never)]
+fn counted_range<T, F: Fabric>(
+    inner: &Inner<F>,
+    target: &Target<F>,
+    (offset, count): (usize, usize),
+    moved: bool,
+) -> Result<u64, Fault> {
+    match offset.checked_add(count) {
+        Some(end) if end <= target.len => {
+            // What has no words the agent counts.
+            if moved || !target.wordless {
+                target.count(inner.fabric().path(&target.data));
+            }
+            Ok((offset * size_of::<T>()) as u64)
+        }
+        _ => Err(Fault::new(FaultKind::OutOfRange)),
     }
 }
 
@@ -223,9 +255,9 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     #[inline(always)] // see Fetch::wait
     pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
-            let word = self.range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
+            let word = self.atomic_range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
             let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
-            return Accumulate::done(self.copy(), "accumulate", (offset, 1), added);
+            return Accumulate::added(self.copy(), offset, operands, added);
         }
         Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
@@ -286,7 +318,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
 
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
-        let place = self.range(offset, 1).and_then(|at| {
+        let place = self.atomic_range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, poll_now, wait_for};
 
+use crate::agent::{Rows, is_wordless, over_rows};
 use crate::combine::{Piece, Pieces, Turns, Work};
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
@@ -20,15 +21,28 @@ pub struct Accumulate<'w, 'b, T, F: Fabric> {
     place: (usize, usize),
     shape: Shape<'b>,
     work: Work<'b, T>,
-    state: State<'b, F>,
+    state: State<'w, 'b, F>,
 }
 
-enum State<'b, F: Fabric> {
+enum State<'w, 'b, F: Fabric> {
     Done(Result<(), Fault>),
     /// Where an operation is done when it is posted, all is done when somebody asks.
     Later,
     /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
     UnderWay(Box<Turns<'b, F>>),
+    /// The region's agent does it, when somebody asks.
+    Asked(Option<Box<Rows<'w, 'b>>>),
+}
+
+impl<F: Fabric> State<'_, '_, F> {
+    /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
+    #[inline(always)] // see `Accumulate::wait`
+    fn or_asked(outcome: Result<(), Fault>) -> Self {
+        match outcome {
+            Err(fault) if is_wordless(fault) => Self::Asked(None),
+            done => Self::Done(done),
+        }
+    }
 }
 
 impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
@@ -45,15 +59,23 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         let work = Work { op, operands, results };
         let place = (offset, shape.end());
         let allowed = if T::allows(op) { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) };
-        let state = match allowed.and_then(|()| access.range(offset, place.1)) {
+        let state = match allowed.and_then(|()| access.atomic_range(offset, place.1)) {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.is_posted_whole(&access) => {
-                State::Done(work.post_all(access.copy(), Pieces::of::<T>(offset, shape)))
+                State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(offset, shape)))
             }
             Ok(_) if access.inner.immediate => State::Later,
-            Ok(_) => begin(&access, &work, Pieces::of::<T>(offset, shape)),
+            Ok(_) => begin(&access, &work, (offset, shape)),
         };
         Self { access, operation, place, shape, work, state }
+    }
+
+    /// One sum, which was posted or cannot be.
+    #[inline(always)] // see `wait`
+    pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
+        let work = Work { op: Op::Sum, operands, results: None };
+        let (place, shape) = ((offset, 1), Shape::Row(1));
+        Self { access, operation: "accumulate", place, shape, work, state: State::or_asked(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -71,15 +93,27 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
 
 #[cold]
 #[inline(never)]
-fn begin<'b, T: AtomicElement, F: Fabric>(
-    access: &Access<'_, T, F>,
+fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
+    access: &Access<'w, T, F>,
     work: &Work<'_, T>,
-    pieces: Pieces<'b>,
-) -> State<'b, F> {
-    match Turns::begin(access, work, pieces) {
+    (offset, shape): (usize, Shape<'b>),
+) -> State<'w, 'b, F> {
+    match Turns::begin(access, work, Pieces::of::<T>(offset, shape)) {
         Ok(turns) => State::UnderWay(Box::new(turns)),
-        Err(fault) => State::Done(Err(fault)),
+        Err(fault) => State::or_asked(Err(fault)),
     }
+}
+
+/// Waits for what the agent does, or reports another fault.
+#[cold]
+#[inline(never)]
+fn wait_asked<'w, T: AtomicElement, F: Drive>(
+    access: Access<'w, T, F>,
+    mut work: Work<'_, T>,
+    mut rows: Rows<'w, '_>,
+) -> Result<(), Fault> {
+    let (inner, target) = (access.inner, access.target);
+    wait_for(inner.fabric(), std::future::poll_fn(|cx| rows.poll(inner, target, &mut work, cx)))
 }
 
 impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
@@ -92,9 +126,18 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
         let Self { access, operation, place, shape, mut work, state } = self;
         let outcome = match (state, Piece::of_word::<T>(place.0, shape)) {
             (State::Done(outcome), _) => outcome,
-            (State::Later, Some(piece)) => work.run(&access, piece),
+            (State::Later, Some(piece)) => match work.run(&access, piece) {
+                Err(fault) if is_wordless(fault) => {
+                    // Made anew: what is handed to a function passes through memory, here and before.
+                    let Work { op, operands, results } = work;
+                    wait_asked(access.copy(), Work { op, operands, results }, over_rows(place.0, shape))
+                }
+                done => done,
+            },
             (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(place.0, shape)),
             (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
+            (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(place.0, shape)),
+            (State::Asked(Some(rows)), _) => wait_asked(access.copy(), work, *rows),
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
@@ -119,7 +162,14 @@ fn run_row<T: AtomicElement, F: Drive>(
     mut work: Work<'_, T>,
     mut pieces: Pieces<'_>,
 ) -> Result<(), Fault> {
-    pieces.try_for_each(|piece| work.run(&access, piece))
+    match pieces.try_for_each(|piece| work.run(&access, piece)) {
+        // The first word told, before anything was done.
+        Err(fault) if is_wordless(fault) => {
+            let ((offset, shape), Work { op, operands, results }) = (pieces.place(), work);
+            wait_asked(access.copy(), Work { op, operands, results }, over_rows(offset, shape))
+        }
+        done => done,
+    }
 }
 
 #[cold]
@@ -141,11 +191,15 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { access, operation, place, shape, work, state } = &mut *self;
         if let State::Later = state {
-            *state = begin(access, work, Pieces::of::<T>(place.0, *shape));
+            *state = begin(access, work, (place.0, *shape));
         }
         let outcome = match state {
             State::Done(outcome) => *outcome,
             State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
+            State::Asked(rows) => {
+                let rows = rows.get_or_insert_with(|| Box::new(over_rows(place.0, *shape)));
+                ready!(rows.poll(access.inner, access.target, work, cx))
+            }
             State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun
         };
         *state = State::Done(outcome);

@@ -69,6 +69,11 @@ impl<'s> Pieces<'s> {
         let per_word = per_word::<T>();
         Self { runs: shape.runs(), offset, run: 0..0, done: 0, per_word }
     }
+
+    /// Where they lie, all of them.
+    pub(crate) const fn place(&self) -> (usize, Shape<'s>) {
+        (self.offset, self.runs.shape())
+    }
 }
 
 impl Iterator for Pieces<'_> {

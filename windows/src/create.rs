@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Capabilities, Drive, Fabric, Segment, World, block_on};
+use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::{Capabilities, Drive, Fabric, Segment, UserMemory, World, block_on};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
-use crate::part::{Keys, Kind, Part};
-use crate::signals::hidden_bytes;
-use crate::window::Inner;
-use crate::{Element, Error, Window};
+use crate::agent::{Layout, is_wordless};
+use crate::part::{ElementType, Keys, Made, Part};
+use crate::window::{Inner, Parts};
+use crate::{Element, Error, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,12 +87,13 @@ pub struct Builder<T> {
     name: Arc<str>,
     design: Option<LockDesign>,
     uneven: bool,
+    counted: Option<bool>,
     element: std::marker::PhantomData<T>,
 }
 
 impl<T: Element> Default for Builder<T> {
     fn default() -> Self {
-        Self { name: "".into(), design: None, uneven: false, element: std::marker::PhantomData }
+        Self { name: "".into(), design: None, uneven: false, counted: None, element: std::marker::PhantomData }
     }
 }
 
@@ -118,6 +119,14 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// Counts which [path](Window::paths) each operation takes, also where that costs something beside the operation: where
+    /// it is an instruction. Otherwise as `ONESIDED_COUNT=1` says.
+    #[must_use]
+    pub const fn count_paths(mut self, count: bool) -> Self {
+        self.counted = Some(count);
+        self
+    }
+
     /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs. Collective.
     ///
     /// # Errors
@@ -136,19 +145,99 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
+        self.make(world, (Made::Allocated, None), len).await
+    }
+
+    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
+    /// the window until [`close_into`](Window::close_into) gives it back. Its spare capacity fills the last 8 bytes up; a
+    /// vector that has none where it is needed is given some, which may move it.
+    ///
+    /// Peers in other processes reach it on shm by copies of the kernel (process_vm_readv), or by this rank's helper thread
+    /// where the system forbids them or `ONESIDED_PROCESS_VM=off` is set; atomics go by the helper thread. So an
+    /// [allocated](Self::allocate) window is faster, and more is promised of it: see the manual on the memory model.
+    ///
+    /// Two windows cannot own one vector. What MPI does with overlapping windows is done with one window that has two names
+    /// for a place, or with memory that is [attached](Window::attach) once and reached from several places.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); the vector is freed then.
+    pub fn create<F: Drive>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
+        block_on(world.fabric(), self.create_async(world, memory))
+    }
+
+    /// The same without blocking, on any fabric.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn create_async<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
+        let (len, memory) = (memory.len(), UserMemory::from(memory));
+        if memory.is_empty() {
+            let window = self.make(world, (Made::Created, None), 0).await?;
+            window.inner().attached.keep(memory);
+            return Ok(window);
+        }
+        let lent = world.fabric().register(memory);
+        let window = self.make(world, (Made::Created, Some(lent)), len).await?;
+        let inner = window.inner();
+        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
+            crate::agent::serve(inner);
+        }
+        Ok(window)
+    }
+
+    /// Makes a window without memory, to which each rank [attaches](Window::attach) some while it is there
+    /// (`MPI_Win_create_dynamic`): up to 256 pieces at the same time. Collective.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn dynamic<F: Drive>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
+        block_on(world.fabric(), self.dynamic_async(world))
+    }
+
+    /// The same without blocking, on any fabric.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn dynamic_async<F: Fabric>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
+        self.make(world, (Made::Attached, None), 0).await
+    }
+
+    /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why
+    /// there is none.
+    async fn make<F: Fabric>(
+        self,
+        world: &World<F>,
+        (made, lent): (Made, Option<Result<F::Segment, fabric::Error>>),
+        len: usize,
+    ) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
         let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let design = self.design.map_or_else(LockDesign::from_environment, Ok);
-        let parts = self.parts(world, len);
+        let hidden = match made {
+            Made::Allocated => signals::hidden_bytes(world.size()),
+            Made::Created => Layout::new(world.size()).end(),
+            Made::Attached => place::hidden_bytes(world.size()),
+        };
+        let parts = match lent {
+            Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
+            None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
+        };
         let mine = Part {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
                 (Err(error), _) => Err(error.fault()),
                 (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
             },
-            element: Kind::of::<T>(),
+            made,
+            element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(|_| String::new(), LockDesign::to_string),
             name: self.name.chars().take(60).collect(),
         };
@@ -168,20 +257,21 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
         }
-        Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, segments, keys)))
+        let counted =
+            self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
+        let parts = Parts { segments, keys, made, counted };
+        Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts)))
     }
+}
 
-    /// This rank's part and its hidden region.
-    fn parts<F: Fabric>(&self, world: &World<F>, len: usize) -> Result<(F::Segment, F::Segment), fabric::Error> {
-        let fabric = world.fabric();
-        let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
-        let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
-            len: u64::MAX,
-            what: "the length is not addressable".into(),
-            fault: Fault::of(FaultKind::OutOfRange, fabric.rank()),
-            source: None,
-        })?;
-        // Even an empty part has a word, so that every part has a key.
-        fabric.allocate_two([bytes.max(8), hidden_bytes(world.size())])
-    }
+/// How many bytes so many elements take. Even an empty part has a word, so that every part has a key.
+fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, fabric::Error> {
+    let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
+    let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
+        len: u64::MAX,
+        what: "the length is not addressable".into(),
+        fault: Fault::of(FaultKind::OutOfRange, rank),
+        source: None,
+    })?;
+    Ok(bytes.max(8))
 }

@@ -17,6 +17,15 @@ pub enum Error {
         #[source]
         source: fabric::Error,
     },
+    /// Memory could not be attached.
+    #[error("attach memory to window \"{window}\": {source}")]
+    Attach {
+        /// The window's name.
+        window: Arc<str>,
+        /// What failed.
+        #[source]
+        source: fabric::Error,
+    },
     /// Another rank could not make its part of the window; every rank reports the first such rank.
     #[error("create window \"{window}\": rank {rank} could not: {fault}")]
     CreateElsewhere {
@@ -141,6 +150,18 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
     },
+    /// [`Window::direct`](crate::Window::direct): the part is not mapped in this process.
+    #[error(
+        "direct access to rank {target} of window \"{window}\": it is not mapped here but reached by the {path}, or may be taken back"
+    )]
+    Direct {
+        /// Whose memory.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+        /// How operations reach it.
+        path: fabric::Path,
+    },
     /// A collective step failed.
     #[error("{operation} window \"{window}\": {fault}")]
     Collective {
@@ -166,7 +187,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Create { source, .. } => Some(source.fault()),
+            Self::Create { source, .. } | Self::Attach { source, .. } => Some(source.fault()),
             Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
             | Self::Operation { fault, .. }

@@ -8,7 +8,9 @@ use std::task::{Context, Poll, ready};
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, poll_now, wait_for};
 
+use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
+use crate::window::{Inner, Target};
 use crate::{Access, AtomicElement, Error, Op};
 
 /// What an atomic operation does to an element.
@@ -33,6 +35,8 @@ enum State<'w, T, F: Fabric> {
     Direct(F::Op),
     /// Compare-swaps on the word around the element.
     Loop(Loop<'w, T, F>),
+    /// The region's agent does it.
+    Asked(Call<'w>),
     Done(Result<T, Fault>),
 }
 
@@ -58,7 +62,16 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         let fabric = access.inner.fabric();
         let whole = size_of::<T>() == 8;
         let state = match (place, change) {
-            (Err(fault), _) => State::Done(Err(fault)),
+            (Err(fault), change) => {
+                let (op, one, other) = match change {
+                    Change::Apply(op, operand) => (Some(op), operand, operand),
+                    Change::Swap { expected, new } => (None, expected, new),
+                };
+                match wordless(access.inner, access.target, offset, op, one, other, fault) {
+                    Ok(call) => State::Asked(call),
+                    Err(fault) => State::Done(Err(fault)),
+                }
+            }
             (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
@@ -75,6 +88,43 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
+/// Where the fabric has no word of it, the agent is asked: to apply an operation, or without one to swap.
+///
+/// It takes and gives words alone: what is lent to a function, or made by it, passes through memory, and a fetch that does so
+/// takes half as long again.
+#[cold]
+#[inline(never)]
+fn wordless<'w, T: AtomicElement, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    offset: usize,
+    op: Option<Op>,
+    operand: T,
+    new: T,
+    fault: Fault,
+) -> Result<Call<'w>, Fault> {
+    let request = match op {
+        _ if !is_wordless(fault) => return Err(fault),
+        Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
+        Some(op) => {
+            let all = offset..offset + 1; // the range was checked before there was a word to look for
+            Request::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
+        }
+        None => Request::swap(offset, operand, new),
+    };
+    Ok(inner.call(target, request))
+}
+
+fn element<T: AtomicElement>(bytes: &[u8]) -> Result<T, Fault> {
+    bytemuck::try_pod_read_unaligned(bytes).map_err(|_| Fault::new(FaultKind::Protocol))
+}
+
+#[cold]
+#[inline(never)]
+fn wait_asked<T: AtomicElement, F: Drive>(fabric: &F, call: Call<'_>) -> Result<T, Fault> {
+    element(&wait_for(fabric, call)?)
+}
+
 impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     /// Blocks until the operation is done; gives the element as it was before.
     ///
@@ -89,6 +139,7 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
         let outcome = match state {
             State::Direct(op) => wait_for(fabric, op).map(from_word),
             State::Loop(turns) => wait_loop(fabric, turns),
+            State::Asked(call) => wait_asked(fabric, call),
             State::Done(outcome) => outcome,
         };
         outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
@@ -125,6 +176,7 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
         let outcome = match &mut fetch.state {
             State::Direct(op) => ready!(Pin::new(op).poll(cx)).map(from_word),
             State::Loop(turns) => ready!(turns.poll(fetch.access.inner.fabric(), cx)),
+            State::Asked(call) => ready!(call.as_mut().poll(cx)).and_then(|bytes| element(&bytes)),
             State::Done(outcome) => *outcome,
         };
         fetch.state = State::Done(outcome);

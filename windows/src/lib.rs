@@ -9,6 +9,9 @@
 //!
 //! | MPI | here |
 //! |---|---|
+//! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
+//! | shared windows | [`Window::direct`] |
+//! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
@@ -28,10 +31,14 @@
 mod access;
 mod access_epoch;
 mod accumulate;
+mod agent;
+mod attach;
 mod buffer;
 mod combine;
 mod create;
+mod direct;
 mod element;
+mod ending;
 mod epoch;
 mod epochs;
 mod error;
@@ -40,6 +47,7 @@ mod fence;
 mod fetch;
 mod fused;
 mod handles;
+mod info;
 mod local;
 mod located;
 mod lock;
@@ -47,6 +55,8 @@ mod lock_all;
 mod no_check;
 mod op;
 mod part;
+mod paths;
+mod place;
 #[cfg(doctest)]
 mod refused;
 mod scope;
@@ -57,13 +67,16 @@ mod signals;
 mod versioned;
 mod window;
 
+pub use fabric::Path;
 pub use lock_algos::Mode;
 
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
+pub use crate::attach::Reach;
 pub use crate::buffer::{Buffer, Transfer};
 pub use crate::create::{Builder, LockDesign};
+pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
 pub use crate::epochs::Epochs;
@@ -73,12 +86,16 @@ pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::handles::{Flush, Get};
+pub use crate::info::Info;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
+pub use crate::part::Kind;
+pub use crate::paths::Paths;
+pub use crate::place::Place;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;

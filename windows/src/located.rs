@@ -40,20 +40,25 @@ pub struct Located<V> {
 
 mod sealed {
     /// The three types of a value.
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// See [`op::Sealed`](crate::op::Sealed).
+        const CODE: u8;
+    }
 }
 
 /// What a [`Located`] value may be: `u32`, `i32`, `f32`.
 pub trait LocatedValue: Pod + PartialOrd + Send + Sync + sealed::Sealed {}
 
 macro_rules! values {
-    ($($value:ty),*) => {$(
-        impl sealed::Sealed for $value {}
+    ($($code:literal $value:ty),*) => {$(
+        impl sealed::Sealed for $value {
+            const CODE: u8 = $code;
+        }
         impl LocatedValue for $value {}
     )*};
 }
 
-values!(u32, i32, f32);
+values!(10 u32, 11 i32, 12 f32);
 
 impl<V: LocatedValue> Located<V> {
     /// A value from the place with this index.
@@ -94,6 +99,7 @@ impl<V: LocatedValue> Located<V> {
 
 impl<V: LocatedValue> Sealed for Located<V> {
     const ADDS: bool = false;
+    const CODE: u8 = <V as sealed::Sealed>::CODE;
 
     #[inline]
     fn allows(op: Op) -> bool {

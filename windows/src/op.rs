@@ -71,6 +71,8 @@ mod sealed {
     pub trait Sealed: Copy {
         /// Whether [`Op::Sum`] is the fabric's own fetch-add on the element's word.
         const ADDS: bool;
+        /// The type's number, where elements travel without their type.
+        const CODE: u8;
         /// Whether there is such an operation on this type.
         fn allows(op: Op) -> bool;
         /// What the operation makes of the element; of one that is not allowed, the element.
@@ -96,9 +98,10 @@ pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
 }
 
 macro_rules! integers {
-    ($($int:ty),*) => {$(
+    ($($code:literal $int:ty),*) => {$(
         impl Sealed for $int {
             const ADDS: bool = size_of::<Self>() == 8;
+            const CODE: u8 = $code;
 
             #[inline]
             fn allows(op: Op) -> bool {
@@ -126,12 +129,13 @@ macro_rules! integers {
     )*};
 }
 
-integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+integers!(0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 u64, 7 i64);
 
 macro_rules! floats {
-    ($($float:ty),*) => {$(
+    ($($code:literal $float:ty),*) => {$(
         impl Sealed for $float {
             const ADDS: bool = false;
+            const CODE: u8 = $code;
 
             #[inline]
             fn allows(op: Op) -> bool {
@@ -153,7 +157,7 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32, f64);
+floats!(8 f32, 9 f64);
 
 #[cfg(test)]
 mod tests {
@@ -191,5 +195,6 @@ mod tests {
         assert_eq!(i8::apply(Op::LogicalAnd, 2, 0), 0);
         assert_eq!(u64::apply(Op::LogicalXor, 1 << 60, 3), 0);
         assert_eq!(f32::apply(Op::Min, f32::NAN, 3.0), 3.0);
+        assert!(Op::ALL.into_iter().enumerate().all(|(number, op)| number == op as usize));
     }
 }

@@ -3,16 +3,70 @@
 use fabric::SegmentKey;
 use fabric::remote_memory::Fault;
 
-/// What one rank tells the others about its part: the wire format of window creation, version 1.
+/// What one rank tells the others about its part: the wire format of window creation, version 2.
 ///
-/// `version u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align u32, name | design name |
+/// `version u8 | made u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align u32, name | design name |
 /// window name`: integers little endian, names as `length u8, UTF-8`. The keys are there if the fault is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) outcome: Result<Keys, Fault>,
-    pub(crate) element: Kind,
+    pub(crate) made: Made,
+    pub(crate) element: ElementType,
     pub(crate) design: String,
     pub(crate) name: String,
+}
+
+/// How the memory of a window comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// By the fabric.
+    Allocated = 0,
+    /// By the user, who has lent it.
+    Created = 1,
+    /// Piece by piece, while the window is there.
+    Attached = 2,
+}
+
+impl Made {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Created => "created",
+            Self::Attached => "dynamic",
+        }
+    }
+}
+
+/// How the memory of a window comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The fabric allocates it (`MPI_WIN_FLAVOR_ALLOCATE`, and `MPI_WIN_FLAVOR_SHARED` where it can be mapped).
+    Allocated,
+    /// It is the user's (`MPI_WIN_FLAVOR_CREATE`).
+    Created,
+    /// It is attached piece by piece (`MPI_WIN_FLAVOR_DYNAMIC`).
+    Dynamic,
+}
+
+impl From<Made> for Kind {
+    fn from(made: Made) -> Self {
+        match made {
+            Made::Allocated => Self::Allocated,
+            Made::Created => Self::Created,
+            Made::Attached => Self::Dynamic,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Allocated => "allocated",
+            Self::Created => "created over the user's memory",
+            Self::Dynamic => "dynamic",
+        })
+    }
 }
 
 /// How a peer reaches a rank's part.
@@ -26,13 +80,13 @@ pub(crate) struct Keys {
 
 /// An element's type, as far as two processes can compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct ElementType {
     size: u32,
     align: u32,
     name: String,
 }
 
-impl Kind {
+impl ElementType {
     pub(crate) fn of<T>() -> Self {
         let name = std::any::type_name::<T>();
         // The end of a long name tells more than its beginning.
@@ -41,17 +95,19 @@ impl Kind {
     }
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Part {
     /// In what two parts of one window differ that must not.
     pub(crate) fn differs_from(&self, first: &Self, uneven: bool) -> Option<String> {
         let len = |part: &Self| part.outcome.map_or(0, |keys| keys.len);
         if self.element != first.element {
-            let tell = |kind: &Kind| format!("{} ({} bytes)", kind.name, kind.size);
+            let tell = |kind: &ElementType| format!("{} ({} bytes)", kind.name, kind.size);
             Some(format!("the type: {} against {}", tell(&self.element), tell(&first.element)))
         } else if !uneven && len(self) != len(first) {
             Some(format!("the length: {} elements against {}", len(self), len(first)))
+        } else if self.made != first.made {
+            Some(format!("how it is made: {} against {}", self.made.name(), first.made.name()))
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if self.name != first.name {
@@ -62,7 +118,7 @@ impl Part {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let mut bytes = vec![VERSION, self.made as u8];
         match &self.outcome {
             Ok(keys) => {
                 bytes.extend(0_u64.to_le_bytes());
@@ -87,6 +143,12 @@ impl Part {
         if rest.take::<1>()? != [VERSION] {
             return None;
         }
+        let made = match rest.take()? {
+            [0] => Made::Allocated,
+            [1] => Made::Created,
+            [2] => Made::Attached,
+            _ => return None,
+        };
         let outcome = match u64::from_le_bytes(rest.take()?) {
             0 => Ok(Keys {
                 data: SegmentKey::from_bytes(&rest.take::<{ SegmentKey::BYTES }>()?)?,
@@ -96,8 +158,8 @@ impl Part {
             fault => Err(Fault::from_bits(fault)?),
         };
         let (size, align) = (u32::from_le_bytes(rest.take()?), u32::from_le_bytes(rest.take()?));
-        let element = Kind { size, align, name: rest.name()? };
-        let part = Self { outcome, element, design: rest.name()?, name: rest.name()? };
+        let element = ElementType { size, align, name: rest.name()? };
+        let part = Self { outcome, made, element, design: rest.name()?, name: rest.name()? };
         rest.0.is_empty().then_some(part)
     }
 }
@@ -129,9 +191,11 @@ mod tests {
     #[test]
     fn survives_the_wire_and_refuses_everything_else() {
         let key = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
-        let element = Kind::of::<[[u64; 2]; 3]>();
-        for outcome in [Ok(Keys { data: key, locks: key, len: 6 }), Err(Fault::new(FaultKind::NoMemory))] {
-            let part = Part { outcome, element: element.clone(), design: "d".into(), name: "ä".repeat(60) };
+        let element = ElementType::of::<[[u64; 2]; 3]>();
+        let made = [Made::Allocated, Made::Created, Made::Attached];
+        let outcomes = [Ok(Keys { data: key, locks: key, len: 6 }), Err(Fault::new(FaultKind::NoMemory))];
+        for (outcome, made) in outcomes.into_iter().flat_map(|outcome| made.map(|made| (outcome, made))) {
+            let part = Part { outcome, made, element: element.clone(), design: "d".into(), name: "ä".repeat(60) };
             let bytes = part.to_bytes();
             assert_eq!(Part::from_bytes(&bytes), Some(part));
             for len in 0..bytes.len() {

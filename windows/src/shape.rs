@@ -84,6 +84,13 @@ pub struct Runs<'s> {
     ahead: Option<Range<usize>>,
 }
 
+impl<'s> Runs<'s> {
+    /// Whose runs they are.
+    pub(crate) const fn shape(&self) -> Shape<'s> {
+        self.shape
+    }
+}
+
 impl Runs<'_> {
     /// The next block, which may be empty.
     fn block(&mut self) -> Option<Range<usize>> {

@@ -98,7 +98,9 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
             let (operation, window, target) = ("wait_until", inner.name.clone(), own);
             match fault.kind() {
                 FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
-                FaultKind::Unsupported => Error::Type { operation, window, element: std::any::type_name::<T>() },
+                FaultKind::Unsupported if fault.rank().is_none() => {
+                    Error::Type { operation, window, element: std::any::type_name::<T>() }
+                }
                 FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
                 _ => inner.failed(operation, target, fault),
             }

@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use fabric::{Agent, Drive, Fabric, Segment, SegmentKey, Task, World, block_on};
+use fabric::{Agent, Drive, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
 use lock_algos::{Mode, TestAndSet};
 
+use crate::agent::{Layout, Lines, is_wordless};
+use crate::attach::Attached;
+use crate::info::{agent_name, lock_name};
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
-use crate::part::Keys;
+use crate::part::{Keys, Made};
+use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
 use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
 
@@ -47,9 +51,10 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// A window that is dropped without [`close`](Self::close) has ended for this rank alone. On shared memory this rank's hold of
 /// the memory is freed, and peers that have reached it keep it. Where memory is registered with a card it stays until this
 /// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
-/// them.
+/// them. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in the
+/// middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = fabric::Any> {
-    inner: Arc<Inner<F>>,
+    pub(crate) inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
     world: World<F>,
     element: PhantomData<fn() -> T>,
@@ -63,7 +68,16 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
-    targets: Box<[OnceLock<Target<F>>]>,
+    pub(crate) targets: Box<[OnceLock<Target<F>>]>,
+    /// How this rank's memory came to be, and what others are told of it.
+    pub(crate) made: Made,
+    /// Requests to the agents of parts that have no words here.
+    pub(crate) lines: Lines,
+    /// What this rank has attached, of a window of attached memory.
+    pub(crate) attached: Attached<F>,
+    closed: AtomicBool,
+    /// Whether paths are counted also where that costs something.
+    counted: bool,
     pub(crate) counts: Counts,
     /// Whether an operation is done when it is posted.
     pub(crate) immediate: bool,
@@ -72,16 +86,18 @@ pub(crate) struct Inner<F: Fabric> {
     /// How much of that is under way: it still reaches into peers' memory.
     background: AtomicUsize,
     /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
 }
 
-/// A part whose window was dropped and not closed, which other ranks do not know of.
 impl<F: Fabric> Drop for Inner<F> {
     fn drop(&mut self) {
+        self.close_agent();
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
         if !*self.ended.get_mut() && self.fabric().capabilities().agent == Agent::Card {
-            self.world.keep(self.own.clone());
+            if self.made == Made::Allocated {
+                self.world.keep(self.own.clone());
+            }
             self.world.keep(self.own_locks.clone());
         }
     }
@@ -104,17 +120,30 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) locks: F::Segment,
     /// In elements.
     pub(crate) len: usize,
+    /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
+    /// of its own on the path of an operation costs up to half of the operation.
+    pub(crate) uncounted: usize,
+    /// Which attached memory it is; 0 where the rank has one part.
+    pub(crate) place: u64,
+    /// Whether the fabric has no words of it, so that atomics go by its agent.
+    pub(crate) wordless: bool,
+    /// How often which path was taken; `None` where nobody asked and counting costs something.
+    pub(crate) paths: Option<Box<PathCounts>>,
+}
+
+/// What a window is made from.
+pub(crate) struct Parts<F: Fabric> {
+    pub(crate) segments: (F::Segment, F::Segment),
+    pub(crate) keys: Vec<Keys>,
+    pub(crate) made: Made,
+    pub(crate) counted: bool,
 }
 
 impl<F: Fabric> Inner<F> {
-    pub(crate) fn new(
-        world: World<F>,
-        name: Arc<str>,
-        algorithm: TestAndSet,
-        (own, own_locks): (F::Segment, F::Segment),
-        keys: Vec<Keys>,
-    ) -> Self {
+    pub(crate) fn new(world: World<F>, name: Arc<str>, algorithm: TestAndSet, parts: Parts<F>) -> Self {
+        let Parts { segments: (own, own_locks), keys, made, counted } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
+        let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let immediate = world.fabric().capabilities().immediate;
         Self {
@@ -125,6 +154,11 @@ impl<F: Fabric> Inner<F> {
             own_locks,
             keys,
             targets,
+            made,
+            lines,
+            attached: Attached::default(),
+            closed: AtomicBool::new(false),
+            counted,
             counts,
             immediate,
             stuck,
@@ -154,7 +188,7 @@ impl<F: Fabric> Inner<F> {
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
-        let target = Target { rank, data: open(&keys.data)?, locks: open(&keys.locks)?, len };
+        let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.targets[rank as usize].get_or_init(|| target))
     }
 
@@ -165,6 +199,59 @@ impl<F: Fabric> Inner<F> {
             Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
             _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
             _ => fault,
+        }
+    }
+
+    /// A rank's memory that was reached.
+    pub(crate) fn target_of(
+        &self,
+        rank: u32,
+        (data, locks): (F::Segment, F::Segment),
+        len: usize,
+        place: u64,
+    ) -> Target<F> {
+        let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
+        // Where an operation is an instruction, nothing is counted unless somebody asked.
+        let paths: Option<Box<_>> = (self.counted || !self.immediate || wordless).then(Box::default);
+        let uncounted = if paths.is_some() { 0 } else { len };
+        Target { rank, data, locks, len, uncounted, place, wordless, paths }
+    }
+
+    /// The memory in which the agent of this rank's part does what peers ask.
+    pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
+        match self.made {
+            Made::Attached => self.attached.segment(place),
+            _ => Ok(self.own.clone()),
+        }
+    }
+
+    /// From now on nobody is answered who asks this rank's agent.
+    pub(crate) fn close_agent(&self) {
+        self.closed.store(true, Ordering::Release);
+        if self.made != Made::Allocated {
+            let closed = Layout::new(self.world.size()).closed();
+            // It is one's own, and there.
+            let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
+        }
+    }
+
+    /// Whether the window was ended here.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
+    pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
+        let fabric = self.fabric();
+        let until = fabric.now().saturating_add(SETTLE);
+        loop {
+            if let Some(memory) = fabric.reclaim(own)? {
+                return Ok(memory);
+            }
+            if fabric.now() >= until {
+                return Err(Fault::new(FaultKind::TimedOut));
+            }
+            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
         }
     }
 
@@ -191,7 +278,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
     /// reaches into. None of it waits for another rank.
-    async fn settle(&self) -> Result<(), Fault> {
+    pub(crate) async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
         while self.background.load(Ordering::Acquire) > 0 {
@@ -353,57 +440,53 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Epochs::new(self)
     }
 
+    /// How often this rank's operations on a rank's part took each [path](fabric::Path): an operation on many
+    /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
+    ///
+    /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
+    /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
+    /// [attached](Access::attached) memory what was done to it, all together.
+    pub fn paths(&self, target: u32) -> Paths {
+        let part = self.inner.targets.get(target as usize).and_then(OnceLock::get);
+        let part = part.and_then(|target| target.paths.as_ref()).map_or_else(Paths::default, |paths| paths.read());
+        self.inner.attached.paths(target).fold(part, Paths::plus)
+    }
+
     /// Which way operations on a rank's part take, and why; for people.
     pub fn explain(&self, target: u32) -> String {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
-        let way = if capabilities.immediate { "done when the call returns" } else { "posted, completed by the fabric" };
-        let mover = self.world.fabric_rank(target).map_or(capabilities.agent, |rank| fabric.mover(rank));
-        let bytes = match mover {
-            Agent::Cpu if mover != capabilities.agent => "; puts and gets by the Cpu, it is on this host",
-            _ => "",
+        let reached = self.inner.target(target);
+        let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
+        let way = match path {
+            _ if reached.is_err() => "it cannot be reached",
+            Path::Cpu if self.inner.made == Made::Created => {
+                "puts and gets by the CPU, because it is the user's memory in this process"
+            }
+            Path::Cpu if capabilities.agent != Agent::Cpu => "puts and gets by the CPU, because it is mapped here",
+            Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
+            Path::ProcessVm => {
+                "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
+                 returns"
+            }
+            Path::Helper => {
+                "puts and gets by the owner's helper thread, because it is the user's memory in another process and \
+                 process_vm does not work here or is switched off; done when the call returns"
+            }
+            _ => "operations are posted, completed by the fabric",
+        };
+        let agent = match reached {
+            Ok(Target { wordless: true, .. }) => "CPU of the owner's process",
+            _ => agent_name(capabilities.agent),
         };
         format!(
-            "window \"{}\", rank {target}: {} elements of {} bytes over {}; operations are {way}{bytes}; atomics by the \
-             {:?}; lock {}",
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; {way}; atomics by the {agent}; lock {}",
             self.name(),
             self.len(target),
             size_of::<T>(),
             capabilities.name,
-            capabilities.agent,
-            <TestAndSet as lock_algos::LockAlgorithm>::NAME,
+            lock_name(),
         )
-    }
-
-    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
-    ///
-    /// # Errors
-    /// As [`close`](Self::close).
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
-        let own = self.inner.world.rank();
-        let flushed = async {
-            self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
-            for target in self.inner.targets.iter().filter_map(OnceLock::get) {
-                self.inner
-                    .fabric()
-                    .flush(target.fabric_rank())
-                    .await
-                    .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
-            }
-            self.inner.kept()
-        };
-        let flushed = flushed.await;
-        // Others wait for this rank even if something of its own failed.
-        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
-            operation: "close",
-            window: self.inner.name.clone(),
-            fault: error.fault(),
-        });
-        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
-        flushed.and(barrier)
     }
 }
 
@@ -416,16 +499,20 @@ impl<T: Element, F: Drive> Window<T, F> {
         Builder::default().allocate(world, len)
     }
 
-    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
-    /// after its caller was gone. Collective.
+    /// Makes a window without memory, to which each rank attaches some (`MPI_Win_create_dynamic`). Collective.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
-    /// 5 s); [`Error::Collective`] where a rank died.
-    pub fn close(self) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_async())
+    /// See [`Builder::dynamic`].
+    pub fn dynamic(world: &World<F>) -> Result<Self, Error> {
+        Builder::default().dynamic(world)
+    }
+
+    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create`].
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Result<Self, Error> {
+        Builder::default().create(world, memory)
     }
 }
 

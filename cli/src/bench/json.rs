@@ -23,6 +23,9 @@ pub(crate) struct Machine {
     pub(crate) machine: info::Machine,
     /// As the processor calls itself; empty where the kernel does not say.
     pub(crate) processor: String,
+    /// Whether the processor says that it is a virtual machine's.
+    #[serde(default)]
+    pub(crate) is_virtual: bool,
     /// Of the minute before the run: runnable threads. Well above 0, and the results are worth less.
     pub(crate) load: f64,
 }
@@ -90,11 +93,15 @@ impl Machine {
     pub(crate) fn collect() -> Self {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let processor = read("/proc/cpuinfo");
+        let is_flag = |line: &&str| line.starts_with("flags");
+        let is_virtual =
+            processor.lines().find(is_flag).is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let load = read("/proc/loadavg");
         Self {
             machine: info::Machine::collect(),
             processor: processor.map_or_else(String::new, |(_, name)| name.to_owned()),
+            is_virtual,
             load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
         }
     }

@@ -34,6 +34,25 @@ fn a_signal_is_128_and_its_number() {
     assert!(ended.stderr.ends_with("was killed by SIGKILL (signal 9)"), "{ended:?}");
 }
 
+/// Whoever ignores SIGCHLD has its children vanish without an exit status, and so have all that it starts.
+#[test]
+fn the_status_is_known_though_our_parent_ignores_its_children() {
+    let mut command = std::process::Command::new("env");
+    command.args([
+        "--ignore-signal=CHLD",
+        env!("CARGO_BIN_EXE_onesided"),
+        "run",
+        "-n",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "exit 3",
+    ]);
+    let ended = finish(&mut command);
+    assert_eq!(ended.code(), 3, "{ended:?}");
+}
+
 #[test]
 fn a_program_that_cannot_be_started_is_said_as_shells_say_it() {
     let missing = finish(&mut onesided(&["run", "-n", "2", "/no/such/program"]));

@@ -30,6 +30,16 @@ fn a_process_manager_is_seen() {
 }
 
 #[test]
+fn the_way_to_other_hosts_is_looked_for() {
+    let said = |rsh: &str, word: &str| {
+        let ended = finish(onesided(&["info"]).env("ONESIDED_RSH", rsh));
+        assert!(ended.stdout.iter().any(|line| line.contains(word)), "{ended:?}");
+    };
+    said("sh -c", "sh (`sh -c`)");
+    said("no-such-shell -x", "\"no-such-shell -x\" is not there");
+}
+
+#[test]
 fn half_an_environment_is_reported() {
     let ended = finish(onesided(&["info"]).env("ONESIDED_RANK", "0"));
     assert_eq!(ended.code(), 0);

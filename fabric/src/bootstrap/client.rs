@@ -17,7 +17,7 @@ use crate::bootstrap::environment::Environment;
 use crate::bootstrap::protocol::{Failure, FromLauncher, FromRank, MAX_VALUE, Refusal, is_name};
 use crate::bootstrap::secret::{Side, random_bytes};
 use crate::bootstrap::wire::{self, Descriptor};
-use crate::bootstrap::{Exchange, Job};
+use crate::bootstrap::{Exchange, Job, Process};
 use crate::shm::{Board, Mapping};
 
 /// How long the launcher may take to answer what it can answer at once. It may share its core with many ranks.
@@ -33,6 +33,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     let rank = environment.rank;
     let client = Client::connect(environment, "the launcher")?;
+    client.board().introduce(rank, Process::own());
     client.sit(rank)?;
     let board = Arc::clone(&client.board);
     end_with_the_launcher(&client.connection(), rank, &board)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::Error;
-use crate::bootstrap::{Exchange, Job};
+use crate::bootstrap::{Exchange, Job, Process};
 use crate::shm::{Board, Mapping};
 
 /// A job for each of `size` ranks of this process.
@@ -23,6 +23,7 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
     (0..size)
         .map(Rank)
         .map(|rank| {
+            board.introduce(rank, Process::own());
             board.join(rank).map_err(failed)?;
             let exchange = Arc::new(Local { rank, place: Arc::clone(&place) });
             Ok(Job { rank, board: Arc::clone(&board), exchange })

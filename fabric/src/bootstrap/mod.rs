@@ -14,6 +14,9 @@
 //!   one another's memory;
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
+//!
+//! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
+//! their boards alike, so that all that stands above a board knows nothing of it.
 
 pub(crate) mod bridge;
 pub mod client;

@@ -133,8 +133,9 @@ impl Shared {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
+impl Server {
+    /// Ends it before it is dropped.
+    pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.look();
         if let Some(thread) = self.thread.take() {
@@ -144,6 +145,12 @@ impl Drop for Server {
             self.board.note_change();
             let _ = watch.join();
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -8,6 +8,7 @@
 mod bulk;
 mod messages;
 mod ranks;
+mod registered;
 mod rendezvous;
 mod segments;
 mod waits;
@@ -119,6 +120,9 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(segments::allocation, bytes: 64, barriers: 0),
         check!(segments::many, bytes: segments::KEYS, barriers: 2),
         check!(segments::dropped_transfers, bytes: segments::SOURCE, barriers: 1),
+        check!(registered::lent, bytes: registered::KEY, barriers: 5),
+        check!(registered::changed, bytes: registered::KEY, barriers: 3),
+        check!(registered::dropped, bytes: 64, barriers: 0),
         check!(messages::all_to_all, bytes: 64, barriers: 0),
         check!(messages::edges, bytes: 64, barriers: 0),
         check!(messages::ports, bytes: 64, barriers: 0),

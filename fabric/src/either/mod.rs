@@ -4,13 +4,14 @@ mod future;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 pub use crate::either::future::EitherFuture;
 use crate::either::future::aside;
-use crate::{Agent, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket};
+use crate::{Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
 
 /// One of two fabrics, or what belongs to one of them.
 ///
@@ -245,10 +246,6 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.capabilities())
     }
 
-    fn mover(&self, target: Rank) -> Agent {
-        ask!(self, fabric => fabric.mover(target))
-    }
-
     fn host_of(&self, rank: Rank) -> u32 {
         ask!(self, fabric => fabric.host_of(rank))
     }
@@ -270,6 +267,40 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.world_segment(rank))
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error> {
+        wrap!(self, fabric => fabric.register(memory))
+    }
+
+    fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
+        ask_about!(self, own, |fabric, own| fabric.reclaim(own))
+    }
+
+    fn change(
+        &self,
+        segment: &Self::Segment,
+        offset: u64,
+        words: usize,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+    ) -> Result<(), Fault> {
+        ask_about!(self, segment, |fabric, segment| fabric.change(segment, offset, words, change))
+    }
+
+    fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.mapped(segment),
+            (Second(fabric), Second(segment)) => fabric.mapped(segment),
+            _ => None,
+        }
+    }
+
+    fn path(&self, segment: &Self::Segment) -> Path {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.path(segment),
+            (Second(fabric), Second(segment)) => fabric.path(segment),
+            (First(_), Second(_)) | (Second(_), First(_)) => Path::Helper, // nobody reaches it so
+        }
     }
 
     #[inline(always)]
@@ -342,6 +373,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn adopt(&self, task: Task) {
         ask!(self, fabric => fabric.adopt(task));
+    }
+
+    fn serve(&self, task: Task) {
+        ask!(self, fabric => fabric.serve(task));
     }
 
     fn leave(&self) {

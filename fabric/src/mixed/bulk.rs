@@ -1,7 +1,7 @@
 //! Bytes: by the CPU where the memory is mapped and nothing stands in the way, else by the card.
 
 use std::future::{Ready, ready};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
@@ -10,7 +10,7 @@ use crate::mixed::order::Change;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
-use crate::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
 
 /// A get under way: done when it was posted, or the card's.
 pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
@@ -71,10 +71,6 @@ impl Fabric for Mixed {
         self.verbs.host_of(rank)
     }
 
-    fn mover(&self, target: Rank) -> Agent {
-        if self.near(target).is_some() { Agent::Cpu } else { Agent::Card }
-    }
-
     fn allocate(&self, len: u64) -> Result<MixedSegment, Error> {
         self.publish(self.verbs.allocate(len)?)
     }
@@ -93,6 +89,27 @@ impl Fabric for Mixed {
         }
         let world = self.map(self.verbs.world_segment(rank)?)?;
         Ok(near.world.get_or_init(|| world).clone())
+    }
+
+    /// Reached by the card alone, by the ranks of this host as well.
+    fn register(&self, memory: UserMemory) -> Result<MixedSegment, Error> {
+        Ok(MixedSegment { card: self.verbs.register(memory)?, near: None })
+    }
+
+    fn reclaim(&self, own: &MixedSegment) -> Result<Option<UserMemory>, Fault> {
+        self.verbs.reclaim(&own.card)
+    }
+
+    fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
+        self.verbs.mapped(&segment.card)
+    }
+
+    fn path(&self, segment: &MixedSegment) -> Path {
+        if segment.near.is_some() { Path::Cpu } else { Path::Card }
+    }
+
+    fn serve(&self, task: Task) {
+        self.verbs.serve(task);
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {

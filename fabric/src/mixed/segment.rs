@@ -1,6 +1,6 @@
 //! A segment that is registered with the card and, at a rank of this host, mapped.
 
-use remote_memory::{Fault, Rank};
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::mixed::Mixed;
 use crate::mixed::order::Change;
@@ -57,9 +57,15 @@ impl Mixed {
     pub(super) fn map(&self, card: VerbsSegment) -> Result<MixedSegment, Error> {
         let SegmentKey { rank, region, len, .. } = card.key();
         let near = if self.near(rank).is_some() {
-            let memory = self.ways.exchange.fetch(rank, region)?;
-            let segment = ShmSegment::new(memory, (0, len), (rank, region), None);
-            Some(segment.map_err(Error::operation("map a peer's segment"))?)
+            match self.ways.exchange.fetch(rank, region) {
+                Ok(memory) => {
+                    let segment = ShmSegment::new(memory, (0, len), (rank, region), None);
+                    Some(segment.map_err(Error::operation("map a peer's segment"))?)
+                }
+                // The card has just found it, so it is memory that its user has lent, which nobody else can map.
+                Err(error) if error.fault().kind() == FaultKind::NoSuchRegion => None,
+                Err(error) => return Err(error),
+            }
         } else {
             None
         };

@@ -1,10 +1,11 @@
 //! A rank's end of the shared-memory fabric.
 
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -12,17 +13,22 @@ use remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
-use crate::bootstrap::Job;
+use crate::bootstrap::{Job, Process};
 use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::ports::Ports;
 use crate::shm::board::{Board, BoardRing};
+use crate::shm::lent::{Between, Lent};
 use crate::shm::once_table::OnceTable;
 use crate::shm::ring::{Reader, Writer};
+use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 use crate::shm::{Mapping, ShmSegment};
-use crate::{Agent, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, Ticket, WORLD_BYTES};
+use crate::{
+    Agent, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory, WORDLESS,
+    WORLD_BYTES,
+};
 
 /// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
 #[derive(Clone, Debug)]
@@ -40,7 +46,12 @@ pub(super) struct Inner {
     inbox: Mutex<Box<[Reader]>>,
     pub(super) ports: Ports,
     pub(super) endpoint: Endpoint<Seat>,
+    /// What this rank has lent.
+    service: Arc<Service>,
 }
+
+/// Marks the regions that are lent and not mapped: what is published of them is their control page.
+const LENT: u32 = 1 << 31;
 
 /// A word of shared memory, mapped here.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +88,7 @@ impl Shm {
             outboxes: ranks().map(|_| CachePadded::default()).collect(),
             inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
             ports: Ports::default(),
+            service: Arc::default(),
             endpoint: Endpoint::new(Seat { board, rank: job.rank }),
             job,
         })))
@@ -88,6 +100,16 @@ impl Shm {
 
     fn me(&self) -> Rank {
         self.0.job.rank
+    }
+
+    /// The next region's number, with a mark.
+    fn next_region(&self, mark: u32) -> RegionId {
+        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !LENT | mark)
+    }
+
+    fn between(&self) -> Between {
+        let Inner { job, service, .. } = &*self.0;
+        Between { board: Arc::clone(&job.board), service: Arc::clone(service), me: job.rank }
     }
 
     /// `NotOwn` for what lies at a peer.
@@ -150,6 +172,10 @@ impl RemoteMemory for Shm {
         check_rank(self, at.rank)?;
         if at.region == RegionId(0) {
             return self.0.worlds[at.rank.index()].word(at.offset);
+        }
+        if at.region.0 & LENT != 0 {
+            self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
+            return Err(Fault::of(FaultKind::Unsupported, at.rank).with_detail(WORDLESS));
         }
         let reach = || {
             let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
@@ -267,7 +293,7 @@ impl Shm {
             let (what, kind) = explain(&source);
             failed(what, kind, Some(source))
         })?;
-        Ok((RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed)), memory))
+        Ok((self.next_region(0), memory))
     }
 
     /// The segment of a region that peers can map. It takes the region back when it is dropped.
@@ -299,6 +325,62 @@ impl Fabric for Shm {
         Ok((self.published(id, memory, first)?, self.published(other_id, other, second)?))
     }
 
+    fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
+        let len = memory.len() as u64;
+        let failed = |what: &str, kind, source| Error::Allocate {
+            len,
+            what: what.into(),
+            fault: Fault::of(kind, self.me()),
+            source,
+        };
+        if memory.is_empty() {
+            return Err(failed("there are no bytes to register", FaultKind::OutOfRange, None));
+        }
+        if memory.start().addr().get() % 8 != 0 {
+            return Err(failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned, None));
+        }
+        let lent = Lent::new(self.between(), memory).map_err(|(source, _)| {
+            let (what, kind) = explain(&source);
+            failed(what, kind, Some(source))
+        })?;
+        let (id, lent) = (self.next_region(LENT), Arc::new(lent));
+        let exchange = Arc::clone(&self.0.job.exchange);
+        exchange.publish(id, lent.control.memory())?;
+        let own = Process::own();
+        let alone = (0..self.size()).all(|rank| self.board().process(Rank(rank)) == Some(own));
+        if !alone && self.0.service.add(&lent) {
+            let service = Arc::clone(&self.0.service);
+            self.serve(Box::pin(poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) })));
+        }
+        Ok(ShmSegment::of_lent(lent, (self.me(), id), Some(exchange)))
+    }
+
+    fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
+        let lent = own.lent().ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?;
+        let memory = lent.take_back()?;
+        own.retract();
+        Ok(memory)
+    }
+
+    fn change(
+        &self,
+        segment: &ShmSegment,
+        offset: u64,
+        words: usize,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+    ) -> Result<(), Fault> {
+        let lent = segment.lent().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
+        lent.change(offset, words, change)
+    }
+
+    fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
+        segment.words()
+    }
+
+    fn path(&self, segment: &ShmSegment) -> Path {
+        segment.lent().map_or(Path::Cpu, |lent| lent.path())
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
         let failed = |what: &str, kind| Error::Open {
             rank: key.rank,
@@ -311,6 +393,14 @@ impl Fabric for Shm {
             return self.world_segment(key.rank);
         }
         let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
+        if key.region.0 & LENT != 0 {
+            let lent = Lent::open(self.between(), key.rank, memory);
+            let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
+            if key.len != lent.len() {
+                return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
+            }
+            return Ok(ShmSegment::of_lent(Arc::new(lent), (key.rank, key.region), None));
+        }
         if key.len == 0 || key.len > memory.len() as u64 {
             return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
         }
@@ -376,6 +466,10 @@ impl Fabric for Shm {
 
     fn adopt(&self, task: Task) {
         self.0.endpoint.adopt(task);
+    }
+
+    fn serve(&self, task: Task) {
+        self.0.endpoint.serve(task);
     }
 
     fn leave(&self) {

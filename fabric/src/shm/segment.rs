@@ -1,38 +1,52 @@
-//! Registered memory on one host: a range of a mapping.
+//! Registered memory on one host: a range of a mapping, or memory that its owner has lent.
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::{Exchange, Maker};
+use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
 
-/// A segment of shared memory, one's own or a peer's, mapped here.
+/// A segment of shared memory, one's own or a peer's, mapped here or lent by its owner.
 #[derive(Clone)]
 pub struct ShmSegment {
     start: NonNull<u8>,
+    /// How much is mapped. Of lent memory nothing, so that whoever looks for it here goes on to ask the region.
     len: u64,
     region: Arc<Region>,
 }
 
 /// What keeps the memory mapped, and published while its owner holds it.
 struct Region {
-    _mapped: Arc<Mapping>,
+    memory: Memory,
     rank: Rank,
     id: RegionId,
-    /// The owner's way to take the region back.
-    published: Option<Arc<dyn Exchange>>,
+    /// The owner's way to take the region back, once.
+    published: Mutex<Option<Arc<dyn Exchange>>>,
     maker: Maker,
+}
+
+impl Region {
+    fn retract(&self) {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(exchange) = published.filter(|_| self.maker.is_here()) {
+            exchange.retract(self.id);
+        }
+    }
+}
+
+enum Memory {
+    Mapped { _mapping: Arc<Mapping> },
+    Lent(Arc<Lent>),
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Some(exchange) = self.published.as_ref().filter(|_| self.maker.is_here()) {
-            exchange.retract(self.id);
-        }
+        self.retract();
     }
 }
 
@@ -40,7 +54,7 @@ impl Drop for Region {
 mod send {
     use super::ShmSegment;
 
-    // SAFETY: `start` points into a `Mapping`, which is Send and Sync and is kept by `region`.
+    // SAFETY: `start` points into a `Mapping`, which is Send and Sync and is kept by `region`, or nowhere.
     unsafe impl Send for ShmSegment {}
     // SAFETY: as above.
     unsafe impl Sync for ShmSegment {}
@@ -55,7 +69,28 @@ impl ShmSegment {
         published: Option<Arc<dyn Exchange>>,
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        Ok(Self { start, len, region: Arc::new(Region { _mapped: memory, rank, id, published, maker: Maker::this() }) })
+        let memory = Memory::Mapped { _mapping: memory };
+        let (published, maker) = (Mutex::new(published), Maker::this());
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
+    }
+
+    /// Memory that its owner has lent.
+    pub(crate) fn of_lent(lent: Arc<Lent>, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+        let (published, maker) = (Mutex::new(published), Maker::this());
+        let region = Region { memory: Memory::Lent(lent), rank, id, published, maker };
+        Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
+    }
+
+    pub(crate) fn lent(&self) -> Option<&Arc<Lent>> {
+        match &self.region.memory {
+            Memory::Lent(lent) => Some(lent),
+            Memory::Mapped { .. } => None,
+        }
+    }
+
+    /// Takes the region back before the last clone is dropped: who looks for it from now on finds none.
+    pub(crate) fn retract(&self) {
+        self.region.retract();
     }
 
     #[inline]
@@ -74,7 +109,7 @@ mod access {
     use remote_memory::{Fault, FaultKind};
 
     use super::{ShmSegment, ShmWord};
-    use crate::copy;
+    use crate::{Segment as _, copy};
 
     impl ShmSegment {
         #[inline]
@@ -82,7 +117,9 @@ mod access {
             if offset % 8 != 0 {
                 return Err(Fault::of(FaultKind::Misaligned, self.region.rank));
             }
-            self.check(offset, 8)?;
+            if let Err(fault) = self.check(offset, 8) {
+                return Err(self.lent().map_or(fault, |lent| lent.wordless(offset)));
+            }
             // SAFETY: offset + 8 <= len was just checked, and start is valid for len bytes.
             let word = unsafe { self.start.add(offset as usize) };
             // SAFETY: 8 bytes of a mapping that `self` keeps; segments begin at multiples of 8 (pages, or 64-byte lines
@@ -93,7 +130,9 @@ mod access {
 
         #[inline]
         pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
-            self.check(offset, from.len())?;
+            if let Err(fault) = self.check(offset, from.len()) {
+                return self.write_lent(offset, from, fault);
+            }
             // SAFETY: offset <= len was just checked.
             let to = unsafe { self.start.add(offset as usize) };
             // SAFETY: from.len() bytes from there lie inside the mapping, which `self` keeps; others reach them by
@@ -104,7 +143,9 @@ mod access {
 
         #[inline]
         pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-            self.check(offset, into.len())?;
+            if let Err(fault) = self.check(offset, into.len()) {
+                return self.read_lent(offset, into, fault);
+            }
             // SAFETY: offset <= len was just checked.
             let from = unsafe { self.start.add(offset as usize) };
             // SAFETY: into.len() bytes from there lie inside the mapping, which `self` keeps; others reach them by
@@ -113,9 +154,35 @@ mod access {
             Ok(())
         }
 
+        #[cold]
+        #[inline(never)]
+        fn write_lent(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
+            self.lent().ok_or(fault)?.write(offset, from)
+        }
+
+        #[cold]
+        #[inline(never)]
+        fn read_lent(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
+            self.lent().ok_or(fault)?.read(offset, into)
+        }
+
+        /// All of it, as words; `None` if it is not mapped.
+        pub(crate) fn words(&self) -> Option<&[AtomicU64]> {
+            if self.lent().is_some() {
+                return None;
+            }
+            let words = (self.len / 8) as usize;
+            // SAFETY: so many words of a mapping that `self` keeps, at a multiple of 8 (see `word`); everybody reaches them
+            // by atomics or racy copies.
+            Some(unsafe { std::slice::from_raw_parts(self.start.cast().as_ptr(), words) })
+        }
+
         /// Copies between two segments. Where they overlap the bytes may come from before or from within the copy.
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
             let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
+            if self.lent().is_some() || into.0.lent().is_some() {
+                return self.transfer_lent(offset, into, bytes);
+            }
             self.check(offset, bytes)?;
             into.0.check(into.1, bytes)?;
             // SAFETY: offset <= len of this segment.
@@ -124,6 +191,25 @@ mod access {
             let to = unsafe { into.0.start.add(into.1 as usize) };
             // SAFETY: both ranges were just checked and both mappings are kept; both are shared memory.
             unsafe { copy::copy(to.as_ptr(), from.as_ptr(), bytes) };
+            Ok(())
+        }
+
+        /// The same by way of a buffer.
+        fn transfer_lent(&self, offset: u64, into: (&Self, u64), len: usize) -> Result<(), Fault> {
+            // Nothing is copied of what does not fit as a whole.
+            for (segment, offset) in [(self, offset), into] {
+                let end = offset.checked_add(len as u64).filter(|end| *end <= segment.len());
+                end.ok_or(Fault::of(FaultKind::OutOfRange, segment.region.rank))?;
+            }
+            let mut buffer = vec![0; len.min(256 << 10)];
+            let mut done = 0;
+            while done < len {
+                let piece = buffer.len().min(len - done);
+                let buffer = &mut buffer[..piece];
+                self.read(offset + done as u64, buffer)?;
+                into.0.write(into.1 + done as u64, buffer)?;
+                done += piece;
+            }
             Ok(())
         }
     }
@@ -135,16 +221,16 @@ impl Segment for ShmSegment {
     }
 
     fn len(&self) -> u64 {
-        self.len
+        self.lent().map_or(self.len, |lent| lent.len())
     }
 
     fn key(&self) -> SegmentKey {
-        SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len, address: 0, rkey: 0 }
+        SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: 0, rkey: 0 }
     }
 }
 
 impl fmt::Debug for ShmSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of {}, region {}", self.len, self.region.rank, self.region.id.0)
+        write!(f, "{} bytes of {}, region {}", self.len(), self.region.rank, self.region.id.0)
     }
 }

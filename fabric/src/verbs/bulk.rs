@@ -2,17 +2,19 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use crate::fabric::check_rank;
+use crate::verbs::memory;
 use crate::verbs::queue::{Order, Peer};
-use crate::verbs::raw::{Local, MemoryRegion, Remote, Verb};
+use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
-use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task};
+use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
 /// How many reads of a long get are under way at once.
 const AHEAD: usize = 4;
@@ -144,6 +146,38 @@ impl Fabric for Verbs {
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
         self.0.directory.publish(MemoryRegion::new(&self.0.domain, len)?)
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
+        let failed = |what: &str, kind| {
+            let (len, fault) = (memory.len() as u64, Fault::of(kind, self.rank()));
+            Err(Error::Allocate { len, what: what.into(), fault, source: None })
+        };
+        if memory.is_empty() {
+            return failed("there are no bytes to register", FaultKind::OutOfRange);
+        }
+        if memory.start().addr().get() % 8 != 0 {
+            return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
+        }
+        self.0.directory.lend(LentRegion::new(&self.0.domain, memory)?)
+    }
+
+    /// Whatever peers have under way to it then fails at this rank's card, which breaks their connections.
+    fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
+        self.0.progress();
+        if self.0.kept().values().any(|(one, other)| one.is(own) || other.is(own)) {
+            return Ok(None);
+        }
+        own.reclaim().map(Some)
+    }
+
+    /// Of one's own memory. A change of a word by the CPU is not atomic against the card's.
+    fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
+        memory::words(segment.allocated()?.memory())
+    }
+
+    fn serve(&self, task: Task) {
+        self.0.endpoint.serve(task);
     }
 
     /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.

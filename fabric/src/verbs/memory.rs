@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::copy;
 use crate::shm::Mapping;
-use crate::verbs::raw::{Local, MemoryRegion};
+use crate::verbs::raw::{LentRegion, Local, MemoryRegion};
 
 /// Copies bytes in; `None` where they do not fit.
 pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
@@ -22,6 +22,38 @@ pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()>
     // SAFETY: as in `write`.
     unsafe { copy::out_of_shared(into, from.as_ptr()) };
     Some(())
+}
+
+/// Copies bytes into the user's memory; `None` where they do not fit.
+pub(super) fn write_lent(memory: &LentRegion, offset: u64, from: &[u8]) -> Option<()> {
+    let to = place(memory, offset, from.len())?;
+    // SAFETY: that many bytes, which the region keeps lent; the card and other threads write them as the copy allows.
+    unsafe { copy::into_shared(to, from) };
+    Some(())
+}
+
+/// Copies bytes out of the user's memory; `None` where there are not so many.
+pub(super) fn read_lent(memory: &LentRegion, offset: u64, into: &mut [u8]) -> Option<()> {
+    let from = place(memory, offset, into.len())?;
+    // SAFETY: as in `write_lent`.
+    unsafe { copy::out_of_shared(into, from) };
+    Some(())
+}
+
+fn place(memory: &LentRegion, offset: u64, len: usize) -> Option<*mut u8> {
+    let (start, there) = memory.bytes();
+    let offset = usize::try_from(offset).ok()?;
+    let fits = offset.checked_add(len).is_some_and(|end| end <= there);
+    // SAFETY: offset <= offset + len <= the region's length.
+    fits.then(|| unsafe { start.add(offset) }.as_ptr())
+}
+
+/// All words of a mapping.
+pub(super) fn words(memory: &Mapping) -> Option<&[AtomicU64]> {
+    let start = memory.bytes(0, memory.len() as u64)?;
+    // SAFETY: so many words of the mapping, which begins at a page and outlives the slice; the card and other threads reach
+    // them by atomics and racy copies.
+    Some(unsafe { std::slice::from_raw_parts(start.cast().as_ptr(), memory.len() / 8) })
 }
 
 /// A part of registered memory that an operation of this rank uses: a result cell, or a staging buffer.

@@ -166,6 +166,7 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
+        let here = (0..size).filter(|rank| job.same_host(job.rank, Rank(*rank))).count();
         let bed = Bed::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
@@ -184,7 +185,7 @@ impl Verbs {
             capabilities,
             rank: job.rank,
             board: Arc::clone(&job.board),
-            crowded: available_parallelism().is_ok_and(|cores| cores.get() < size as usize),
+            crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),
             _exchange: Arc::clone(&job.exchange),
         }));
         prepare(&fabric)?;

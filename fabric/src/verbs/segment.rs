@@ -5,14 +5,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
+use crate::bootstrap::Maker;
 use crate::shm::Mapping;
 use crate::verbs::memory;
-use crate::verbs::raw::{Local, MemoryRegion, ProtectionDomain, Remote};
-use crate::{Error, Segment, SegmentKey, WORLD_BYTES};
+use crate::verbs::raw::{LentRegion, Local, MemoryRegion, ProtectionDomain, Remote};
+use crate::{Error, Segment, SegmentKey, UserMemory, WORLD_BYTES};
 
 /// How many regions a rank has at most, and the bits of a region's number that tell its place in the directory; the
 /// others tell apart the regions that had it one after another.
@@ -33,14 +34,22 @@ struct Inner {
 /// What only the owner has.
 #[derive(Debug)]
 struct Own {
-    memory: Arc<MemoryRegion>,
+    memory: Memory,
     directory: Weak<Directory>,
+    maker: Maker,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Allocated(Arc<MemoryRegion>),
+    /// The user's, until it is given back.
+    Lent(RwLock<Option<LentRegion>>),
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // The directory is memory that a forked child shares with its parent.
-        let own = self.own.as_ref().filter(|own| own.memory.is_of_this_process());
+        let own = self.own.as_ref().filter(|own| own.maker.is_here());
         if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
             directory.retract(self.key.region);
         }
@@ -54,16 +63,37 @@ impl VerbsSegment {
     }
 
     /// One's own memory, where it is.
-    fn own(&self) -> Result<&MemoryRegion, Fault> {
+    fn own(&self) -> Result<&Memory, Fault> {
         match &self.0.own {
             Some(own) => Ok(&own.memory),
             None => Err(Fault::of(FaultKind::NotOwn, self.rank())),
         }
     }
 
-    /// One's own memory, to be mapped by others.
+    /// One's own memory that this rank allocated, to be mapped by others.
     pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
-        self.own().map(MemoryRegion::shared)
+        self.allocated().map(MemoryRegion::shared).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+    }
+
+    /// What was allocated by this rank; `None` of everything else.
+    pub(super) fn allocated(&self) -> Option<&MemoryRegion> {
+        self.own().ok().and_then(Memory::allocated)
+    }
+
+    /// Takes the user's memory away from the card and gives it back.
+    pub(super) fn reclaim(&self) -> Result<UserMemory, Fault> {
+        let Memory::Lent(lent) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
+        if let Some(directory) = self.0.own.as_ref().and_then(|own| own.directory.upgrade()) {
+            directory.hide(self.0.key.region);
+        }
+        let lent = lent.write().unwrap_or_else(PoisonError::into_inner).take();
+        let lent = lent.ok_or(Fault::new(FaultKind::Closed))?;
+        lent.give_back().ok_or(Fault::of(FaultKind::Refused, self.rank()))
+    }
+
+    /// Whether both are one segment.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Refuses what does not lie inside.
@@ -78,22 +108,49 @@ impl VerbsSegment {
 
     /// A place in one's own, as one's own card counts.
     pub(super) fn local(&self, offset: u64) -> Result<Local, Fault> {
-        let memory = self.own()?;
-        Ok(Local { address: memory.address() + offset, len: 0, key: memory.local_key() })
+        let key = match self.own()? {
+            Memory::Allocated(memory) => memory.local_key(),
+            Memory::Lent(lent) => self.while_lent(lent, LentRegion::local_key)?,
+        };
+        Ok(Local { address: self.0.key.address + offset, len: 0, key })
     }
 
+    /// Reaches the user's memory, which is not given back meanwhile.
+    fn while_lent<R>(&self, lent: &RwLock<Option<LentRegion>>, run: impl FnOnce(&LentRegion) -> R) -> Result<R, Fault> {
+        let lent = lent.read().unwrap_or_else(PoisonError::into_inner);
+        lent.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
+    }
+
+    /// A word of the user's memory has no address here: it would outlive the loan.
     pub(super) fn word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
-        VerbsWord::new(&self.0.key, offset, self.0.own.as_ref().map(|own| &*own.memory))
+        VerbsWord::new(&self.0.key, offset, self.allocated())
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.check(offset, into.len() as u64)?;
-        memory::read(self.own()?.memory(), offset, into).ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+        match self.own()? {
+            Memory::Allocated(own) => memory::read(own.memory(), offset, into),
+            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::read_lent(lent, offset, into))?,
+        }
+        .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
     }
 
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.check(offset, from.len() as u64)?;
-        memory::write(self.own()?.memory(), offset, from).ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+        match self.own()? {
+            Memory::Allocated(own) => memory::write(own.memory(), offset, from),
+            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::write_lent(lent, offset, from))?,
+        }
+        .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
+    }
+}
+
+impl Memory {
+    fn allocated(&self) -> Option<&MemoryRegion> {
+        match self {
+            Self::Allocated(memory) => Some(memory),
+            Self::Lent(_) => None,
+        }
     }
 }
 
@@ -225,7 +282,8 @@ impl Directory {
             address: memory.address(),
             rkey: memory.remote_key(),
         };
-        let own = Some(Own { memory: Arc::clone(&memory), directory: Weak::new() });
+        let own =
+            Some(Own { memory: Memory::Allocated(Arc::clone(&memory)), directory: Weak::new(), maker: Maker::this() });
         let home = VerbsSegment(Arc::new(Inner { key, own }));
         let free = (1..PLACES as u32).map(RegionId).collect();
         let places = Mutex::new(Places { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
@@ -244,7 +302,21 @@ impl Directory {
 
     /// Makes memory known to peers.
     pub(super) fn publish(self: &Arc<Self>, memory: MemoryRegion) -> Result<VerbsSegment, Error> {
-        let len = memory.memory().len() as u64;
+        let place = (memory.memory().len() as u64, memory.address(), memory.remote_key());
+        self.enter_new(place, Memory::Allocated(Arc::new(memory)))
+    }
+
+    /// Makes the user's memory known to peers.
+    pub(super) fn lend(self: &Arc<Self>, memory: LentRegion) -> Result<VerbsSegment, Error> {
+        let place = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
+        self.enter_new(place, Memory::Lent(RwLock::new(Some(memory))))
+    }
+
+    fn enter_new(
+        self: &Arc<Self>,
+        (len, address, rkey): (u64, u64, u32),
+        memory: Memory,
+    ) -> Result<VerbsSegment, Error> {
         let Some(region) = self.places().free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
             return Err(Error::Allocate {
@@ -254,9 +326,8 @@ impl Directory {
                 source: None,
             });
         };
-        let key =
-            SegmentKey { rank: self.home.rank(), region, len, address: memory.address(), rkey: memory.remote_key() };
-        let own = Some(Own { memory: Arc::new(memory), directory: Arc::downgrade(self) });
+        let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
+        let own = Some(Own { memory, directory: Arc::downgrade(self), maker: Maker::this() });
         let segment = Arc::new(Inner { key, own });
         self.places().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
@@ -274,6 +345,12 @@ impl Directory {
         }
     }
 
+    /// Lets nobody find a region any more whose place stays taken.
+    fn hide(&self, region: RegionId) {
+        self.enter(region, Entry([0; 4]));
+        self.places().taken.remove(&region);
+    }
+
     /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
     fn enter(&self, region: RegionId, entry: Entry) {
         let word = |at: u64| self.memory.memory().word(Entry::offset(region) + at * 8);
@@ -289,11 +366,12 @@ impl Directory {
     }
 
     /// One's own region by its number, kept for as long as the endpoint.
-    pub(super) fn pin(&self, region: RegionId) -> Result<(SegmentKey, &MemoryRegion), Fault> {
+    /// The user's memory is not kept: it has no address here.
+    pub(super) fn pin(&self, region: RegionId) -> Result<(SegmentKey, Option<&MemoryRegion>), Fault> {
         let segment = self.find(region)?;
-        let Some(own) = &segment.0.own else { return Err(Fault::of(FaultKind::NotOwn, segment.rank())) };
-        let pinned = self.pinned[(region.0 & PLACE) as usize].get_or_init(|| Arc::clone(&own.memory));
-        Ok((segment.key(), pinned))
+        let Memory::Allocated(memory) = segment.own()? else { return Ok((segment.key(), None)) };
+        let pinned = self.pinned[(region.0 & PLACE) as usize].get_or_init(|| Arc::clone(memory));
+        Ok((segment.key(), Some(pinned)))
     }
 }
 

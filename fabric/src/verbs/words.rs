@@ -161,7 +161,7 @@ impl RemoteMemory for Verbs {
     fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
         if at.rank == self.0.rank {
             let (key, memory) = self.0.directory.pin(at.region)?;
-            return VerbsWord::new(&key, at.offset, Some(memory));
+            return VerbsWord::new(&key, at.offset, memory);
         }
         let known = self.0.opened().get(&(at.rank, at.region)).copied();
         let key = known.map_or_else(|| self.look_up(at.rank, at.region), Ok)?;

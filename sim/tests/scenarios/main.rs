@@ -10,6 +10,7 @@ mod completion;
 mod fused;
 mod groups;
 mod lives;
+mod memory;
 mod mixed;
 mod no_check;
 mod programs;

@@ -86,9 +86,10 @@ impl Document {
         let programs = self.programs.iter().skip(1).map(|program| format!("{} {}", program.name, program.version));
         let begun = utc(UNIX_EPOCH + Duration::from_secs(self.begun));
         let heading = format!(
-            "onesided beside {}: {} virtual cores, shared memory, {}",
+            "onesided beside {}: {} {}cores, shared memory, {}",
             programs.collect::<Vec<_>>().join(" and "),
             self.machine.machine.cores,
+            if self.machine.is_virtual { "virtual " } else { "" },
             begun.split(' ').next().unwrap_or_default(),
         );
         let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);

@@ -295,6 +295,40 @@ impl Bridge {
     }
 }
 
+/// Waits for each host's first word, the name of its socket, and keeps the others from thinking that the hub is gone.
+///
+/// # Errors
+/// Which of the links was lost.
+pub(crate) fn hear_ready(links: &mut [&mut Link], until: Instant) -> Result<Vec<String>, (usize, Lost)> {
+    let mut ready = vec![None; links.len()];
+    while ready.contains(&None) {
+        let now = Instant::now();
+        for (at, link) in links.iter_mut().enumerate() {
+            let lost = |lost| (at, lost);
+            // What comes after that is for the bridge.
+            if ready[at].is_none() {
+                match link.hear().map_err(lost)? {
+                    Some(Said::Ready { socket }) => ready[at] = Some(socket),
+                    None => {}
+                    Some(_) => return Err((at, Lost::OutOfTurn)),
+                }
+            }
+            if now >= until && ready[at].is_none() {
+                return Err((at, Lost::Broke(std::io::ErrorKind::TimedOut.into())));
+            }
+            if now.saturating_duration_since(link.last_said) >= BEAT / 5 {
+                link.say(&Said::Beat);
+            }
+            link.flush().map_err(lost)?;
+        }
+        let missing = links.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
+        let polled = missing.flat_map(|(link, _)| link.polled());
+        let mut polled: Vec<_> = polled.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+        let _ = poll(&mut polled, Some(&timespec(BEAT / 5))); // whatever it says, look
+    }
+    Ok(ready.into_iter().flatten().collect())
+}
+
 /// Where the launcher, or an agent, finds what its bridge has for it.
 #[derive(Debug)]
 pub(crate) struct Desk {

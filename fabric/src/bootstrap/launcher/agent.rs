@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::Error;
-use crate::bootstrap::bridge::{Bridge, Desk, End as LinkEnd, Link, Lost, News, Said, Stream as LinkStream};
+use crate::bootstrap::bridge::{Bridge, Desk, End as LinkEnd, Layout, Link, Lost, News, Said, Stream as LinkStream};
 use crate::bootstrap::launcher::control::{MARK, Order, PART, Report, Start, WINDOW};
 use crate::bootstrap::launcher::output::{Stream, Target};
 use crate::bootstrap::launcher::ranks::Ranks;
@@ -33,6 +33,12 @@ const LINE: usize = 130;
 /// # Errors
 /// [`Error::Launch`]: what comes is no launcher of this version; no memory, no descriptors.
 pub fn agent() -> Result<(), Error> {
+    let Some((start, layout, secret, link)) = introduce()? else { return Ok(()) };
+    serve(start, &layout, &secret, link)
+}
+
+/// Up to the launcher's first order. `None`: it went away before that, and knows why.
+fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
     let stream = || -> io::Result<LinkStream> {
         Ok(LinkStream::Pipes(
             rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?,
@@ -48,19 +54,30 @@ pub fn agent() -> Result<(), Error> {
     let stream = stream().map_err(failed("use the stream to the launcher"))?;
     let link = Link::new(stream, LinkEnd::Host, &secret, &theirs, &ours);
     let mut link = link.map_err(failed("use the stream to the launcher"))?;
-    let lost = |why: Lost| Error::Launch { what: format!("hear from the launcher: {why}"), source: None };
-
     let until = Instant::now() + ORDERS;
-    let Said::Layout(layout) = link.hear_until(until).map_err(lost)? else { return Err(lost(Lost::OutOfTurn)) };
+    let layout = match link.hear_until(until) {
+        Ok(Said::Layout(layout)) => layout,
+        Ok(_) => return Err(lost(Lost::OutOfTurn)),
+        Err(Lost::Ended) => return Ok(None),
+        Err(why) => return Err(lost(why)),
+    };
     let mut begun = Vec::new();
-    let start = loop {
+    loop {
         let Said::Control { kind, fields } = link.hear_until(until).map_err(lost)? else {
             return Err(lost(Lost::OutOfTurn));
         };
         if let Some(start) = Start::decode(kind, &fields, &mut begun).map_err(|error| lost(Lost::Nonsense(error)))? {
-            break start;
+            return Ok(Some((start, layout, secret, link)));
         }
-    };
+    }
+}
+
+fn lost(why: Lost) -> Error {
+    Error::Launch { what: format!("hear from the launcher: {why}"), source: None }
+}
+
+/// Starts this host's ranks, and keeps them.
+fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(), Error> {
     let size = u32::try_from(layout.hosts.len()).map_err(|_| lost(Lost::OutOfTurn))?;
     let launch = Launch {
         size,
@@ -75,7 +92,7 @@ pub fn agent() -> Result<(), Error> {
     (0..).map(Rank).zip(&layout.hosts).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
     let mut server = Server::start(Arc::clone(&board), secret.clone(), spare)?;
     let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
-    server.bridge(Bridge::host(start.host, link, &layout, Some(Arc::clone(&desk))))?;
+    server.bridge(Bridge::host(start.host, link, layout, Some(Arc::clone(&desk))))?;
 
     let surroundings = Surroundings { reads: false, folder: Some(start.folder), variables: start.variables };
     let own = (0..).map(Rank).zip(&layout.hosts).filter(|(_, host)| **host == start.host);
@@ -88,7 +105,7 @@ pub fn agent() -> Result<(), Error> {
         report(&Report::Failed { errno: 0, what: format!("there is no folder {}", folder.to_string_lossy()) });
         return wait_for_the_end(&desk);
     }
-    match launch.start_all(own.map(|(rank, _)| rank), &server, &secret, &surroundings) {
+    match launch.start_all(own.map(|(rank, _)| rank), &server, secret, &surroundings) {
         Ok((ranks, streams)) => {
             report(&Report::Started);
             let pipes = streams.into_iter().filter_map(Pipe::new).collect();

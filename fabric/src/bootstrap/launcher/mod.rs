@@ -7,7 +7,7 @@
 //!
 //! On other hosts a remote shell starts an *agent*, this program with another subcommand. It keeps its host: a board, the
 //! ranks' processes and their output. Its input and output, as the remote shell carries them, are its stream to the
-//! launcher, which is the hub of the job's [bridge](super::bridge). So no port is opened, whatever reaches the host will
+//! launcher, which is the hub of the job's bridge. So no port is opened, whatever reaches the host will
 //! do, and the end of either side, or of what is between them, is the end of the stream.
 #![allow(unsafe_code)] // one call between fork and exec
 
@@ -18,6 +18,7 @@ mod hosts;
 mod output;
 mod ranks;
 mod remote;
+mod remote_shell;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -110,7 +111,7 @@ impl Launch {
     ///
     /// The first interrupt is forwarded to all ranks, which are killed if they do not end within [`GRACE`]; the next
     /// kills them at once. Raises this process's soft limit of descriptors to the hard one. When the calling thread
-    /// ends, the ranks are killed.
+    /// ends, the ranks are killed. A process that ignores `SIGCHLD` does not learn how they ended: status 255.
     ///
     /// # Errors
     /// [`Error::Launch`]: no ranks, or more than memory, descriptors or processes allow. [`Error::Program`]: the
@@ -148,10 +149,12 @@ impl Launch {
         let (mut remote, links, mut streams) =
             Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &desk, until)?;
         server.bridge(Bridge::hub(links, suspect_after, Some(desk)))?;
-        remote.wait_for_all(&self.program, until)?;
         let here = used.iter().position(|host| host.is_here());
         let own = (0..).map(Rank).zip(&by_rank).filter(|(_, host)| Some(usize::from(**host)) == here);
-        let (ranks, own) = self.start_all(own.map(|(rank, _)| rank), &server, &secret, &Surroundings::own())?;
+        let own = own.map(|(rank, _)| rank);
+        let all = remote.wait_for_all(&self.program, until);
+        let all = all.and_then(|()| self.start_all(own, &server, &secret, &Surroundings::own()));
+        let (ranks, own) = all.inspect_err(|_| server.stop())?; // the agents are told to go
         streams.extend(own);
         self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
     }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 
 use remote_memory::Rank;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
@@ -63,14 +64,16 @@ impl Ranks {
         let mut ended = Vec::new();
         for process in self.0.iter_mut().filter(|process| process.running) {
             let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            let Ok(Some(status)) = rustix::process::waitid(WaitId::PidFd(process.pidfd.as_fd()), look) else {
-                continue;
+            let end = match rustix::process::waitid(WaitId::PidFd(process.pidfd.as_fd()), look) {
+                Ok(Some(status)) => match status.terminating_signal() {
+                    Some(signal) => End::Killed(signal),
+                    None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
+                },
+                // This process ignores SIGCHLD, so the kernel reaped it: nobody knows how it ended.
+                Err(Errno::CHILD) => End::Exited(u8::MAX),
+                Ok(None) | Err(_) => continue,
             };
             process.running = false;
-            let end = match status.terminating_signal() {
-                Some(signal) => End::Killed(signal),
-                None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
-            };
             ended.push((process.rank, process.pid, end));
         }
         ended

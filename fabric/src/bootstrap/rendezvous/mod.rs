@@ -6,7 +6,7 @@
 //! everything else goes on there: rank 0 [keeps the job](super#who-keeps-a-job).
 //!
 //! The address is only where ranks meet; once all have come nobody listens there. Of each other host the lowest rank keeps
-//! it: the stream over which it came stays, as a [bridge](super::bridge) between its board and that of rank 0.
+//! it: the stream over which it came stays, as a bridge between its board and that of rank 0.
 
 mod caller;
 pub(crate) mod frames;
@@ -21,7 +21,7 @@ pub use crate::bootstrap::rendezvous::place::Place;
 
 use crate::Error;
 use crate::bootstrap::Job;
-use crate::bootstrap::bridge::{Bridge, Layout, Link, Lost, Said};
+use crate::bootstrap::bridge::{Bridge, Layout, Link, Lost, Said, hear_ready};
 use crate::bootstrap::environment::Environment;
 use crate::bootstrap::host::{self, Host};
 use crate::bootstrap::rendezvous::caller::Found;
@@ -86,11 +86,11 @@ fn bridge_hosts(
         link.flush().map_err(lost(name))?;
         links.push((name, number, link));
     }
-    for (keeper, number, link) in &mut links {
-        let Said::Ready { socket } = link.hear_until(until).map_err(lost(*keeper))? else {
-            return Err(lost(*keeper)(Lost::OutOfTurn));
-        };
-        others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, &socket));
+    let keepers: Vec<_> = links.iter().map(|(rank, ..)| *rank).collect();
+    let mut open: Vec<_> = links.iter_mut().map(|(.., link)| link).collect();
+    let sockets = hear_ready(&mut open, until).map_err(|(at, why)| lost(keepers[at])(why))?;
+    for ((_, number, _), socket) in links.iter().zip(&sockets) {
+        others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, socket));
     }
     let links = links.into_iter().map(|(_, number, link)| (number, link)).collect();
     host.bridge(&layout, Bridge::hub(links, suspect_after, None))

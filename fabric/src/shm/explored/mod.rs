@@ -30,6 +30,7 @@
 //! | helper: work adopted while it sleeps | 2 | 3 | 1,250 |
 
 mod doorbell;
+mod gate;
 mod helper;
 mod order;
 mod ring;

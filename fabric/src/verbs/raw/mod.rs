@@ -4,7 +4,7 @@
 mod pair;
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::{io, slice};
 use ibverbs_sys as ibv;
 use remote_memory::{Fault, FaultKind};
 
-use crate::Error;
 use crate::bootstrap::Maker;
 use crate::shm::{self, Mapping};
+use crate::{Error, UserMemory};
 
 pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
 
@@ -148,54 +148,105 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Memory that the card may reach: the mapping and its registration.
+/// What lets the card reach some memory.
 #[derive(Debug)]
-pub(super) struct MemoryRegion {
+struct Registration {
     raw: NonNull<ibv::ibv_mr>,
-    memory: Arc<Mapping>,
     _domain: Arc<ProtectionDomain>,
     maker: Maker,
 }
 
 // SAFETY: as for Context.
-unsafe impl Send for MemoryRegion {}
+unsafe impl Send for Registration {}
 // SAFETY: as for Context.
-unsafe impl Sync for MemoryRegion {}
+unsafe impl Sync for Registration {}
 
-impl MemoryRegion {
-    /// Makes `len` zeroed bytes, with all their pages, and registers them for everything. Relaxed ordering is not asked
-    /// for: a flag that is written behind data must not overtake it.
-    pub(super) fn new(domain: &Arc<ProtectionDomain>, len: u64) -> Result<Self, Error> {
-        let error = |what: &str, kind, source: io::Error| {
-            let fault = Fault::new(kind).with_detail(source.raw_os_error().unwrap_or(0) as u32);
-            Error::Allocate { len, what: what.into(), fault, source: Some(source) }
-        };
-        let too_long = |_| error("no such length", FaultKind::NoMemory, io::ErrorKind::InvalidInput.into());
-        let memory = Mapping::create(usize::try_from(len).map_err(too_long)?).map_err(|source| {
-            let (what, kind) = shm::explain(&source);
-            error(what, kind, source)
-        })?;
+impl Registration {
+    /// Registers memory for everything. Relaxed ordering is not asked for: a flag that is written behind data must not
+    /// overtake it.
+    ///
+    /// # Safety
+    /// `len` bytes at `start` are valid for reads and writes until the registration has ended, and reached by atomics and
+    /// racy copies only.
+    unsafe fn new(domain: &Arc<ProtectionDomain>, start: NonNull<u8>, len: usize) -> Result<Self, Error> {
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+        // SAFETY: the caller vouches for the memory.
+        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            let what = "register it with the card (locked memory: raise `ulimit -l`)";
+            unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
+        })?;
+        Ok(Self { raw, _domain: Arc::clone(domain), maker: Maker::this() })
+    }
+
+    /// Where it begins, as the card counts.
+    fn address(&self) -> u64 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { (*self.raw.as_ptr()).addr as u64 }
+    }
+
+    fn local_key(&self) -> u32 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { (*self.raw.as_ptr()).lkey }
+    }
+
+    fn remote_key(&self) -> u32 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    /// Ends it: `true` if the card reaches the memory no more.
+    fn end(self) -> bool {
+        let registration = ManuallyDrop::new(self);
+        // SAFETY: made by ibv_reg_mr, and ended by nobody else: `self` is not dropped.
+        let ended = unsafe { ibv::ibv_dereg_mr(registration.raw.as_ptr()) } == 0;
+        // SAFETY: read once, of a value that is not dropped.
+        drop(unsafe { std::ptr::read(&registration._domain) });
+        ended
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return; // a forked child shares the device's file with its parent, and would end the parent's registration
+        }
+        // SAFETY: made by ibv_reg_mr; the memory goes after it.
+        unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
+    }
+}
+
+fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Error {
+    let fault = Fault::new(kind).with_detail(source.raw_os_error().unwrap_or(0) as u32);
+    Error::Allocate { len, what: what.into(), fault, source: Some(source) }
+}
+
+/// Memory that the card may reach: the registration and its mapping, which goes after it.
+#[derive(Debug)]
+pub(super) struct MemoryRegion {
+    registration: Registration,
+    memory: Arc<Mapping>,
+}
+
+impl MemoryRegion {
+    /// Makes `len` zeroed bytes, with all their pages, and registers them.
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, len: u64) -> Result<Self, Error> {
+        let too_long = |_| unallocated(len, "no such length", FaultKind::NoMemory, io::ErrorKind::InvalidInput.into());
+        let memory = Mapping::create(usize::try_from(len).map_err(too_long)?).map_err(|source| {
+            let (what, kind) = shm::explain(&source);
+            unallocated(len, what, kind, source)
+        })?;
         let start = memory.bytes(0, len).unwrap_or(NonNull::dangling());
         // SAFETY: the mapping has `len` bytes and is kept for as long as the registration.
-        let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), memory.len(), access.0 as i32) };
-        let Some(raw) = NonNull::new(raw) else {
-            let what = "register it with the card (locked memory: raise `ulimit -l`)";
-            return Err(error(what, FaultKind::NoMemory, io::Error::last_os_error()));
-        };
-        Ok(Self { raw, memory: Arc::new(memory), _domain: Arc::clone(domain), maker: Maker::this() })
+        let registration = unsafe { Registration::new(domain, start, memory.len())? };
+        Ok(Self { registration, memory: Arc::new(memory) })
     }
 
     pub(super) fn memory(&self) -> &Mapping {
         &self.memory
-    }
-
-    /// Whether it was not made by the process that this one was forked from.
-    pub(super) fn is_of_this_process(&self) -> bool {
-        self.maker.is_here()
     }
 
     /// The mapping, for whoever keeps it longer than the registration.
@@ -205,28 +256,57 @@ impl MemoryRegion {
 
     /// Where it begins, as the card counts.
     pub(super) fn address(&self) -> u64 {
-        // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).addr as u64 }
+        self.registration.address()
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).lkey }
+        self.registration.local_key()
     }
 
     pub(super) fn remote_key(&self) -> u32 {
-        // SAFETY: the registration lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).rkey }
+        self.registration.remote_key()
     }
 }
 
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        if !self.maker.is_here() {
-            return; // a forked child shares the device's file with its parent, and would end the parent's registration
+/// The user's memory that the card may reach, until it is given back.
+#[derive(Debug)]
+pub(super) struct LentRegion {
+    registration: Registration,
+    memory: UserMemory,
+}
+
+impl LentRegion {
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, memory: UserMemory) -> Result<Self, Error> {
+        // SAFETY: the memory is owned, and kept until the registration has ended; its owner makes no references to it.
+        let registration = unsafe { Registration::new(domain, memory.start(), memory.len())? };
+        Ok(Self { registration, memory })
+    }
+
+    /// Where it begins, and its length.
+    pub(super) const fn bytes(&self) -> (NonNull<u8>, usize) {
+        (self.memory.start(), self.memory.len())
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.registration.address()
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        self.registration.local_key()
+    }
+
+    pub(super) fn remote_key(&self) -> u32 {
+        self.registration.remote_key()
+    }
+
+    /// Takes it away from the card. `None` if the card does not let go of it: then it stays for ever.
+    pub(super) fn give_back(self) -> Option<UserMemory> {
+        let Self { registration, memory } = self;
+        if registration.end() {
+            return Some(memory);
         }
-        // SAFETY: made by ibv_reg_mr; the mapping goes after it.
-        unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
+        std::mem::forget(memory);
+        None
     }
 }
 

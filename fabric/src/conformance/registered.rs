@@ -1,0 +1,142 @@
+//! The user's memory: lent, reached as any other, and given back.
+
+use remote_memory::FaultKind;
+
+use super::{Context, Verdict, Wrong, fails, holds, pattern, same, same_bytes};
+use crate::{Error, Fabric, Segment, SegmentKey, UserMemory, WORDLESS};
+
+/// Bytes for [`lent`]: room for the owner's key, then for what peers tell.
+pub(super) const KEY: u64 = 64;
+const LEN: usize = 100_003;
+
+/// Tells the next rank the key of what this one has lent, and gives that of the previous one's.
+async fn exchange<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<SegmentKey, Wrong> {
+    let fabric = cx.fabric();
+    fabric.put(cx.segment(cx.next()), 0, &own.key().to_bytes())?;
+    fabric.flush(cx.next()).await?;
+    cx.barrier().await?;
+    let mut key = [0; SegmentKey::BYTES];
+    fabric.read_own(cx.own(), 0, &mut key)?;
+    SegmentKey::from_bytes(&key).ok_or_else(|| Wrong("a key has its length".into()))
+}
+
+pub(super) async fn lent<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let (fabric, me) = (cx.fabric(), cx.me().0);
+    holds("no bytes are refused", matches!(fabric.register(Vec::<u64>::new().into()), Err(Error::Allocate { .. })))?;
+    let own = fabric.register(pattern(me, LEN).into())?;
+    same("the length", own.len(), LEN.next_multiple_of(8) as u64)?;
+    let key = exchange(cx, &own).await?;
+    let peers = fabric.open(&key)?;
+    same("the owner", (peers.rank(), peers.len()), (cx.previous(), own.len()))?;
+    let mut seen = vec![0; LEN];
+    fabric.get(&peers, 0, &mut seen).await?;
+    same_bytes("what a peer gets", &seen, &pattern(cx.previous().0, LEN))?;
+    for (at, len) in [(0, 1), (7, 9), (64, 8), (4090, 20), (50_000, 50_003)] {
+        fabric.put(&peers, at, &pattern(me + 77, len))?;
+        fabric.flush(cx.previous()).await?;
+        let mut back = vec![0; len];
+        fabric.get(&peers, at, &mut back).await?;
+        same_bytes("what was put", &back, &pattern(me + 77, len))?;
+    }
+    let mut one = [0];
+    fails("a get past the end", fabric.get(&peers, own.len(), &mut one).await, FaultKind::OutOfRange)?;
+    fails("a put past the end", fabric.put(&peers, own.len() - 1, &[1, 2]), FaultKind::OutOfRange)?;
+    fails("an endless offset", fabric.put(&peers, u64::MAX, &[1, 2]), FaultKind::OutOfRange)?;
+    let buffer = fabric.allocate(LEN as u64)?;
+    fabric.rdma_read((&peers, 8), (&buffer, 1), 1000).await?;
+    fabric.rdma_write((&buffer, 1), (&peers, 2000), 1000).await?;
+    let (mut from, mut to) = (vec![0; 1000], vec![0; 1000]);
+    fabric.get(&peers, 8, &mut from).await?;
+    fabric.get(&peers, 2000, &mut to).await?;
+    same_bytes("transferred", &to, &from)?;
+    fabric.flush(cx.previous()).await?;
+    cx.barrier().await?;
+    let mut here = vec![0; 50_003];
+    fabric.read_own(&own, 50_000, &mut here)?;
+    same_bytes("at its owner", &here, &pattern(cx.next().0 + 77, 50_003))?;
+    fabric.write_own(&own, 3, &[9, 8, 7])?;
+    drop(peers);
+    cx.barrier().await?;
+    let memory = take_back(cx, &own).await?;
+    same_bytes(
+        "given back",
+        &memory.bytes()[..7],
+        &[&here_begins(cx)[..3], &[9, 8, 7], &here_begins(cx)[6..7]].concat(),
+    )?;
+    let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the vector that was lent".into()))?;
+    same("its length", bytes.len(), LEN)?;
+    fails("a second time", fabric.reclaim(&own).map(drop), FaultKind::Closed)?;
+    fails("one's own, taken back", fabric.read_own(&own, 0, &mut [0]), FaultKind::NoSuchRegion)?;
+    cx.barrier().await?;
+    holds("its key opens nothing any more", matches!(fabric.open(&key), Err(Error::Open { .. })))?;
+    fails("allocated memory is no loan", fabric.reclaim(cx.own()).map(drop), FaultKind::Unsupported)?;
+    cx.barrier().await
+}
+
+/// What the next rank has put to the beginning of this one's memory.
+fn here_begins<F: Fabric>(cx: &Context<F>) -> Vec<u8> {
+    let mut bytes = pattern(cx.me().0, 7);
+    bytes[0] = pattern(cx.next().0 + 77, 1)[0];
+    bytes
+}
+
+/// Reclaims, for as long as somebody is still at it.
+async fn take_back<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<UserMemory, Wrong> {
+    let until = cx.fabric().now() + super::SOON;
+    loop {
+        if let Some(memory) = cx.fabric().reclaim(own)? {
+            return Ok(memory);
+        }
+        holds("it is given back soon", cx.fabric().now() < until)?;
+        cx.fabric().pause(cx.word(cx.me(), 0)?, 10_000).await;
+    }
+}
+
+/// Words of it are either the fabric's, or are changed by whoever has them in his process.
+pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let fabric = cx.fabric();
+    let own = fabric.register(vec![5_u64, 6, 7].into())?;
+    let key = exchange(cx, &own).await?;
+    let peers = fabric.open(&key)?;
+    for segment in [&own, &peers] {
+        match fabric.word_in(segment, 8) {
+            Ok(word) => {
+                fabric.fetch_add(word, 1).await?;
+            }
+            Err(fault) => {
+                same("there is no word", (fault.kind(), fault.detail()), (FaultKind::Unsupported, WORDLESS))?;
+                let mut found = [0; 2];
+                let changed = fabric.change(segment, 8, 2, &mut |at, before| {
+                    found[at] = before;
+                    if at == 0 { before + 1 } else { before }
+                });
+                match changed {
+                    Ok(()) => holds("what was there", found[0] >= 6 && found[1] == 7)?,
+                    Err(fault) => same("memory elsewhere", fault.kind(), FaultKind::NotOwn)?,
+                }
+                fails("past the end", fabric.change(segment, 16, 2, &mut |_, _| 0), FaultKind::OutOfRange)?;
+                fails("no word", fabric.word_in(segment, 24).map(drop), FaultKind::OutOfRange)?;
+            }
+        }
+    }
+    fabric.flush(cx.previous()).await?;
+    cx.barrier().await?;
+    let memory = take_back(cx, &own).await?.into_vec::<u64>().map_err(|_| Wrong("the vector".into()))?;
+    let both = fabric.capabilities().agent != crate::Agent::Cpu || memory[1] == 8;
+    holds("each change counts", both && memory[1] > 6 && memory[1] <= 8 && memory[0] == 5)?;
+    cx.barrier().await
+}
+
+/// One that is dropped without being reclaimed is gone for peers, and nobody's memory is harmed.
+pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let fabric = cx.fabric();
+    for turn in 0..20_u32 {
+        let own = fabric.register(pattern(turn, 4096 + turn as usize).into())?;
+        let key = own.key();
+        let again = fabric.open(&key)?;
+        drop(own);
+        drop(again);
+        holds("nothing is there any more", fabric.open(&key).is_err())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! The page that tells peers of memory which they cannot map, and by which it is taken back.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use remote_memory::Rank;
+
+use crate::bootstrap::Process;
+use crate::shm::Mapping;
+use crate::shm::gate::Gate;
+
+/// `LENTMEM` and the layout's version.
+const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x01");
+
+// The layout, in bytes: a header line, a line a rank, then at a page's beginning a buffer a rank.
+const HEADER: u64 = 64;
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+
+// The header's fields, behind the magic number.
+const PID_AT: u64 = 8;
+const SIZE_AT: u64 = 12;
+const STARTED_AT: u64 = 16;
+const NONCE_AT: u64 = 24;
+const ADDRESS_AT: u64 = 32;
+const LEN_AT: u64 = 40;
+const SHUT_AT: u64 = 48;
+const ASKED_AT: u64 = 56;
+
+// A rank's line: how many of its threads are inside the gate, then what it asks the owner's helper thread to do.
+const INSIDE_AT: u64 = 0;
+const STATE_AT: u64 = 8;
+const OFFSET_AT: u64 = 16;
+const COUNT_AT: u64 = 24;
+const FAULT_AT: u64 = 32;
+
+/// All buffers together, and the bounds of one.
+const BUFFERS: u64 = 1 << 20;
+
+/// Where the owner's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    pub(crate) process: Process,
+    /// The same for all threads of a process, and for no other process: process numbers are told apart by namespaces.
+    pub(crate) nonce: u64,
+    pub(crate) address: u64,
+    pub(crate) len: u64,
+}
+
+/// The page, one's own or a peer's.
+#[derive(Debug)]
+pub(crate) struct Control {
+    memory: Arc<Mapping>,
+    size: u32,
+}
+
+/// A rank's request to the owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'c> {
+    /// 0: none. Otherwise what `lent` and `serving` say.
+    pub(crate) state: &'c AtomicU64,
+    pub(crate) offset: &'c AtomicU64,
+    pub(crate) count: &'c AtomicU64,
+    /// How it ended: a fault's bits, or 0.
+    pub(crate) fault: &'c AtomicU64,
+}
+
+impl Control {
+    pub(crate) fn create(size: u32, whereabouts: &Whereabouts) -> io::Result<Self> {
+        let control = Self { memory: Arc::new(Mapping::create(Self::length(size) as usize)?), size };
+        control.half(SIZE_AT).store(size, Ordering::Relaxed);
+        control.half(PID_AT).store(whereabouts.process.pid, Ordering::Relaxed);
+        for (at, value) in [
+            (STARTED_AT, whereabouts.process.started),
+            (NONCE_AT, whereabouts.nonce),
+            (ADDRESS_AT, whereabouts.address),
+            (LEN_AT, whereabouts.len),
+        ] {
+            control.word(at).store(value, Ordering::Relaxed);
+        }
+        control.word(0).store(MAGIC, Ordering::Release);
+        Ok(control)
+    }
+
+    /// `None` if it is no such page of this version for a world of this size.
+    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, Whereabouts)> {
+        let magic = memory.word(0)?.load(Ordering::Acquire);
+        if magic != MAGIC || memory.len() as u64 != Self::length(size) {
+            return None;
+        }
+        let control = Self { memory, size };
+        let word = |at| control.word(at).load(Ordering::Relaxed);
+        let process = Process { pid: control.half(PID_AT).load(Ordering::Relaxed), started: word(STARTED_AT) };
+        let (nonce, address, len) = (word(NONCE_AT), word(ADDRESS_AT), word(LEN_AT));
+        let sound = control.half(SIZE_AT).load(Ordering::Relaxed) == size
+            && address % 8 == 0
+            && address.checked_add(len).is_some_and(|end| end <= isize::MAX as u64);
+        sound.then_some((control, Whereabouts { process, nonce, address, len }))
+    }
+
+    fn length(size: u32) -> u64 {
+        Self::buffers_at(size) + u64::from(size) * Self::buffer_bytes(size)
+    }
+
+    const fn buffers_at(size: u32) -> u64 {
+        (HEADER + size as u64 * LINE).next_multiple_of(PAGE)
+    }
+
+    /// How long a rank's buffer is in a world of this size.
+    fn buffer_bytes(size: u32) -> u64 {
+        (BUFFERS / u64::from(size.max(1)) / PAGE * PAGE).clamp(PAGE, 16 * PAGE)
+    }
+
+    pub(crate) const fn memory(&self) -> &Arc<Mapping> {
+        &self.memory
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // Every caller's offset follows from `size`, which the length was checked against.
+        self.memory.word(at).expect("the layout fits the page")
+    }
+
+    fn half(&self, at: u64) -> &AtomicU32 {
+        self.memory.half(at).expect("the layout fits the page")
+    }
+
+    fn line(&self, rank: Rank) -> u64 {
+        assert!(rank.0 < self.size, "{rank} has no line among {}", self.size);
+        HEADER + u64::from(rank.0) * LINE
+    }
+
+    /// The gate, as a rank passes it.
+    pub(crate) fn gate(&self, rank: Rank) -> Gate<'_> {
+        Gate { shut: self.word(SHUT_AT), inside: self.word(self.line(rank) + INSIDE_AT) }
+    }
+
+    /// How many requests there were.
+    pub(crate) fn asked(&self) -> &AtomicU64 {
+        self.word(ASKED_AT)
+    }
+
+    pub(crate) fn request(&self, rank: Rank) -> Request<'_> {
+        let word = |at| self.word(self.line(rank) + at);
+        Request { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
+    }
+
+    /// A rank's buffer: where it begins in the page's memory, and how long it is.
+    pub(crate) fn buffer(&self, rank: Rank) -> (u64, u64) {
+        let bytes = Self::buffer_bytes(self.size);
+        (Self::buffers_at(self.size) + u64::from(rank.0) * bytes, bytes)
+    }
+}
+
+/// This process's number that no other has.
+pub(crate) fn nonce() -> u64 {
+    static NONCE: OnceLock<(u32, u64)> = OnceLock::new();
+    let pid = std::process::id();
+    let (of, nonce) = *NONCE.get_or_init(|| {
+        let mut bytes = [0; 8];
+        let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        // Without random numbers the clock has to do.
+        let nonce = if random == Ok(8) { u64::from_le_bytes(bytes) } else { crate::drive::now() };
+        (pid, nonce | 1)
+    });
+    if of == pid { nonce } else { 0 } // a fork has other memory at the same addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_disjoint_and_checked() {
+        let process = Process { pid: 7, started: 11 };
+        let whereabouts = Whereabouts { process, nonce: 3, address: 4096, len: 64 };
+        for size in [1, 2, 3, 64, 300] {
+            let control = Control::create(size, &whereabouts).unwrap();
+            let last = Rank(size - 1);
+            assert!(control.line(last) + LINE <= Control::buffers_at(size));
+            let (at, bytes) = control.buffer(last);
+            assert_eq!(at + bytes, control.memory.len() as u64);
+            let again = || Control::open(Arc::clone(&control.memory), size);
+            assert_eq!(again().unwrap().1, whereabouts);
+            assert!(Control::open(Arc::clone(&control.memory), size + 1).is_none());
+            control.word(ADDRESS_AT).store(4097, Ordering::Relaxed);
+            assert!(again().is_none());
+            control.word(ADDRESS_AT).store(isize::MAX as u64 - 7, Ordering::Relaxed);
+            assert!(again().is_none());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The gate of memory that is taken back.
+
+use std::sync::Arc;
+
+use crate::shm::explored::{caught, explore, holds, together};
+use crate::shm::gate::{Gate, is_inside, shut};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicU64, fence};
+use crate::sync::thread;
+use loom::cell::UnsafeCell;
+
+/// What is wrong with the gate.
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// The look whether it is shut may come before the announcement.
+    PassWithoutFence,
+    /// The look who is inside may come before it is shut.
+    ShutWithoutFence,
+    /// The pass is asked for before the announcement.
+    LookBeforeAnnouncement,
+    /// What was copied may come after the owner found nobody inside.
+    LeaveRelaxed,
+    /// The owner waits for nobody.
+    NoWait,
+}
+
+/// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
+struct Lent {
+    shut: AtomicU64,
+    inside: Vec<AtomicU64>,
+    memory: UnsafeCell<u64>,
+}
+
+// SAFETY: loom watches the accesses to the cell, which is what is tested.
+#[allow(unsafe_code)]
+unsafe impl Sync for Lent {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// What a peer does: passes and copies.
+    fn copy(&self, rank: usize, flaw: Flaw) {
+        let inside = &self.inside[rank];
+        let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
+        match flaw {
+            Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait => {
+                if let Some(_inside) = (Gate { shut: &self.shut, inside }).pass() {
+                    touch();
+                }
+            }
+            Flaw::LookBeforeAnnouncement => {
+                let shut = self.shut.load(Acquire);
+                inside.fetch_add(1, SeqCst);
+                if shut == 0 {
+                    touch();
+                }
+                inside.fetch_sub(1, Release);
+            }
+            Flaw::PassWithoutFence | Flaw::LeaveRelaxed => {
+                inside.fetch_add(1, Relaxed);
+                if flaw == Flaw::LeaveRelaxed {
+                    fence(SeqCst);
+                }
+                if self.shut.load(Relaxed) == 0 {
+                    touch();
+                }
+                inside.fetch_sub(1, if flaw == Flaw::LeaveRelaxed { Relaxed } else { Release });
+            }
+        }
+    }
+
+    /// What the owner does: takes the memory back and has it to itself.
+    fn take_back(&self, flaw: Flaw) {
+        if flaw == Flaw::ShutWithoutFence {
+            self.shut.store(1, Relaxed);
+        } else {
+            shut(&self.shut);
+        }
+        for inside in &self.inside {
+            while flaw != Flaw::NoWait && is_inside(inside) {
+                thread::yield_now();
+            }
+        }
+        self.memory.with_mut(|_| {});
+    }
+}
+
+fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let inside = (0..ranks).map(|_| AtomicU64::new(0)).collect();
+        let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
+        let peer = |rank| {
+            let lent = Arc::clone(&lent);
+            Box::new(move || lent.copy(rank, flaw)) as Box<dyn FnOnce() + Send>
+        };
+        let owner = {
+            let lent = Arc::clone(&lent);
+            Box::new(move || lent.take_back(flaw)) as Box<dyn FnOnce() + Send>
+        };
+        match ranks {
+            1 => together([peer(0), owner]),
+            _ => together([peer(0), peer(1), owner]),
+        }
+    }
+}
+
+/// Two threads of one rank share its count.
+fn two_threads_of_a_rank() {
+    let inside = vec![AtomicU64::new(0)];
+    let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
+    let peer = || {
+        let lent = Arc::clone(&lent);
+        Box::new(move || lent.copy(0, Flaw::None)) as Box<dyn FnOnce() + Send>
+    };
+    let (one, two, owner) = (peer(), peer(), Arc::clone(&lent));
+    together([one, two, Box::new(move || owner.take_back(Flaw::None))]);
+}
+
+#[test]
+fn who_took_memory_back_has_it_alone() {
+    holds(None, 30, lent(1, Flaw::None));
+    holds(Some(3), 1_000, lent(2, Flaw::None));
+    holds(Some(3), 1_000, two_threads_of_a_rank);
+}
+
+#[test]
+fn every_flaw_of_the_gate_is_caught() {
+    use Flaw::{LeaveRelaxed, LookBeforeAnnouncement, NoWait, PassWithoutFence, ShutWithoutFence};
+    explore(None, lent(1, Flaw::None));
+    for flaw in [PassWithoutFence, ShutWithoutFence, LookBeforeAnnouncement, LeaveRelaxed, NoWait] {
+        caught("Causality violation", lent(1, flaw));
+    }
+}

@@ -1,0 +1,407 @@
+//! Memory of the user's that peers cannot map: reached by the kernel's copies from process to process, or by the owner's
+//! helper thread where the system forbids them, or at once by threads of the owner's process.
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use remote_memory::{Fault, FaultKind, Liveness, Rank};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::bootstrap::{Process, timespec};
+use crate::shm::Board;
+use crate::shm::control::{Control, Whereabouts, nonce};
+use crate::shm::gate::{Inside, is_inside, shut};
+use crate::shm::process_vm;
+use crate::shm::serving::Service;
+use crate::{Path, UserMemory, WORDLESS};
+
+/// The most that is copied by one call: an owner that takes its memory back waits for no more.
+const CUT: usize = 4 << 20;
+
+/// `off`: copies from process to process are not even tried.
+const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
+
+/// The user's memory that a rank has lent, as one rank reaches it.
+pub(crate) struct Lent {
+    pub(super) control: Control,
+    pub(super) board: Arc<Board>,
+    pub(super) service: Arc<Service>,
+    pub(super) me: Rank,
+    pub(super) owner: Rank,
+    process: Process,
+    address: u64,
+    len: u64,
+    way: AtomicU8,
+    /// One request at a time; `true` once one was left unanswered, so that there is no telling what the line means.
+    pub(super) asking: Mutex<bool>,
+    /// What its owner has lent, until it is given back.
+    memory: Mutex<Option<UserMemory>>,
+}
+
+/// How this rank reaches it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Way {
+    /// It lies in this process.
+    Direct,
+    ProcessVm,
+    Helper,
+}
+
+/// Private bytes, or bytes of a mapping, to be copied to or from.
+#[derive(Clone, Copy)]
+pub(super) enum Bytes {
+    From(*const u8),
+    Into(*mut u8),
+}
+
+/// What ranks need to reach one another's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Between {
+    pub(crate) board: Arc<Board>,
+    pub(crate) service: Arc<Service>,
+    pub(crate) me: Rank,
+}
+
+impl Lent {
+    /// Lends one's own. Gives the memory back where it fails.
+    pub(crate) fn new(between: Between, memory: UserMemory) -> Result<Self, (io::Error, UserMemory)> {
+        let Between { board, service, me } = between;
+        let (process, len) = (Process::own(), memory.len() as u64);
+        let address = memory.start().as_ptr().expose_provenance() as u64;
+        let whereabouts = Whereabouts { process, nonce: nonce(), address, len };
+        match Control::create(board.size(), &whereabouts) {
+            Ok(control) => {
+                // Yama lets only ancestors in otherwise. Where there is no Yama the call does not exist.
+                let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
+                let (way, asking) = (AtomicU8::new(Way::Direct as u8), Mutex::default());
+                let memory = Mutex::new(Some(memory));
+                Ok(Self { control, board, service, me, owner: me, process, address, len, way, asking, memory })
+            }
+            Err(error) => Err((error, memory)),
+        }
+    }
+
+    /// Finds out how to reach a peer's.
+    ///
+    /// # Errors
+    /// `Protocol` if the page is none, `NoSuchRegion` if the memory was taken back.
+    pub(crate) fn open(between: Between, owner: Rank, page: Arc<crate::shm::Mapping>) -> Result<Self, Fault> {
+        let Between { board, service, me } = between;
+        let opened = Control::open(page, board.size());
+        let (control, whereabouts) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
+        let Whereabouts { process, nonce: theirs, address, len } = whereabouts;
+        let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
+        let way = AtomicU8::new(if here { Way::Direct } else { Way::Helper } as u8);
+        let (asking, memory) = (Mutex::default(), Mutex::new(None));
+        let lent = Self { control, board, service, me, owner, process, address, len, way, asking, memory };
+        if !here && lent.may_be_copied()? {
+            lent.way.store(Way::ProcessVm as u8, Ordering::Relaxed);
+        }
+        Ok(lent)
+    }
+
+    /// Whether the kernel copies to and from the owner's process, found by reading a word.
+    fn may_be_copied(&self) -> Result<bool, Fault> {
+        let _inside = self.pass()?;
+        // Somebody else's process, in another namespace or after the owner's end, is not to be met by its number.
+        let met = self.process.started != 0 && matches!(self.process.watch(), Ok(Some(_)));
+        if !met || std::env::var_os(PROCESS_VM).is_some_and(|word| word == "off") {
+            return Ok(false);
+        }
+        let mut word = [0; 8];
+        let len = word.len().min(self.len as usize);
+        // SAFETY: the local range is `word`.
+        #[allow(unsafe_code)]
+        let read = unsafe { process_vm::read(self.process.pid, self.address, word.as_mut_ptr(), len) };
+        Ok(read.is_ok_and(|count| count == len))
+    }
+
+    fn way(&self) -> Way {
+        match self.way.load(Ordering::Relaxed) {
+            0 => Way::Direct,
+            1 => Way::ProcessVm,
+            _ => Way::Helper,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Path {
+        match self.way() {
+            Way::Direct => Path::Cpu,
+            Way::ProcessVm => Path::ProcessVm,
+            Way::Helper => Path::Helper,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn check(&self, offset: u64, len: usize) -> Result<(), Fault> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(Fault::of(FaultKind::OutOfRange, self.owner)),
+        }
+    }
+
+    /// Keeps the owner from having its memory back for as long as the pass is held.
+    pub(super) fn pass(&self) -> Result<Inside<'_>, Fault> {
+        self.control.gate(self.me).pass().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
+    }
+
+    pub(super) fn alive(&self) -> Result<(), Fault> {
+        match self.board.liveness(self.owner) {
+            Liveness::Alive => Ok(()),
+            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, self.owner)),
+            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, self.owner)),
+        }
+    }
+
+    /// Why there is no word to be had of it: a word is a reference that would outlive the loan.
+    pub(crate) fn wordless(&self, offset: u64) -> Fault {
+        match self.check(offset, 8) {
+            Ok(()) => Fault::of(FaultKind::Unsupported, self.owner).with_detail(WORDLESS),
+            Err(fault) => fault,
+        }
+    }
+
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.check(offset, from.len())?;
+        self.copy(offset, Bytes::From(from.as_ptr()), from.len())
+    }
+
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.check(offset, into.len())?;
+        self.copy(offset, Bytes::Into(into.as_mut_ptr()), into.len())
+    }
+
+    /// Copies a range that was checked, in pieces, each with a pass of its own.
+    fn copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < len {
+            let (at, bytes, piece) = (offset + done as u64, bytes.after(done), CUT.min(len - done));
+            done += match self.way() {
+                Way::Direct => self.copy_direct(at, bytes, piece)?,
+                Way::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
+                Way::Helper => self.ask(at, bytes, piece)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Gives how many bytes were copied; none where the way has just been found to be shut.
+    fn copy_by_process_vm(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+        let _inside = self.pass()?;
+        self.alive()?; // its number may be another process's by and by
+        let (pid, place) = (self.process.pid, self.address + offset);
+        #[allow(unsafe_code)]
+        let copied = match bytes {
+            // SAFETY: `len` bytes that the caller lends; the owner has lent the place, and the pass keeps it lent.
+            Bytes::From(from) => unsafe { process_vm::write(pid, place, from, len) },
+            // SAFETY: as above.
+            Bytes::Into(into) => unsafe { process_vm::read(pid, place, into, len) },
+        };
+        let fault = |kind| Err(Fault::of(kind, self.owner));
+        let error = match copied {
+            Ok(0) => Errno::FAULT, // nothing, and no reason
+            Ok(count) => return Ok(count),
+            Err(error) => error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+        };
+        match error {
+            Errno::SRCH => fault(FaultKind::PeerDied),
+            Errno::NOMEM => fault(FaultKind::NoMemory),
+            // Forbidden since it was tried.
+            Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+                self.way.store(Way::Helper as u8, Ordering::Relaxed);
+                Ok(0)
+            }
+            other => Err(Fault::of(FaultKind::Refused, self.owner).with_detail(other.raw_os_error().unsigned_abs())),
+        }
+    }
+
+    /// Tells peers that the memory is no longer lent; gives it once none of them can reach it any more.
+    ///
+    /// # Errors
+    /// `NotOwn`, `Closed` if it was given back before.
+    pub(crate) fn take_back(&self) -> Result<Option<UserMemory>, Fault> {
+        let mut memory = self.memory();
+        match &*memory {
+            None if self.owner != self.me => return Err(Fault::of(FaultKind::NotOwn, self.owner)),
+            None => return Err(Fault::new(FaultKind::Closed)),
+            Some(_) => {}
+        }
+        shut(self.control.gate(self.me).shut);
+        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).inside) && !self.is_gone(*rank);
+        if (0..self.board.size()).map(Rank).any(|rank| inside(&rank)) {
+            return Ok(None);
+        }
+        Ok(memory.take())
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Option<UserMemory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a rank will never come out of the gate, because its process has ended: then no thread of it is in the
+    /// kernel either. That the board says so is not enough: a rank that panicked may have other threads.
+    fn is_gone(&self, rank: Rank) -> bool {
+        if self.board.liveness(rank) == Liveness::Alive {
+            return false;
+        }
+        let Some(process) = self.board.process(rank).filter(|process| *process != Process::own()) else { return false };
+        let ended = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
+        process.watch().is_ok_and(|watch| watch.is_none_or(ended))
+    }
+}
+
+impl Bytes {
+    /// The rest of a range, whose length the caller knows.
+    pub(super) const fn after(self, done: usize) -> Self {
+        match self {
+            Self::From(from) => Self::From(from.wrapping_add(done)),
+            Self::Into(into) => Self::Into(into.wrapping_add(done)),
+        }
+    }
+}
+
+#[allow(unsafe_code)] // copies to and from memory of this process, by its address
+mod direct {
+    use std::slice;
+    use std::sync::atomic::AtomicU64;
+
+    use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Way};
+    use crate::copy;
+
+    impl Lent {
+        /// A place of memory that lies in this process.
+        fn place(&self, offset: u64) -> NonNull<u8> {
+            let address = (self.address + offset) as usize;
+            NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("lent memory does not begin at 0")
+        }
+
+        /// Copies a range that was checked, of memory in this process.
+        pub(super) fn copy_direct(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+            let _inside = self.pass()?;
+            let place = self.place(offset).as_ptr();
+            match bytes {
+                Bytes::From(from) => {
+                    // SAFETY: `len` bytes that the caller lends.
+                    let from = unsafe { slice::from_raw_parts(from, len) };
+                    // SAFETY: the range was checked against the lent one, which is memory of this process; the pass keeps
+                    // it lent, so that others reach it by atomics and racy copies only.
+                    unsafe { copy::into_shared(place, from) };
+                }
+                Bytes::Into(into) => {
+                    // SAFETY: `len` bytes that the caller lends exclusively.
+                    let into = unsafe { slice::from_raw_parts_mut(into, len) };
+                    // SAFETY: as above.
+                    unsafe { copy::out_of_shared(into, place) };
+                }
+            }
+            Ok(len)
+        }
+
+        /// Changes words in a row, each atomically.
+        pub(crate) fn change(
+            &self,
+            offset: u64,
+            words: usize,
+            change: &mut dyn FnMut(usize, u64) -> u64,
+        ) -> Result<(), Fault> {
+            let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, self.owner))?;
+            self.check(offset, bytes)?;
+            if offset % 8 != 0 {
+                return Err(Fault::of(FaultKind::Misaligned, self.owner));
+            }
+            if self.way() != Way::Direct {
+                return Err(Fault::of(FaultKind::NotOwn, self.owner));
+            }
+            let _inside = self.pass()?;
+            for word in 0..words {
+                let place = self.place(offset + 8 * word as u64);
+                // SAFETY: 8 bytes of the lent range, which begins at a multiple of 8; the pass keeps it lent, and others
+                // reach it by atomics and racy copies only.
+                let place = unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) };
+                let mut found = place.load(Ordering::Acquire);
+                loop {
+                    let new = change(word, found);
+                    if new == found {
+                        break;
+                    }
+                    match place.compare_exchange_weak(found, new, Ordering::AcqRel, Ordering::Acquire) {
+                        Ok(_) => break,
+                        Err(now) => found = now,
+                    }
+                }
+            }
+            Ok(())
+        }
+
+        /// Copies from a mapping.
+        ///
+        /// # Safety
+        /// `from` is valid for `len` bytes, which others reach by atomics and racy copies only.
+        pub(crate) unsafe fn write_from(&self, offset: u64, from: NonNull<u8>, len: usize) -> Result<(), Fault> {
+            self.check(offset, len)?;
+            self.copy_shared(offset, Bytes::From(from.as_ptr()), len)
+        }
+
+        /// Copies to a mapping.
+        ///
+        /// # Safety
+        /// As [`write_from`](Self::write_from).
+        pub(crate) unsafe fn read_into(&self, offset: u64, into: NonNull<u8>, len: usize) -> Result<(), Fault> {
+            self.check(offset, len)?;
+            self.copy_shared(offset, Bytes::Into(into.as_ptr()), len)
+        }
+
+        /// Copies between lent memory and a mapping by way of a buffer: no slice may point into either.
+        fn copy_shared(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
+            let mut buffer = vec![0; len.min(64 << 10)];
+            let mut done = 0;
+            while done < len {
+                let piece = buffer.len().min(len - done);
+                let buffer = &mut buffer[..piece];
+                match bytes.after(done) {
+                    Bytes::From(from) => {
+                        // SAFETY: the caller vouches for `len` bytes of a mapping; others reach them by atomics or racy
+                        // copies.
+                        unsafe { copy::out_of_shared(buffer, from) };
+                        self.write(offset + done as u64, buffer)?;
+                    }
+                    Bytes::Into(into) => {
+                        self.read(offset + done as u64, buffer)?;
+                        // SAFETY: as above.
+                        unsafe { copy::into_shared(into, buffer) };
+                    }
+                }
+                done += piece;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.owner != self.me || self.memory().is_none() {
+            return;
+        }
+        // Nobody asked for it: it goes if nobody is inside, and otherwise it stays for ever, because a peer may still
+        // write to it.
+        if !matches!(self.take_back(), Ok(Some(_))) {
+            std::mem::forget(self.memory().take());
+        }
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes lent by {}, reached by {:?}", self.len, self.owner, self.path())
+    }
+}

@@ -1,0 +1,201 @@
+//! Copies by the owner's helper thread, for peers whose system forbids copies from process to process.
+//!
+//! A rank that wants a copy fills in its line of the control page, bytes to be put go into its buffer there, and rings the
+//! owner's doorbell; the helper thread copies, says how it went, and rings back. One request at a time a rank.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::drive::now;
+use crate::shm::lent::{Bytes, Lent};
+
+// The states of a request.
+const NONE: u64 = 0;
+const PUT: u64 = 1;
+const GET: u64 = 2;
+const SERVED: u64 = 3;
+const DONE: u64 = 4;
+
+/// How long, in nanoseconds, before a request that a living owner does not answer is given up: it is stopped, or has no helper
+/// thread.
+const PATIENCE: u64 = 30_000_000_000;
+/// Turns of looking, and of giving the core away, before the thread sleeps; and how long at most.
+const SPINS: u32 = 2_000;
+const YIELDS: u32 = 50;
+const NAP: Duration = Duration::from_millis(50);
+
+/// What a rank has lent, to be looked through by its helper thread.
+#[derive(Debug, Default)]
+pub(crate) struct Service(Mutex<Regions>);
+
+#[derive(Debug, Default)]
+struct Regions {
+    /// With the number of requests that there were at the last look.
+    lent: Vec<(Weak<Lent>, u64)>,
+    running: bool,
+}
+
+impl Service {
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on requests for this memory are served. `true`: by a task that calls [`serve`](Self::serve) and is not
+    /// there yet.
+    pub(crate) fn add(&self, lent: &Arc<Lent>) -> bool {
+        let mut regions = self.regions();
+        regions.lent.push((Arc::downgrade(lent), 0));
+        !std::mem::replace(&mut regions.running, true)
+    }
+
+    /// Serves what peers have asked for. `false` once nothing is lent any more.
+    pub(crate) fn serve(&self) -> bool {
+        let mut regions = self.regions();
+        regions.lent.retain_mut(|(lent, seen)| match lent.upgrade() {
+            Some(lent) => {
+                lent.serve(seen);
+                true
+            }
+            None => false,
+        });
+        regions.running &= !regions.lent.is_empty();
+        regions.running
+    }
+}
+
+impl Lent {
+    /// The owner's side: does what peers have asked for since the last look.
+    fn serve(&self, seen: &mut u64) {
+        let asked = self.control.asked().load(Ordering::Acquire);
+        if asked == *seen {
+            return;
+        }
+        *seen = asked;
+        for rank in (0..self.board.size()).map(Rank) {
+            let request = self.control.request(rank);
+            let asked = request.state.load(Ordering::Acquire);
+            if !matches!(asked, PUT | GET)
+                || request.state.compare_exchange(asked, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
+            {
+                continue; // given up meanwhile
+            }
+            let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
+            let fault = self.serve_one(rank, asked == PUT, offset, count).map_or_else(Fault::to_bits, |()| 0);
+            request.fault.store(fault, Ordering::Relaxed);
+            request.state.store(DONE, Ordering::Release);
+            self.board.wake(rank);
+        }
+    }
+
+    fn serve_one(&self, rank: Rank, put: bool, offset: u64, count: u64) -> Result<(), Fault> {
+        let (at, room) = self.control.buffer(rank);
+        let buffer = self.control.memory().bytes(at, count).filter(|_| count <= room);
+        let (Some(buffer), Ok(len)) = (buffer, usize::try_from(count)) else {
+            return Err(Fault::of(FaultKind::Protocol, rank));
+        };
+        #[allow(unsafe_code)]
+        if put {
+            // SAFETY: `len` bytes of the page's mapping, which `self` keeps.
+            unsafe { self.write_from(offset, buffer, len) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.read_into(offset, buffer, len) }
+        }
+    }
+
+    /// The peer's side: has the beginning of a range copied by its owner, and gives how much that was. Blocks.
+    pub(super) fn ask(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if *broken {
+            return Err(Fault::of(FaultKind::Refused, self.owner));
+        }
+        self.alive()?;
+        if self.is_shut() {
+            return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
+        }
+        let (at, room) = self.control.buffer(self.me);
+        let len = len.min(room as usize);
+        let buffer = self.control.memory().bytes(at, len as u64).ok_or(Fault::of(FaultKind::Protocol, self.owner))?;
+        if let Bytes::From(from) = bytes {
+            #[allow(unsafe_code)]
+            // SAFETY: `len` bytes that the caller lends, and as many of the page's mapping.
+            unsafe {
+                crate::copy::copy(buffer.as_ptr(), from, len);
+            }
+        }
+        let request = self.control.request(self.me);
+        request.offset.store(offset, Ordering::Relaxed);
+        request.count.store(len as u64, Ordering::Relaxed);
+        let asked = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
+        request.state.store(asked, Ordering::Release);
+        self.control.asked().fetch_add(1, Ordering::Release);
+        self.board.wake(self.owner);
+        match self.answered(asked) {
+            Ok(()) => {}
+            Err(fault) => {
+                *broken = !matches!(fault.kind(), FaultKind::TimedOut | FaultKind::NoSuchRegion);
+                return Err(fault);
+            }
+        }
+        request.state.store(NONE, Ordering::Relaxed);
+        if let Some(fault) = Fault::from_bits(request.fault.load(Ordering::Relaxed)) {
+            return Err(fault);
+        }
+        if let Bytes::Into(into) = bytes {
+            #[allow(unsafe_code)]
+            // SAFETY: as above; the caller lends its bytes exclusively.
+            unsafe {
+                crate::copy::copy(into, buffer.as_ptr(), len);
+            }
+        }
+        Ok(len)
+    }
+
+    fn is_shut(&self) -> bool {
+        self.control.gate(self.me).shut.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits for the answer to what this rank has just asked.
+    fn answered(&self, asked: u64) -> Result<(), Fault> {
+        let state = self.control.request(self.me).state;
+        let done = || state.load(Ordering::Acquire) == DONE;
+        let (until, mut turn) = (now() + PATIENCE, 0_u32);
+        while !done() {
+            turn = turn.saturating_add(1);
+            if turn <= SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            // The owner may wait for this rank in the same way, and this thread may be this rank's helper.
+            self.service.serve();
+            if let Err(fault) = self.alive() {
+                return if done() { Ok(()) } else { Err(fault) };
+            }
+            // An owner that has its memory back may not look here any more.
+            let late = now() >= until;
+            if late || self.is_shut() {
+                let kind = if late { FaultKind::TimedOut } else { FaultKind::NoSuchRegion };
+                match state.compare_exchange(asked, NONE, Ordering::Relaxed, Ordering::Acquire) {
+                    Ok(_) => return Err(Fault::of(kind, self.owner)),
+                    Err(DONE) => return Ok(()),
+                    Err(_) if late => return Err(Fault::of(FaultKind::Unknown, self.owner)), // stopped in the middle
+                    Err(_) => {}                                                             // it is at it
+                }
+            }
+            if turn <= SPINS + YIELDS {
+                std::thread::yield_now();
+                continue;
+            }
+            let bell = self.board.doorbell(self.me);
+            let ticket = bell.arm();
+            if !done() {
+                self.board.sleep(self.me, ticket, NAP);
+            }
+            bell.disarm();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! Memory that the user made, to be lent to a fabric and given back.
+#![allow(unsafe_code)] // a vector taken apart and put together again
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::slice;
+
+use bytemuck::Pod;
+use remote_memory::{Fault, FaultKind};
+
+/// Owned memory of the user's, without a type: what [`Fabric::register`](crate::Fabric::register) takes and
+/// [`Fabric::reclaim`](crate::Fabric::reclaim) gives back.
+///
+/// Owned and never borrowed: a loan would end by a guard, and a guard that is forgotten ends nothing. Its length in bytes is
+/// a multiple of 8, so that every element lies in a word of it: a vector's spare capacity fills the last word up, and a
+/// vector without any is given some, which may move it.
+///
+/// ```
+/// # use fabric::UserMemory;
+/// let memory = UserMemory::from(vec![1_u16, 2, 3]);
+/// assert_eq!((memory.len(), memory.bytes()), (8, &[1, 0, 2, 0, 3, 0, 0, 0][..]));
+/// assert_eq!(memory.into_vec::<u16>().unwrap(), [1, 2, 3]);
+/// ```
+pub struct UserMemory {
+    start: NonNull<u8>,
+    /// In bytes; a multiple of 8.
+    len: usize,
+    /// Frees the memory when it is dropped.
+    keep: Box<dyn Keep>,
+}
+
+// SAFETY: it owns the bytes alone; what it keeps is Send.
+unsafe impl Send for UserMemory {}
+// SAFETY: through a shared reference the bytes can only be read.
+unsafe impl Sync for UserMemory {}
+
+/// What the memory belongs to.
+trait Keep: Send + Sync + Any {}
+
+impl<K: Send + Sync + Any> Keep for K {}
+
+/// A vector, taken apart: no reference to its elements is made before it is put together again.
+struct Apart<T: Pod> {
+    start: NonNull<T>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: it owns the elements, as the vector did; plain data is Send.
+unsafe impl<T: Pod> Send for Apart<T> {}
+// SAFETY: nothing is reached through a shared reference to it.
+unsafe impl<T: Pod> Sync for Apart<T> {}
+
+impl<T: Pod> Apart<T> {
+    fn of(mut vec: Vec<T>) -> Self {
+        let (len, capacity) = (vec.len(), vec.capacity());
+        let start = NonNull::new(vec.as_mut_ptr()).expect("a vector's pointer is not null");
+        let _ = ManuallyDrop::new(vec);
+        Self { start, len, capacity }
+    }
+
+    fn together(self) -> Vec<T> {
+        let apart = ManuallyDrop::new(self);
+        // SAFETY: the parts of one vector, which was not dropped; this is the only time, because `self` is consumed.
+        unsafe { Vec::from_raw_parts(apart.start.as_ptr(), apart.len, apart.capacity) }
+    }
+}
+
+impl<T: Pod> Drop for Apart<T> {
+    fn drop(&mut self) {
+        // SAFETY: as in `together`, which keeps this drop from running.
+        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.len, self.capacity) });
+    }
+}
+
+impl<T: Pod> From<Vec<T>> for UserMemory {
+    fn from(mut vec: Vec<T>) -> Self {
+        let used = size_of_val(vec.as_slice());
+        let len = used.next_multiple_of(8);
+        if size_of::<T>() > 0 && len > vec.capacity() * size_of::<T>() {
+            vec.reserve_exact((len - used).div_ceil(size_of::<T>()));
+        }
+        let len = if size_of::<T>() > 0 { len } else { 0 };
+        let apart = Apart::of(vec);
+        let start = apart.start.cast::<u8>();
+        // SAFETY: `used` bytes are the elements', the others up to `len` are capacity, made sure of above.
+        let fill = unsafe { start.add(used) };
+        // SAFETY: as above; nobody else has them.
+        unsafe { fill.write_bytes(0, len - used) };
+        Self { start, len, keep: Box::new(apart) }
+    }
+}
+
+impl<T: Pod> From<Box<[T]>> for UserMemory {
+    fn from(elements: Box<[T]>) -> Self {
+        elements.into_vec().into()
+    }
+}
+
+impl UserMemory {
+    /// Memory that something else owns: a mapping, say, or what another library gave.
+    ///
+    /// # Errors
+    /// `Misaligned` if the address or the length is no multiple of 8.
+    ///
+    /// # Safety
+    /// Until `keep` is dropped, `len` bytes at `start` are initialised, valid for reads and writes by whatever thread, and
+    /// reached by nothing but this value and the fabric that it is lent to.
+    pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize, keep: impl Any + Send + Sync) -> Result<Self, Fault> {
+        if start.addr().get() % 8 != 0 || len % 8 != 0 {
+            return Err(Fault::new(FaultKind::Misaligned));
+        }
+        Ok(Self { start, len, keep: Box::new(keep) })
+    }
+
+    /// How many bytes it has; a multiple of 8.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes; a fabric refuses such.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes, which nobody else reaches while it is not lent.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes that this value alone owns; whoever lends them to peers takes the pointer, and
+        // lets nobody have the value before it is sure that they are done.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The same, to be changed.
+    #[must_use]
+    pub const fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as `bytes`, borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// The vector, or the boxed slice, that it was made from.
+    ///
+    /// # Errors
+    /// Itself, if it was made from something else.
+    pub fn into_vec<T: Pod>(self) -> Result<Vec<T>, Self> {
+        let Self { start, len, keep } = self;
+        if (*keep).type_id() != TypeId::of::<Apart<T>>() {
+            return Err(Self { start, len, keep });
+        }
+        let keep: Box<dyn Any> = keep;
+        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was just asked"));
+        Ok(apart.together())
+    }
+
+    /// Where it begins.
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl fmt::Debug for UserMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of the user's", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn through<T: Pod + PartialEq + fmt::Debug>(vec: Vec<T>) {
+        let copy = vec.clone();
+        let mut memory = UserMemory::from(vec);
+        assert_eq!(memory.len(), size_of_val(copy.as_slice()).next_multiple_of(8));
+        assert_eq!(memory.bytes()[..size_of_val(copy.as_slice())], *bytemuck::cast_slice::<T, u8>(&copy));
+        assert!(memory.bytes()[size_of_val(copy.as_slice())..].iter().all(|byte| *byte == 0));
+        memory.bytes_mut().iter_mut().for_each(|byte| *byte = !*byte);
+        memory.bytes_mut().iter_mut().for_each(|byte| *byte = !*byte);
+        let memory = memory.into_vec::<[T; 2]>().unwrap_err();
+        assert_eq!(memory.into_vec::<T>().unwrap(), copy);
+    }
+
+    #[test]
+    fn a_vector_comes_back_as_it_was() {
+        for len in 0..40 {
+            through((0..len).collect::<Vec<u8>>());
+            through((0..u16::from(len)).collect::<Vec<_>>());
+            through((0..len).map(|at| [at; 3]).collect::<Vec<_>>());
+            through((0..u64::from(len)).collect::<Vec<_>>());
+            let mut spare = Vec::with_capacity(100);
+            spare.extend(0..u32::from(len));
+            let start = spare.as_ptr();
+            let memory = UserMemory::from(spare);
+            assert_eq!(memory.start().as_ptr().cast(), start.cast_mut(), "there was room: it did not move");
+            assert_eq!(memory.into_vec::<u32>().unwrap().capacity(), 100);
+        }
+        assert_eq!(UserMemory::from(vec![1_u64, 2].into_boxed_slice()).into_vec::<u64>().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_kept_is_dropped_once() {
+        let keep = Arc::new(vec![[0_u64; 4]]);
+        let start = NonNull::from(&keep[0]).cast();
+        // SAFETY: 32 bytes that `keep` owns, and which the test does not touch.
+        let memory = unsafe { UserMemory::from_raw_parts(start, 32, Arc::clone(&keep)) }.unwrap();
+        assert_eq!(Arc::strong_count(&keep), 2);
+        drop(memory.into_vec::<u64>().unwrap_err());
+        assert_eq!(Arc::strong_count(&keep), 1);
+        // SAFETY: it is refused.
+        assert!(unsafe { UserMemory::from_raw_parts(start, 7, ()) }.is_err());
+        drop(UserMemory::from(vec![5_u8; 1000]));
+    }
+}

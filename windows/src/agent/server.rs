@@ -1,0 +1,70 @@
+//! The owner's side: its helper thread does what peers ask.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use fabric::Fabric;
+use fabric::remote_memory::{Fault, FaultKind, Notify};
+
+use super::request::Code;
+use super::{Layout, Request};
+use crate::window::Inner;
+
+/// Starts to serve a window, until it is closed or dropped. The fabric's helper thread looks at the requests at each event
+/// of this rank; a request is one.
+pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) {
+    let (theirs, mut served) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
+    inner.fabric().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))));
+}
+
+fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
+    let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return Poll::Ready(()) };
+    for (origin, served) in (0..).zip(served) {
+        // What fails here fails for its origin alone, which waits for an answer for as long as this rank lives.
+        let _ = answer(&inner, origin, served);
+    }
+    Poll::Pending
+}
+
+/// Does what a peer asks, if it asks something new.
+fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
+    let (fabric, layout, me) = (inner.fabric(), Layout::new(inner.world.size()), inner.world.rank());
+    let number = fabric.load(fabric.word_in(&inner.own_locks, layout.request(origin))?)?;
+    if number == *served {
+        return Ok(());
+    }
+    *served = number;
+    let outcome = read(inner, layout, origin).and_then(|request| {
+        let segment = inner.agent_segment(request.place)?;
+        request.perform(fabric, &segment)
+    });
+    let to = inner.target(origin)?;
+    let (results, fault) = match &outcome {
+        Ok(results) => (&results[..], 0),
+        Err(fault) => (&[][..], fault.to_bits()),
+    };
+    fabric.put(&to.locks, layout.results(me), results)?;
+    fabric.put(&to.locks, layout.answer(me) + 8, &fault.to_le_bytes())?;
+    drop(fabric.write(fabric.word_in(&to.locks, layout.answer(me))?, number, Notify::Yes));
+    Ok(())
+}
+
+/// A peer's request, as far as it is one.
+fn read<F: Fabric>(inner: &Inner<F>, layout: Layout, origin: u32) -> Result<Request, Fault> {
+    let fabric = inner.fabric();
+    let mut line = [0; 32];
+    fabric.read_own(&inner.own_locks, layout.request(origin) + 8, &mut line)?;
+    let word = |at: usize| line[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let wrong = || Fault::new(FaultKind::Protocol);
+    let code = Code::from_word(word(0)).ok_or_else(wrong)?;
+    let (count, len) = (usize::try_from(word(1)), usize::try_from(word(3)));
+    let (count, len) = (count.map_err(|_| wrong())?, len.map_err(|_| wrong())?);
+    let mut request = Request { code, count, place: word(2), bytes: Vec::new() };
+    if len > layout.room() || request.wants().is_none_or(|results| results > layout.room()) {
+        return Err(wrong());
+    }
+    request.bytes = vec![0; len];
+    fabric.read_own(&inner.own_locks, layout.operands(origin), &mut request.bytes)?;
+    Ok(request)
+}

@@ -1,0 +1,355 @@
+//! Windows whose memory comes and goes: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Drive, Fabric, Segment, UserMemory, block_on};
+
+use crate::agent::is_wordless;
+use crate::part::Made;
+use crate::paths::Paths;
+use crate::place::{Entry, SLOTS};
+use crate::window::{Inner, Target};
+use crate::{Access, Element, Error, Place, Window};
+
+/// What this rank has attached, and what it has met at others.
+#[derive(Debug)]
+pub(crate) struct Attached<F: Fabric> {
+    own: Mutex<Own<F>>,
+    reached: OnceLock<Box<[Reached<F>]>>,
+    /// What a window without elements was created over: there was nothing to lend.
+    spare: Mutex<Option<UserMemory>>,
+}
+
+#[derive(Debug)]
+struct Own<F: Fabric> {
+    /// Slots and their next generations, those that were free longest first.
+    free: VecDeque<(u32, u16)>,
+    taken: Vec<Piece<F>>,
+    serving: bool,
+}
+
+/// Memory that this rank has attached.
+#[derive(Debug)]
+struct Piece<F: Fabric> {
+    place: Place,
+    segment: F::Segment,
+    len: usize,
+    /// Whether it is the user's.
+    lent: bool,
+}
+
+/// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
+type Reached<F> = OnceLock<Box<[Met<F>]>>;
+
+/// The memory that was in a slot, one after another.
+#[derive(Debug)]
+struct Met<F: Fabric>(OnceLock<Box<Link<F>>>);
+
+/// One of them, and the next.
+type Link<F> = (Place, Target<F>, Met<F>);
+
+impl<F: Fabric> Met<F> {
+    fn link(&self) -> Option<&Link<F>> {
+        self.0.get().map(|met| &**met)
+    }
+}
+
+impl<F: Fabric> Default for Attached<F> {
+    fn default() -> Self {
+        let own = Own { free: (0..SLOTS).map(|slot| (slot, 1)).collect(), taken: Vec::new(), serving: false };
+        Self { own: Mutex::new(own), reached: OnceLock::new(), spare: Mutex::new(None) }
+    }
+}
+
+impl<F: Fabric> Attached<F> {
+    fn own(&self) -> MutexGuard<'_, Own<F>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The segment of what this rank has attached.
+    pub(crate) fn segment(&self, place: u64) -> Result<F::Segment, Fault> {
+        let own = self.own();
+        let piece = own.taken.iter().find(|piece| piece.place.0 == place);
+        piece.map(|piece| piece.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
+    }
+
+    /// Keeps what could not be lent, because it has no bytes.
+    pub(crate) fn keep(&self, memory: UserMemory) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+    }
+
+    pub(crate) fn kept(&self) -> Option<UserMemory> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The memory of a rank that begins at a place, if it was met.
+    fn met(&self, rank: u32, place: Place) -> Option<&Target<F>> {
+        let mut met = self.reached.get()?.get(rank as usize)?.get()?.get(place.slot())?;
+        loop {
+            let (this, target, next) = met.link()?;
+            if *this == place {
+                return Some(target);
+            }
+            met = next;
+        }
+    }
+
+    /// What was counted of a rank's memory that was met.
+    pub(crate) fn paths(&self, rank: u32) -> impl Iterator<Item = Paths> {
+        let slots = self.reached.get().and_then(|ranks| ranks.get(rank as usize)?.get());
+        slots.into_iter().flatten().flat_map(|met| {
+            std::iter::successors(met.link(), |(_, _, next)| next.link())
+                .filter_map(|(_, target, _)| target.paths.as_ref().map(|paths| paths.read()))
+        })
+    }
+
+    /// Keeps what was met.
+    fn meet(&self, (rank, size): (u32, u32), place: Place, target: Target<F>) -> &Target<F> {
+        let ranks = self.reached.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
+        let slots = || (0..SLOTS).map(|_| Met(OnceLock::new())).collect();
+        let mut met = &ranks[rank as usize].get_or_init(slots)[place.slot()];
+        let mut mine = Some(target);
+        loop {
+            let make = |target| Box::new((place, target, Met(OnceLock::new())));
+            if met.0.get().is_none() {
+                if let Some(target) = mine.take() {
+                    if let Err(taken) = met.0.set(make(target)) {
+                        mine = Some(taken.1); // another thread was there first
+                    }
+                }
+            }
+            let Some((this, target, next)) = met.link() else { continue };
+            if *this == place {
+                return target;
+            }
+            met = next;
+        }
+    }
+}
+
+impl<F: Fabric> Inner<F> {
+    /// Makes a segment known, and its agent if it needs one.
+    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<Place, Fault> {
+        if self.made != Made::Attached {
+            return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
+        }
+        let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
+        let mut own = self.attached.own();
+        let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;
+        let place = Place::new(slot, generation);
+        let entry = Entry::encode(place, len, &segment.key());
+        own.taken.push(Piece { place, segment, len, lent });
+        let serve = wordless && !std::mem::replace(&mut own.serving, true);
+        drop(own);
+        if serve {
+            crate::agent::serve(self);
+        }
+        self.enter(place, &entry)?;
+        Ok(place)
+    }
+
+    /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
+    fn enter(&self, place: Place, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
+        let at = Entry::offset(self.world.size(), place.slot());
+        let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.own_locks, at + offset, bytes);
+        write(56, &[0; 8])?;
+        write(0, &entry[..56])?;
+        write(56, &entry[56..])
+    }
+
+    /// Lets nobody find it any more, and gives what was there.
+    fn withdraw(&self, place: Place) -> Result<Piece<F>, Fault> {
+        let mut own = self.attached.own();
+        let at = own.taken.iter().position(|piece| piece.place == place.start());
+        let piece = own.taken.swap_remove(at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?);
+        let generation = place.generation();
+        own.free.push_back((place.slot() as u32, generation.checked_add(1).unwrap_or(1)));
+        drop(own);
+        self.enter(place, &[0; Entry::BYTES])?;
+        Ok(piece)
+    }
+
+    /// Takes everything back that is attached.
+    pub(crate) async fn detach_all(&self) -> Result<(), Fault> {
+        let taken = std::mem::take(&mut self.attached.own().taken);
+        let mut outcome = Ok(());
+        for piece in taken.iter().filter(|piece| piece.lent) {
+            outcome = outcome.and(self.take_back(&piece.segment).await.map(drop));
+        }
+        outcome
+    }
+
+    /// Finds attached memory of a rank: met before, or by its table.
+    async fn find<'w>(&'w self, target: &'w Target<F>, place: Place) -> Result<&'w Target<F>, Fault> {
+        let (rank, start, size) = (target.rank, place.start(), self.world.size());
+        let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
+        if self.made != Made::Attached || place.is_null() {
+            return Err(gone);
+        }
+        if let Some(met) = self.attached.met(rank, start) {
+            return Ok(met);
+        }
+        let mut bytes = [0; Entry::BYTES];
+        self.fabric().get(&target.locks, Entry::offset(size, place.slot()), &mut bytes).await?;
+        let (len, key) = Entry::decode(&bytes, start).ok_or(gone)?;
+        if key.rank != target.fabric_rank() {
+            return Err(Fault::of(FaultKind::Protocol, target.fabric_rank()));
+        }
+        let data = self.fabric().open(&key).map_err(|error| error.fault())?;
+        let locks = target.locks.clone();
+        let met = self.target_of(rank, (data, locks), len, start.0);
+        Ok(self.attached.meet((rank, size), start, met))
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
+    /// The operations on memory that the target has [attached](Window::attach), when it is waited for. Elements count from
+    /// the beginning of that memory: a place's own element is at [`place.index()`](Place::index). What was met once is
+    /// found again without asking the target's table.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Operation`] with `NoSuchRegion` if nothing is attached there (any more). Memory that is
+    /// detached after this was waited for gives errors too, by the operations on it: on shm memory of the user's, and on
+    /// verbs, where it costs the connection to the target. What was attached by length stays there on shm for as long as
+    /// this rank's window.
+    pub fn attached(&self, place: Place) -> Reach<'_, 'w, T, F> {
+        Reach { access: self, place }
+    }
+}
+
+/// Attached memory that was asked for: `.wait()` blocks, `.await` does not. See [`Access::attached`].
+#[must_use = "nothing is looked up before it is waited for"]
+pub struct Reach<'a, 'w, T, F: Fabric> {
+    access: &'a Access<'w, T, F>,
+    place: Place,
+}
+
+impl<'a, T: Element, F: Fabric> Reach<'a, '_, T, F> {
+    async fn reach(self) -> Result<Access<'a, T, F>, Error> {
+        let Access { inner, target, .. } = *self.access;
+        let found = inner.find(target, self.place).await;
+        found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
+    }
+}
+
+impl<'a, T: Element, F: Drive> Reach<'a, '_, T, F> {
+    /// Blocks until it is known where the memory lies.
+    ///
+    /// # Errors
+    /// See [`Access::attached`].
+    pub fn wait(self) -> Result<Access<'a, T, F>, Error> {
+        block_on(self.access.inner.fabric(), self.reach())
+    }
+}
+
+impl<'a, 'w: 'a, T: Element, F: Fabric> IntoFuture for Reach<'a, 'w, T, F> {
+    type Output = Result<Access<'a, T, F>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.reach())
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Reach<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?}", self.place, self.access)
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank's (`MPI_Win_attach`), and gives the place of
+    /// its first element, to be told to peers. Not collective.
+    ///
+    /// ```
+    /// # use windows::{Place, Window};
+    /// # fabric::threads(2, |world| {
+    /// let lists = Window::<u64>::dynamic(&world)?;
+    /// let heads = Window::<u64>::allocate(&world, 1)?;
+    /// let mine = lists.attach(vec![10, 20, 30])?;
+    /// heads.local().write(0, &[mine.to_word()])?;
+    /// world.barrier().wait().unwrap();
+    /// let next = (world.rank() + 1) % 2;
+    /// let mut head = [0];
+    /// heads.lock_shared(next).wait()?.get(0, &mut head).wait()?;
+    /// let epoch = lists.lock_shared(next).wait()?;
+    /// let list = epoch.attached(Place::from_word(head[0])).wait()?;
+    /// assert_eq!(list.fetch_add(1, 5).wait()?, 20);
+    /// epoch.unlock()?;
+    /// world.barrier().wait().unwrap();
+    /// assert_eq!(lists.detach(mine)?, [10, 25, 30]);
+    /// # heads.close()?;
+    /// # lists.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Attach`]: it has no elements, there is no memory or no descriptor for what peers need to find it;
+    /// [`Error::Operation`] with `Full` where 256 are attached, with `Unsupported` if the window is not dynamic. The vector
+    /// is freed then.
+    pub fn attach(&self, memory: Vec<T>) -> Result<Place, Error> {
+        let len = memory.len();
+        let segment = self.inner().fabric().register(memory.into());
+        self.attach_segment(segment, len, true)
+    }
+
+    /// Attaches `len` zeroed elements that the fabric allocates: peers reach them as they reach a window's own part, on shm
+    /// by loads and stores.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn attach_zeroed(&self, len: usize) -> Result<Place, Error> {
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64).checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        let segment = self.inner().fabric().allocate(bytes);
+        self.attach_segment(segment, len, false)
+    }
+
+    fn attach_segment(
+        &self,
+        segment: Result<F::Segment, fabric::Error>,
+        len: usize,
+        lent: bool,
+    ) -> Result<Place, Error> {
+        let inner = self.inner();
+        let segment = segment.map_err(|source| Error::Attach { window: inner.name.clone(), source })?;
+        inner.attach(segment, len, lent).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
+    }
+
+    /// Detaches memory without blocking the thread. See [`detach`](Self::detach).
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach).
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, the memory is detached and lost.
+    pub async fn detach_async(&self, place: Place) -> Result<Vec<T>, Error> {
+        let inner = self.inner();
+        let failed = |fault| inner.failed("detach", inner.world.rank(), fault);
+        let piece = inner.withdraw(place).map_err(failed)?;
+        if piece.lent {
+            let memory = inner.take_back(&piece.segment).await.map_err(failed)?;
+            return memory.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported).with_detail(2)));
+        }
+        let mut elements = vec![T::zeroed(); piece.len];
+        let bytes = bytemuck::cast_slice_mut(&mut elements);
+        inner.fabric().read_own(&piece.segment, 0, bytes).map_err(failed)?;
+        Ok(elements)
+    }
+}
+
+impl<T: Element, F: Drive> Window<T, F> {
+    /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
+    /// Not collective. Whoever uses the place from now on gets an error.
+    ///
+    /// # Errors
+    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the
+    /// middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
+    pub fn detach(&self, place: Place) -> Result<Vec<T>, Error> {
+        block_on(self.inner().fabric(), self.detach_async(place))
+    }
+}

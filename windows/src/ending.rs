@@ -1,0 +1,121 @@
+//! How a window ends, and how its memory comes back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Drive, Fabric, block_on};
+
+use crate::part::Made;
+use crate::{Element, Error, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_async(self) -> Result<(), Error> {
+        let ended = self.end().await;
+        let freed = match self.inner.made {
+            Made::Created if self.inner.attached.kept().is_some() => Ok(()),
+            Made::Created => self.inner.take_back(&self.inner.own).await.map(drop),
+            Made::Allocated => Ok(()),
+            Made::Attached => self.inner.detach_all().await,
+        };
+        let own = self.inner.world.rank();
+        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
+    }
+
+    /// The same, and gives back the vector that this rank's part was [created](Self::create) over. See
+    /// [`close_into`](Self::close_into).
+    ///
+    /// # Errors
+    /// As [`close_into`](Self::close_into).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_into_async(self) -> Result<Vec<T>, Error> {
+        let own = self.inner.world.rank();
+        let failed = |fault| self.inner.failed("close_into", own, fault);
+        let ended = self.end().await;
+        if self.inner.made != Made::Created {
+            return ended.and(Err(failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()))));
+        }
+        let memory = match self.inner.attached.kept() {
+            // A part without elements lent nothing.
+            Some(memory) => Ok(memory),
+            None => self.inner.take_back(&self.inner.own).await,
+        };
+        ended?;
+        memory.map_err(failed)?.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported)))
+    }
+
+    /// Completes what this rank has posted and waits for the others.
+    async fn end(&self) -> Result<(), Error> {
+        let own = self.inner.world.rank();
+        let flushed = async {
+            self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
+            for target in self.inner.targets.iter().filter_map(OnceLock::get) {
+                self.inner
+                    .fabric()
+                    .flush(target.fabric_rank())
+                    .await
+                    .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
+            }
+            self.inner.kept()
+        };
+        let flushed = flushed.await;
+        // Others wait for this rank even if something of its own failed.
+        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
+            operation: "close",
+            window: self.inner.name.clone(),
+            fault: error.fault(),
+        });
+        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
+        self.inner.close_agent();
+        flushed.and(barrier)
+    }
+}
+
+impl<T: Element, F: Drive> Window<T, F> {
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
+    /// [created](Self::create) over. Collective; the others may call either. Other handles of the window are dead then:
+    /// their operations fail.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::create(&world, vec![world.rank(); 100])?;
+    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
+    /// epoch.put(7, &[77])?;
+    /// epoch.unlock()?;
+    /// let vector = window.close_into()?;
+    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back, or, if a peer stays in the middle of
+    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
+    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
+    pub fn close_into(self) -> Result<Vec<T>, Error> {
+        let inner = Arc::clone(&self.inner);
+        block_on(inner.fabric(), self.close_into_async())
+    }
+
+    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
+    /// after its caller was gone. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
+    /// 5 s); [`Error::Collective`] where a rank died.
+    pub fn close(self) -> Result<(), Error> {
+        let inner = Arc::clone(&self.inner);
+        block_on(inner.fabric(), self.close_async())
+    }
+}

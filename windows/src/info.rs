@@ -1,0 +1,91 @@
+//! What a window is, for programs and people (`MPI_Win_get_info`, `MPI_Win_get_name`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use fabric::{Agent, Fabric};
+use lock_algos::{LockAlgorithm as _, TestAndSet};
+
+use crate::{Element, Kind, LockDesign, Paths, Window};
+
+/// What a window is: see [`Window::info`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// The name that it was given.
+    pub name: Arc<str>,
+    /// The elements' type, as this program names it, and its size in bytes.
+    pub element: (&'static str, usize),
+    /// How its memory comes to be.
+    pub kind: Kind,
+    /// How many elements each rank's part has.
+    pub lengths: Vec<usize>,
+    /// Which lock it uses.
+    pub lock: LockDesign,
+    /// `shm`, `verbs`, `sim`.
+    pub fabric: &'static str,
+    /// Who makes atomics atomic.
+    pub agent: Agent,
+    /// What was counted of this rank's operations on each rank's part.
+    pub paths: Vec<Paths>,
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// What the window is: a typed report that prints itself.
+    ///
+    /// ```
+    /// # use windows::{Kind, Window};
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10])?;
+    /// let info = window.info();
+    /// assert_eq!((&*info.name, info.kind, info.lengths.as_slice()), ("scores", Kind::Created, &[10, 10][..]));
+    /// assert!(info.to_string().starts_with("window \"scores\": created over the user's memory, 2 parts of 10 u32"));
+    /// # window.close()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    pub fn info(&self) -> Info {
+        let (inner, size) = (self.inner(), self.world().size());
+        let capabilities = inner.fabric().capabilities();
+        Info {
+            name: inner.name.clone(),
+            element: (std::any::type_name::<T>(), size_of::<T>()),
+            kind: inner.made.into(),
+            lengths: (0..size).map(|rank| inner.len(rank)).collect(),
+            lock: LockDesign::TestAndSet,
+            fabric: capabilities.name,
+            agent: capabilities.agent,
+            paths: (0..size).map(|rank| self.paths(rank)).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, element: (element, bytes), kind, lengths, lock, fabric, agent, paths } = self;
+        write!(f, "window \"{name}\": {kind}, {} parts", lengths.len())?;
+        let even = lengths.first().filter(|first| lengths.iter().all(|len| len == *first));
+        match even {
+            Some(len) => write!(f, " of {len} {element}")?,
+            None => write!(f, " of {lengths:?} {element}")?,
+        }
+        write!(f, " ({bytes} bytes each) over {fabric}, atomics by the {}, lock {lock}", agent_name(*agent))?;
+        for (rank, paths) in paths.iter().enumerate().filter(|(_, paths)| paths.total() > 0) {
+            write!(f, "; operations on rank {rank}: {paths}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of who makes atomics atomic.
+pub(crate) const fn agent_name(agent: Agent) -> &'static str {
+    match agent {
+        Agent::Cpu => "CPU",
+        Agent::Card => "card",
+        _ => "simulator",
+    }
+}
+
+/// The name of the lock that windows use.
+pub(crate) const fn lock_name() -> &'static str {
+    TestAndSet::NAME
+}

@@ -1,0 +1,85 @@
+//! Which way operations take, counted.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::{Fabric, Path};
+
+use crate::window::Target;
+
+/// How often operations on a part took each path: see [`Window::paths`](crate::Window::paths).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paths([u64; Path::ALL.len()]);
+
+impl Paths {
+    /// How many operations took this path.
+    pub fn of(&self, path: Path) -> u64 {
+        place(path).map_or(0, |at| self.0[at])
+    }
+
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] + other.0[at]))
+    }
+
+    /// How many there were.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl fmt::Display for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = Path::ALL.into_iter().filter(|path| self.of(*path) > 0);
+        for (at, path) in taken.enumerate() {
+            write!(f, "{}{path} {}", if at == 0 { "" } else { ", " }, self.of(path))?;
+        }
+        if self.total() == 0 { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+fn place(path: Path) -> Option<usize> {
+    Path::ALL.iter().position(|known| *known == path)
+}
+
+/// The same, being counted.
+#[derive(Debug, Default)]
+pub(crate) struct PathCounts([AtomicU64; Path::ALL.len()]);
+
+impl PathCounts {
+    fn add(&self, path: Path) {
+        if let Some(at) = place(path) {
+            self.0[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Paths {
+        Paths(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
+    }
+}
+
+impl<F: Fabric> Target<F> {
+    /// Counts an operation that took this path.
+    pub(crate) fn count(&self, path: Path) {
+        if let Some(paths) = &self.paths {
+            paths.add(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_told() {
+        let counts = PathCounts::default();
+        assert_eq!(counts.read().to_string(), "none");
+        for path in [Path::Cpu, Path::Helper, Path::Cpu] {
+            counts.add(path);
+        }
+        let paths = counts.read();
+        assert_eq!((paths.of(Path::Cpu), paths.of(Path::Card), paths.total()), (2, 0, 3));
+        assert_eq!(paths.to_string(), "CPU 2, helper thread 1");
+    }
+}
