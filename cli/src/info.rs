@@ -130,7 +130,9 @@ impl Info {
     fn collect() -> Self {
         let kernel = kernel();
         let devices = Devices::find();
-        let fabrics = vec![shm(&kernel), verbs(&devices)];
+        let (shm, verbs) = (shm(&kernel), verbs(&devices));
+        let mixed = mixed(&shm, &verbs);
+        let fabrics = vec![shm, verbs, mixed];
         Self {
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::collect(),
@@ -293,4 +295,13 @@ fn verbs(devices: &Devices) -> Ability {
         _ => "RDMA cards and Soft-RoCE".to_owned(),
     };
     Ability { name: "verbs", available: cfg!(feature = "verbs") && devices.usable(), note }
+}
+
+fn mixed(shm: &Ability, verbs: &Ability) -> Ability {
+    let missing = [shm, verbs].into_iter().find(|ability| !ability.available);
+    let note = missing.map_or_else(
+        || "puts and gets within a host by shared memory, all else by cards".to_owned(),
+        |missing| format!("needs {}", missing.name),
+    );
+    Ability { name: "mixed", available: missing.is_none(), note }
 }

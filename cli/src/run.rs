@@ -91,6 +91,8 @@ pub(crate) enum FabricName {
     Shm,
     /// RDMA cards and Soft-RoCE by libibverbs
     Verbs,
+    /// Both: shared memory between ranks of one host, cards between hosts, and for all locks and atomics
+    Mixed,
 }
 
 impl FabricName {
@@ -99,7 +101,8 @@ impl FabricName {
         match self {
             Self::Shm => Ok("shm"),
             Self::Verbs if cfg!(feature = "verbs") => Ok("verbs"),
-            Self::Verbs => Err(Failure::new(USAGE, crate::info::NO_VERBS)),
+            Self::Mixed if cfg!(feature = "verbs") => Ok("mixed"),
+            Self::Verbs | Self::Mixed => Err(Failure::new(USAGE, crate::info::NO_VERBS)),
         }
     }
 }

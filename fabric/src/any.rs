@@ -8,11 +8,15 @@ use crate::{Error, World};
 #[cfg(not(feature = "verbs"))]
 pub type Any = Shm;
 
-/// The fabric that was chosen at run time: shared memory or RDMA verbs.
+/// The fabric that was chosen at run time: shared memory, RDMA verbs, or both of them in one world.
 #[cfg(feature = "verbs")]
-pub type Any = crate::Either<Shm, crate::verbs::Verbs>;
+pub type Any = crate::Either<Shm, crate::mixed::Mixed>;
 
-/// An endpoint of the named fabric for a job's rank: `shm` or `verbs`.
+/// Deals the ranks out to so many hosts for `mixed`, as if they were on them: for trying both ways on one machine.
+#[cfg(feature = "verbs")]
+const PRETEND: &str = "ONESIDED_PRETEND_HOSTS";
+
+/// An endpoint of the named fabric for a job's rank: `shm`, `verbs` or `mixed`.
 ///
 /// # Errors
 /// [`Error::NoFabric`]: there is none of that name, this build does not have it, or the host has no device for it; and
@@ -24,17 +28,27 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
         #[cfg(feature = "verbs")]
         "shm" => Shm::new(job).map(crate::Either::First),
         #[cfg(feature = "verbs")]
-        "verbs" => crate::verbs::Verbs::new(job).map(crate::Either::Second),
+        "verbs" => crate::mixed::Mixed::by_cards(job).map(crate::Either::Second),
+        #[cfg(feature = "verbs")]
+        "mixed" => mixed(job).map(crate::Either::Second),
         #[cfg(not(feature = "verbs"))]
-        "verbs" => Err(Error::NoFabric {
+        "verbs" | "mixed" => Err(Error::NoFabric {
             name: name.into(),
             what: "this program was built without it; build with `--features verbs`".into(),
         }),
         _ => Err(Error::NoFabric {
             name: name.into(),
-            what: "there is none of that name; there is shm and verbs".into(),
+            what: "there is none of that name; there are shm, verbs and mixed".into(),
         }),
     }
+}
+
+#[cfg(feature = "verbs")]
+fn mixed(job: Job) -> Result<crate::mixed::Mixed, Error> {
+    let Some(hosts) = std::env::var_os(PRETEND) else { return crate::mixed::Mixed::new(job) };
+    let number = hosts.to_str().and_then(|hosts| hosts.parse().ok()).filter(|hosts| *hosts > 0);
+    let wrong = || Error::NoFabric { name: "mixed".into(), what: format!("{PRETEND}={hosts:?} is no number of hosts") };
+    crate::mixed::Mixed::pretending(job, number.ok_or_else(wrong)?)
 }
 
 /// The fabric that the environment asks for: `ONESIDED_FABRIC`, or `shm`.

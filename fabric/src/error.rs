@@ -43,7 +43,7 @@ pub enum Error {
         fault: Fault,
     },
     /// The job could not be joined.
-    #[error("join the job: {what}")]
+    #[error("join the job: {what}{}", advice(.source.as_ref()))]
     Join {
         /// Which step failed, and what would help.
         what: String,
@@ -55,7 +55,7 @@ pub enum Error {
     #[error("join the job: the secret (ONESIDED_SECRET, ONESIDED_SECRET_FILE) is not the job's")]
     Secret,
     /// The launcher could not start the job or keep it going.
-    #[error("start the job: {what}")]
+    #[error("start the job: {what}{}", advice(.source.as_ref()))]
     Launch {
         /// Which step failed, and what would help.
         what: String,
@@ -91,6 +91,21 @@ pub enum Error {
         /// What would help, where that is known; begins with `; `.
         hint: &'static str,
     },
+}
+
+/// What would help where the system refused, where that is known; begins with `; `.
+pub(crate) fn advice(source: Option<&io::Error>) -> &'static str {
+    use rustix::io::Errno;
+    match source.and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error) {
+        Some(Errno::NOMEM | Errno::NOSPC) => {
+            "; no memory, or a limit on it (see `ulimit -v`, and /dev/shm's file system)"
+        }
+        Some(Errno::MFILE) => "; no file descriptors left (raise `ulimit -n`)",
+        Some(Errno::NFILE) => "; no file descriptors left on this host (see `sysctl fs.file-max`)",
+        Some(Errno::FBIG) => "; the limit on the size of files is too small (raise `ulimit -f`)",
+        Some(Errno::AGAIN) => "; too many threads, or no memory for another (see `ulimit -u` and `ulimit -v`)",
+        _ => "",
+    }
 }
 
 impl Error {

@@ -356,7 +356,7 @@ pub enum Agent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// `shm`, `verbs` or `sim`.
+    /// `shm`, `verbs`, `mixed` or `sim`.
     pub name: &'static str,
     /// Who makes atomics atomic.
     pub agent: Agent,

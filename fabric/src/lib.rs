@@ -4,8 +4,8 @@
 //! stand above, generic over [`Fabric`].
 //!
 //! Begin to read at [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on), then
-//! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), and
-//! [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
+//! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), `mixed` (both in one
+//! world), and [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
 #![cfg_attr(onesided_loom, allow(dead_code))] // what is left out would use it
 
 #[cfg(not(onesided_loom))]
@@ -26,6 +26,8 @@ mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
 mod members;
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
+pub mod mixed;
 mod ports;
 #[cfg(not(onesided_loom))]
 pub mod shm;

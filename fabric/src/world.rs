@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use remote_memory::{Fault, FaultKind, Rank};
 
+#[cfg(not(onesided_loom))]
+use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
 use crate::{Drive, Error, Fabric, Split, block_on};
@@ -25,23 +27,47 @@ pub struct World<F: Fabric> {
     collective: Arc<Collective<F>>,
     /// Shared by the application's handles alone, so that its drop tells that there are none left.
     _presence: Option<Arc<Presence<F>>>,
+    /// Memory that peers may still reach into, for as long as this rank is in the world.
+    kept: Arc<Mutex<Vec<F::Segment>>>,
 }
 
 #[derive(Debug)]
-struct Presence<F: Fabric>(F);
+struct Presence<F: Fabric> {
+    fabric: F,
+    kept: Arc<Mutex<Vec<F::Segment>>>,
+    #[cfg(not(onesided_loom))]
+    maker: Maker,
+}
 
 impl<F: Fabric> Drop for Presence<F> {
     fn drop(&mut self) {
-        self.0.leave();
+        #[cfg(not(onesided_loom))]
+        if !self.maker.is_here() {
+            // What a forked child drops is a copy, of things that its parent goes on with: files, threads, memory.
+            std::mem::forget((self.fabric.clone(), std::mem::take(&mut *lock(&self.kept))));
+            return;
+        }
+        self.fabric.leave();
+        lock(&self.kept).clear();
     }
+}
+
+fn lock<T>(kept: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<F: Fabric> World<F> {
     /// A world over an endpoint. One per endpoint: the collectives count.
     pub fn new(fabric: F) -> Self {
-        let presence = Arc::new(Presence(fabric.clone()));
+        let kept = Arc::default();
+        let presence = Presence {
+            fabric: fabric.clone(),
+            kept: Arc::clone(&kept),
+            #[cfg(not(onesided_loom))]
+            maker: Maker::this(),
+        };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(presence) }
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept }
     }
 
     /// A world of some of this one's ranks.
@@ -51,7 +77,14 @@ impl<F: Fabric> World<F> {
 
     /// A handle for work in the background: it does not keep this rank in the world.
     pub fn background(&self) -> Self {
-        Self { fabric: self.fabric.clone(), collective: Arc::clone(&self.collective), _presence: None }
+        let (collective, kept) = (Arc::clone(&self.collective), Arc::clone(&self.kept));
+        Self { fabric: self.fabric.clone(), collective, _presence: None, kept }
+    }
+
+    /// Keeps one's own memory until this rank leaves the world: for what peers may reach into at any time, although nobody
+    /// here holds it any more. A card that is asked for memory that is gone ends the connection.
+    pub fn keep(&self, segment: F::Segment) {
+        lock(&self.kept).push(segment);
     }
 
     /// This rank, from 0 to [`size`](Self::size) - 1.

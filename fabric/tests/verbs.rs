@@ -4,58 +4,21 @@
 #![cfg(feature = "verbs")]
 #![allow(clippy::print_stderr)] // what is skipped is said
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fabric::bootstrap::{Job, local};
+use fabric::bootstrap::local;
 use fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 use fabric::verbs::{Verbs, VerbsSegment, devices};
 use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance};
 
-/// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
-static DEVICE: Mutex<()> = Mutex::new(());
+mod support;
 
-fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let found = devices();
-    if matches!(&found, Ok(found) if !found.is_empty()) {
-        return Some(DEVICE.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-    assert!(std::env::var_os("ONESIDED_REQUIRE_VERBS").is_none_or(|must| must != "1"), "no RDMA device: {found:?}");
-    eprintln!("skipped: {test}: no RDMA device; scripts/soft-roce has one");
-    None
-}
+use support::{device, segments};
 
-/// Runs `body` on `size` ranks, each a thread. Every rank gives its result; a rank that panicked is dead to the others.
 fn ranks<T: Send>(size: u32, body: impl Fn(World<Verbs>) -> T + Sync) -> Vec<T> {
-    let jobs = local::jobs(size).expect("a board");
-    let run = |job: Job| {
-        let (rank, board) = (job.rank, job.board.clone());
-        let result = catch_unwind(AssertUnwindSafe(|| body(World::new(Verbs::new(job).expect("an endpoint")))));
-        result.unwrap_or_else(|panic| {
-            board.declare_dead(rank);
-            resume_unwind(panic)
-        })
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| run(job))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
-}
-
-/// Every rank's segment of `len` bytes, opened here.
-fn segments(world: &World<Verbs>, len: u64) -> Vec<<Verbs as Fabric>::Segment> {
-    let fabric = world.fabric();
-    let own = fabric.allocate(len).expect("memory");
-    let keys = block_on(fabric, world.all_gather(&own.key().to_bytes())).expect("keys");
-    let mut all: Vec<_> = keys
-        .iter()
-        .map(|key| fabric.open(&SegmentKey::from_bytes(key).expect("a key")).expect("a peer's segment"))
-        .collect();
-    all[world.rank() as usize] = own; // the owner's handle is what keeps it
-    all
+    support::ranks(size, Verbs::new, body)
 }
 
 fn kind<T: std::fmt::Debug>(result: Result<T, Fault>) -> FaultKind {

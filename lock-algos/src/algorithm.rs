@@ -104,21 +104,23 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether the first operation alone acquired the lock. `first` is its value.
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
 
-    /// The acquire after a first operation that did not suffice. `first` is its value.
+    /// The acquire after a first operation that did not suffice. `first` is its value. `wanted` is asked between two
+    /// operations: once it says no, the acquire ends as soon as it holds nothing that others wait for.
     ///
     /// # Errors
-    /// `OwnerDied` with the dead owner's rank, `MemberDied`, and what the operations report. After an error the lock is
-    /// not held, but for `Unknown`.
+    /// `OwnerDied` with the dead owner's rank, `MemberDied`, `Closed` where it was not wanted any more, and what the
+    /// operations report. After an error the lock is not held, but for `Unknown`.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future to
-    /// `fabric::Fabric::adopt`, to be finished and released.
+    /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
+    /// more, to `fabric::Fabric::adopt`, to be finished, and released if it took the lock all the same.
     fn contend<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: u64,
+        wanted: impl Fn() -> bool + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
 
     /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
@@ -134,10 +136,11 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
+        wanted: impl Fn() -> bool + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
             let first = started.await?;
-            if self.holds(words, mode, first) { Ok(()) } else { self.contend(memory, words, mode, first).await }
+            if self.holds(words, mode, first) { Ok(()) } else { self.contend(memory, words, mode, first, wanted).await }
         }
     }
 

@@ -103,6 +103,7 @@ impl LockAlgorithm for TestAndSet {
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
+        wanted: impl Fn() -> bool + Send + 'm,
     ) -> Result<(), Fault> {
         let mut found = first;
         let mut pauses = self.backoff.pauses(Owner::from_bits(owner));
@@ -117,6 +118,9 @@ impl LockAlgorithm for TestAndSet {
             } else {
                 races = 0;
                 memory.pause(word, pauses.next_nanos()).await;
+            }
+            if !wanted() {
+                return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
             let expected = if joins_readers { found } else { FREE };
             let now = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;

@@ -188,7 +188,7 @@ impl fmt::Display for Fault {
             FaultKind::OutOfRange => "the place lies past the end of the region",
             FaultKind::Misaligned => "the offset is not aligned to the access",
             FaultKind::NoSuchRank => "the world has no such rank",
-            FaultKind::NoSuchRegion => "no such region",
+            FaultKind::NoSuchRegion => "no such region, or no longer",
             FaultKind::NotOwn => "the memory is not one's own",
             FaultKind::PeerDied => "the peer died",
             FaultKind::PeerLeft => "the peer left the world",
@@ -198,8 +198,10 @@ impl fmt::Display for Fault {
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::Refused => "the fabric refused the operation",
             FaultKind::Full => "no room",
-            FaultKind::NoMemory => "no memory",
-            FaultKind::NoDescriptors => "no file descriptors left",
+            FaultKind::NoMemory => {
+                "no memory, or a limit on it (see `ulimit -a`; registered memory is locked memory, `ulimit -l`)"
+            }
+            FaultKind::NoDescriptors => "no file descriptors left (raise `ulimit -n`)",
             FaultKind::TooLong => "the message is too long",
             FaultKind::Protocol => "the peer broke the protocol",
             FaultKind::NotHeld => "the lock is not held",

@@ -39,7 +39,7 @@ async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<
     let words = lock.words(&AtRankZero(&memory))?;
     loop {
         let started = lock.start(&memory, words, Mode::Exclusive);
-        lock.finish(&memory, words, Mode::Exclusive, started).await?;
+        lock.finish(&memory, words, Mode::Exclusive, started, || true).await?;
         acquired.set(acquired.get() + 1);
         lock.start_release(&memory, words, Mode::Exclusive).await?;
     }

@@ -66,7 +66,7 @@
 //! |---|---|
 //! | the locks, as shipped | loom over a memory of its own (2 and 3 origins, bounds in [`lock_algos`]); proptest against a sequential model; planted wrong variants that both must catch |
 //! | the shared memory's doorbell, rings and the gate of lent memory | loom over their real orderings |
-//! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
+//! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs and mixed in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
 //! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
 //! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |
 //! | processes, faults | real processes under our launcher, MPICH's, and none: kills, wrong secrets, garbage, exhausted limits |

@@ -1,9 +1,10 @@
-//! Shared memory, verbs, the simulator: what each needs and can do.
+//! Shared memory, verbs, both in one world, the simulator: what each needs and can do.
 //!
 //! | fabric | reaches | needs | an operation is | atomics by |
 //! |---|---|---|---|---|
 //! | `shm` | processes and threads of one Linux host | nothing | an instruction, done when the call returns | the CPU |
 //! | `verbs` | RDMA cards and Soft-RoCE | feature `verbs`, `libibverbs`, a device | a work request, completed by the card | the target's card |
+//! | `mixed` | both of them in one world | as `verbs` | bytes to a rank of the same host: an instruction; all else: a work request | the target's card |
 //! | `sim` | a modelled network, in one thread | the crate `onesided-sim` | an event in virtual time | the model |
 //!
 //! `onesided info` tells which of them this host has, what is missing and why.
@@ -41,6 +42,21 @@
 //!
 //! No card? Soft-RoCE gives one on any Ethernet: `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0`. The project's
 //! own tests run in a virtual machine that does so: `scripts/soft-roce COMMAND`.
+//!
+//! # Mixed
+//!
+//! For jobs of several ranks on each of several hosts. A put, a get, a transfer between registered segments takes the CPU
+//! where the target is on this host, through a mapping of its memory, and costs the card nothing; everything else is the
+//! card's: locks, the accumulate family, signals, barriers, because a word has one agent that makes it atomic.
+//! [`Window::explain`](crate::Window::explain) tells which way a rank's part is reached.
+//!
+//! - Each step of a rank in one window takes effect in order, whichever way it went. Where one has just changed an element
+//!   by an atomic operation that nobody waited for, or written a word, puts and gets in that window take the card until
+//!   that is known to be in memory: after an operation that was waited for, or a flush.
+//! - A put to a rank that has ended is refused, as by the card, although its memory is still mapped.
+//! - It is no fabric for one host: there `shm` does everything by the CPU, locks a hundred times sooner. And `verbs` stays
+//!   what it says, the card for everything, so that what the card costs can be measured and its faults met.
+//! - `ONESIDED_PRETEND_HOSTS=2` deals the ranks out to two hosts that are not there: both ways can be tried on one machine.
 //!
 //! # The simulator
 //!

@@ -13,8 +13,12 @@
 //! | a rank died that only owns the memory | nobody on shared memory: the memory stays; on verbs whoever operates on it | [`PeerDied`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
+//! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
 //! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
+//!
+//! Running out is an error wherever this library asks for memory, descriptors or threads of its own. Where not even the few
+//! bytes of an error's text can be had, Rust's allocator ends the process, and that is a death like any other.
 //!
 //! On one host death is known within milliseconds: who keeps the job, the launcher or rank 0, waits for the ranks' processes
 //! and rings everybody who sleeps. When rank 0 kept it and has died, the next rank does.
@@ -35,8 +39,9 @@
 //!
 //! # Walking away
 //!
-//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is finished and
-//! released by the endpoint's helper thread, even while the application computes. The same holds for the release of a
+//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, and one whose deadline passed, is not tried any more;
+//! what is under way of it is finished, and released if it took the lock, by the endpoint's helper thread, even while the
+//! application computes. The same holds for the release of a
 //! guard that is dropped where a release has to wait for data, and for the completion of an
 //! [`AccessEpoch`](crate::AccessEpoch) that is dropped. A guard that is leaked leaves the target locked and harms
 //! nothing else.

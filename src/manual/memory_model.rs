@@ -114,6 +114,10 @@
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!
+//! On `mixed` everything stands on the grounds of verbs, but for puts and gets to ranks of the same host, which are stores and
+//! loads: a flush is a full fence as well, and what the card is asked for behind a store (a release, a signal, an atomic)
+//! comes after it, because whoever posts a request has stored before, and the card reads the same coherent memory. The
+//! module documentation of `fabric::mixed` has the argument, and what happens in the other direction.
 //! # How each promise is tested
 //!
 //! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by

@@ -107,7 +107,7 @@
 //!
 //! | variable | says | if it is not set |
 //! |---|---|---|
-//! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs` (`onesided run --fabric` sets it) | `shm` |
+//! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs`, `mixed` (`onesided run --fabric` sets it) | `shm` |
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set` | `test-and-set` |
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together where rank 0 keeps the job; the agents of `run --hosts`, to answer | 60 |

@@ -268,7 +268,10 @@ fn no_descriptors_to_open(world: World) {
         let exhausted = exhaust_descriptors();
         let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
-        assert_eq!(text(error), "lock_exclusive on rank 0 of window \"far\": no file descriptors left");
+        assert_eq!(
+            text(error),
+            "lock_exclusive on rank 0 of window \"far\": no file descriptors left (raise `ulimit -n`)"
+        );
         drop(exhausted);
         window.lock_exclusive(0).wait().unwrap().unlock().unwrap();
     }

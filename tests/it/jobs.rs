@@ -13,12 +13,13 @@ use onesided::World;
 use onesided::fabric::bootstrap::launcher::{Launch, OnFailure};
 use rustix::process::{Pid, Signal};
 
+use crate::limits;
 use crate::support::DEADLINE;
 
 const RANKS: &str = "ONESIDED_IT_RANKS";
 /// The fabric, if not shared memory.
 const FABRIC: &str = "ONESIDED_IT_FABRIC";
-const ROLE: &str = "ONESIDED_IT_ROLE";
+pub(crate) const ROLE: &str = "ONESIDED_IT_ROLE";
 /// What the ranks run instead of this binary, and its arguments, separated by line feeds.
 const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
 /// Ends what the harness has written before the ranks' output.
@@ -75,7 +76,8 @@ pub(crate) fn start_program(ranks: u32, program: &OsStr, args: &[OsString]) -> J
     start_with(ranks, &[(PROGRAM, &command)])
 }
 
-fn start_with(ranks: u32, variables: &[(&str, &OsStr)]) -> Job {
+/// The same with any variables.
+pub(crate) fn start_with(ranks: u32, variables: &[(&str, &OsStr)]) -> Job {
     let mut launcher = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "jobs::a_launcher", "--nocapture"])
         .env(RANKS, ranks.to_string())
@@ -174,14 +176,17 @@ fn a_launcher() {
 #[ignore = "what other tests start"]
 fn a_rank() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == limits::ROLE {
+        limits::play();
+    }
     play(&role)(World::init().unwrap());
     std::process::exit(0);
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, lent, litmus, requests, runtimes};
-    let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, requests::ROLES];
-    let roles = [&roles.concat(), lent::ROLES, litmus::ROLES, runtimes::ROLES].concat();
+    use crate::{active, collectives, creation, exclusion, faults, forks, lent, litmus, requests, runtimes};
+    let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
+    let roles = [&roles.concat(), requests::ROLES, lent::ROLES, litmus::ROLES, runtimes::ROLES].concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1
 }
 

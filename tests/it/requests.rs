@@ -7,6 +7,7 @@ use std::sync::{Barrier, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use onesided::fabric::Drive as _;
 use onesided::{Mode, Op, Window, World};
 
 use crate::jobs::{self, Role};
@@ -221,9 +222,11 @@ fn a_lock_that_is_never_released_keeps_nobody() {
         }
         world.barrier().wait().unwrap();
         if world.rank() == 1 {
-            drop(window.lock_exclusive(0)); // the endpoint will try for ever
+            drop(window.lock_exclusive(0));
         }
         window.close().unwrap();
+        // What still tried would reach into a part that its owner may have freed.
+        assert_eq!(world.fabric().unfinished(), 0);
         if world.rank() == 0 {
             eventually(DEADLINE, "the other has left", || !world.is_alive(1));
         }
@@ -240,7 +243,7 @@ fn a_panic_is_a_death_whatever_was_given_up() {
         }
         world.barrier().wait().unwrap();
         if world.rank() == 1 {
-            drop(window.lock_exclusive(0)); // the endpoint will try for ever
+            drop(window.lock_exclusive(0));
             std::panic::resume_unwind(Box::new("on purpose"));
         }
         *told.lock().unwrap() = world.barrier().wait().err().map(|error| error.to_string());

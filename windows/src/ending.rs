@@ -1,5 +1,6 @@
 //! How a window ends, and how its memory comes back.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use fabric::remote_memory::{Fault, FaultKind};
@@ -73,6 +74,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             window: self.inner.name.clone(),
             fault: error.fault(),
         });
+        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
         self.inner.close_agent();
         flushed.and(barrier)
     }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// `.wait()` blocks until it is held, `.await` does not block.
 ///
 /// # Cancel safety
-/// A request that is dropped, at whatever point, is finished and released by the endpoint, even while the application
-/// computes.
+/// A request that is dropped, at whatever point, is not tried any more. What is under way of it is finished by the endpoint,
+/// even while the application computes, and released if it took the lock.
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
@@ -89,8 +90,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         Self { window, rank, mode, started: Some(Started::new(window.inner(), rank, mode)), deadline: None }
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes and
-    /// releases what was begun.
+    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes what is
+    /// under way, and releases what that takes.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
@@ -164,7 +165,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
 #[cold]
 #[inline(never)]
 fn contend<'w, F: Drive>(inner: &'w Inner<F>, words: Words<'w, F>, mode: Mode, first: u64) -> Result<(), Fault> {
-    block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), words, mode, first))
+    block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), words, mode, first, || true))
 }
 
 #[cold]
@@ -279,11 +280,12 @@ impl<'w, T: Element, F: Fabric> Future for LockFuture<'w, T, F> {
 }
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
-/// finishes it and releases the lock.
+/// finishes what is under way and releases the lock if that took it; the window's end waits for this.
 struct Abandonable<F: Fabric> {
     inner: Arc<Inner<F>>,
     rank: u32,
     mode: Mode,
+    wanted: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
 
@@ -291,24 +293,28 @@ type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 impl<F: Fabric> Abandonable<F> {
     fn new(inner: Arc<Inner<F>>, rank: u32, mode: Mode, op: F::Op) -> Self {
-        let theirs = Arc::clone(&inner);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let target = theirs.target(rank)?;
             let words = theirs.algorithm.words(&theirs.home(target))?;
-            theirs.algorithm.finish(theirs.fabric(), words, mode, op).await
+            let wanted = || still.load(Ordering::Relaxed);
+            theirs.algorithm.finish(theirs.fabric(), words, mode, op, wanted).await
         });
-        Self { inner, rank, mode, rest: Some(rest) }
+        Self { inner, rank, mode, wanted, rest: Some(rest) }
     }
 
     /// The rest behind a first operation that did not suffice.
     fn contending(inner: Arc<Inner<F>>, rank: u32, mode: Mode, first: u64) -> Self {
-        let theirs = Arc::clone(&inner);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let target = theirs.target(rank)?;
             let words = theirs.algorithm.words(&theirs.home(target))?;
-            theirs.algorithm.contend(theirs.fabric(), words, mode, first).await
+            let wanted = || still.load(Ordering::Relaxed);
+            theirs.algorithm.contend(theirs.fabric(), words, mode, first, wanted).await
         });
-        Self { inner, rank, mode, rest: Some(rest) }
+        Self { inner, rank, mode, wanted, rest: Some(rest) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -322,6 +328,7 @@ impl<F: Fabric> Abandonable<F> {
 impl<F: Fabric> Drop for Abandonable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
+        self.wanted.store(false, Ordering::Relaxed);
         let (inner, rank, mode) = (Arc::clone(&self.inner), self.rank, self.mode);
         let mut task = Box::pin(async move {
             // An acquire that fails holds nothing.
@@ -331,7 +338,7 @@ impl<F: Fabric> Drop for Abandonable<F> {
         });
         // Where an operation is done when it is posted, most of them end here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.inner.fabric().adopt(task);
+            self.inner.adopt(task);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, Path, Segment, Task, UserMemory, World};
+use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use fabric::{Agent, Drive, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::agent::{Layout, Lines, is_wordless};
@@ -48,9 +48,11 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 ///
 /// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
 ///
-/// A window that is dropped without [`close`](Self::close) frees this rank's hold of the memory; peers that have reached
-/// it keep it. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in
-/// the middle of an operation on it: then it is leaked.
+/// A window that is dropped without [`close`](Self::close) has ended for this rank alone. On shared memory this rank's hold of
+/// the memory is freed, and peers that have reached it keep it. Where memory is registered with a card it stays until this
+/// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
+/// them. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in the
+/// middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = fabric::Any> {
     pub(crate) inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
@@ -83,6 +85,22 @@ pub(crate) struct Inner<F: Fabric> {
     stuck: Mutex<Option<Error>>,
     /// How much of that is under way: it still reaches into peers' memory.
     background: AtomicUsize,
+    /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
+    pub(crate) ended: AtomicBool,
+}
+
+impl<F: Fabric> Drop for Inner<F> {
+    fn drop(&mut self) {
+        self.close_agent();
+        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
+        // it gone.
+        if !*self.ended.get_mut() && self.fabric().capabilities().agent == Agent::Card {
+            if self.made == Made::Allocated {
+                self.world.keep(self.own.clone());
+            }
+            self.world.keep(self.own_locks.clone());
+        }
+    }
 }
 
 /// Something under way that nobody waits for but the window's end.
@@ -91,12 +109,6 @@ struct Background<F: Fabric>(Arc<Inner<F>>);
 impl<F: Fabric> Drop for Background<F> {
     fn drop(&mut self) {
         self.0.background.fetch_sub(1, Ordering::Release);
-    }
-}
-
-impl<F: Fabric> Drop for Inner<F> {
-    fn drop(&mut self) {
-        self.close_agent();
     }
 }
 
@@ -151,6 +163,7 @@ impl<F: Fabric> Inner<F> {
             immediate,
             stuck,
             background: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -171,11 +184,22 @@ impl<F: Fabric> Inner<F> {
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
-        let open = |key| self.fabric().open(key).map_err(|error| error.fault());
+        let open =
+            |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
         let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// A rank that has ended took its regions with it: that is what there is to tell.
+    fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
+        match self.fabric().liveness(rank) {
+            Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
+            Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
+            _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
+            _ => fault,
+        }
     }
 
     /// A rank's memory that was reached.
@@ -242,7 +266,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Leaves a release to the endpoint; the window's end waits for it.
+    /// Leaves a release, or what is under way of a request that was given up, to the endpoint; the window's end waits for it.
     pub(crate) fn adopt(self: &Arc<Self>, task: Task) {
         self.background.fetch_add(1, Ordering::Relaxed);
         let background = Background(Arc::clone(self));
@@ -253,7 +277,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
-    /// reaches into. Not for a request that was dropped: the lock may be one that nobody will release.
+    /// reaches into. None of it waits for another rank.
     pub(crate) async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
@@ -439,6 +463,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             Path::Cpu if self.inner.made == Made::Created => {
                 "puts and gets by the CPU, because it is the user's memory in this process"
             }
+            Path::Cpu if capabilities.agent != Agent::Cpu => "puts and gets by the CPU, because it is mapped here",
             Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
             Path::ProcessVm => {
                 "puts and gets by process_vm, because it is the user's memory in another process, done when the call \

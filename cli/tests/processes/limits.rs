@@ -40,7 +40,10 @@ fn few_descriptors_are_a_typed_refusal_and_no_crash() {
 
     let ended = finish(&mut limited("ulimit -n 160", &play(&["-n", "1"], "publish without end")));
     assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{ended:?}");
-    assert_eq!(ended.stdout, ["publish: no file descriptors left", "fetch: no file descriptors left"]);
+    assert_eq!(
+        ended.stdout,
+        ["publish", "fetch"].map(|what| format!("{what}: no file descriptors left (raise `ulimit -n`)"))
+    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub use crate::bootstrap::secret::Secret;
 pub use crate::bootstrap::server::Server;
 pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};
 
-pub(crate) use crate::bootstrap::process::Process;
+pub(crate) use crate::bootstrap::process::{Maker, Process};
 
 use crate::Error;
 use crate::shm::{Board, Mapping};

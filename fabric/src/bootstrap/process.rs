@@ -41,6 +41,22 @@ impl Process {
     }
 }
 
+/// The process that made something: a child made by `fork` gets a copy of it, which must not end what the parent goes on with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maker(i32);
+
+impl Maker {
+    /// This process.
+    pub(crate) fn this() -> Self {
+        Self(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// Whether that is the process that runs here.
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == Self::this().0
+    }
+}
+
 /// When a process started; `None` if there is none of that number.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

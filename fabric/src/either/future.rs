@@ -34,12 +34,12 @@ enum State<A, B> {
 
 impl<A, B> EitherFuture<A, B> {
     #[inline(always)]
-    pub(super) const fn first(first: A) -> Self {
+    pub(crate) const fn first(first: A) -> Self {
         Self(ManuallyDrop::new(State::First(first)))
     }
 
     #[inline(always)]
-    pub(super) const fn second(second: B) -> Self {
+    pub(crate) const fn second(second: B) -> Self {
         Self(ManuallyDrop::new(State::Second(second)))
     }
 

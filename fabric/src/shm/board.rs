@@ -9,7 +9,7 @@ use std::time::Duration;
 use remote_memory::{Liveness, Rank};
 use rustix::thread::futex;
 
-use crate::bootstrap::Process;
+use crate::bootstrap::{Maker, Process};
 use crate::shm::Mapping;
 use crate::shm::doorbell::Doorbell;
 use crate::shm::ring::{RingMemory, SLOT_WORDS};
@@ -58,6 +58,7 @@ pub struct Board {
     memory: Arc<Mapping>,
     size: u32,
     slots: u32,
+    maker: Maker,
 }
 
 impl Board {
@@ -71,7 +72,7 @@ impl Board {
         }
         let slots = Self::slots_for(size);
         let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots };
+        let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots, maker: Maker::this() };
         board.half(SIZE_AT).store(size, Ordering::Relaxed);
         board.half(SLOTS_AT).store(slots, Ordering::Relaxed);
         if let Some(magic) = board.memory.word(0) {
@@ -93,7 +94,7 @@ impl Board {
         if magic != MAGIC || !SLOTS.contains(&slots) || memory.len() as u64 != Self::length(size, slots) {
             return Err(wrong());
         }
-        Ok(Self { memory, size, slots })
+        Ok(Self { memory, size, slots, maker: Maker::this() })
     }
 
     /// How many bytes a board for `size` ranks (at least one) takes.
@@ -201,8 +202,11 @@ impl Board {
         }
     }
 
-    /// Leaves in good order.
+    /// Leaves in good order. A child made by `fork` says nothing on its parent's behalf, here and in what follows.
     pub fn leave(&self, rank: Rank) {
+        if !self.maker.is_here() {
+            return;
+        }
         let left = self.status(rank).compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Relaxed);
         if left.is_ok() {
             self.ring_all();
@@ -212,6 +216,9 @@ impl Board {
     /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
     /// reaped the process, whoever watched it end, the thread that ran the rank.
     pub fn declare_dead(&self, rank: Rank) {
+        if !self.maker.is_here() {
+            return;
+        }
         let status = self.status(rank);
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));

@@ -542,7 +542,7 @@ impl Driver for Seat {
 }
 
 /// What a failure to make or map memory means, and what would help.
-fn explain(source: &io::Error) -> (&'static str, FaultKind) {
+pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
     use rustix::io::Errno;
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOMEM | Errno::NOSPC) => {

@@ -29,6 +29,8 @@ mod tests;
 mod waits;
 
 pub use crate::shm::board::Board;
+#[cfg(feature = "verbs")]
+pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, ShmWord, threads};
 pub use crate::shm::mapping::Mapping;
 pub use crate::shm::process_vm::process_vm_works;

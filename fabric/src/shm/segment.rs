@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::bootstrap::Exchange;
+use crate::bootstrap::{Exchange, Maker};
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
@@ -27,11 +27,13 @@ struct Region {
     id: RegionId,
     /// The owner's way to take the region back, once.
     published: Mutex<Option<Arc<dyn Exchange>>>,
+    maker: Maker,
 }
 
 impl Region {
     fn retract(&self) {
-        if let Some(exchange) = self.published.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(exchange) = published.filter(|_| self.maker.is_here()) {
             exchange.retract(self.id);
         }
     }
@@ -68,12 +70,14 @@ impl ShmSegment {
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
         let memory = Memory::Mapped { _mapping: memory };
-        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published: Mutex::new(published) }) })
+        let (published, maker) = (Mutex::new(published), Maker::this());
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
     /// Memory that its owner has lent.
     pub(crate) fn of_lent(lent: Arc<Lent>, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
-        let region = Region { memory: Memory::Lent(lent), rank, id, published: Mutex::new(published) };
+        let (published, maker) = (Mutex::new(published), Maker::this());
+        let region = Region { memory: Memory::Lent(lent), rank, id, published, maker };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 

@@ -5,16 +5,16 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use crate::fabric::check_rank;
 use crate::verbs::memory;
-use crate::verbs::queue::Order;
+use crate::verbs::queue::{Order, Peer};
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
-use crate::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
+use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
 /// How many reads of a long get are under way at once.
 const AHEAD: usize = 4;
@@ -244,7 +244,8 @@ impl Fabric for Verbs {
     /// A completed write was taken over by the card at the target, which does not prove that it is placed in memory.
     /// A read that follows it on the same connection does: it is answered from memory, behind the writes before it. So
     /// when there were writes, a read goes behind them; and since requests complete in order, its completion is
-    /// theirs.
+    /// theirs. An atomic, or a read for its own sake, that was posted behind them does as well: its target's card had to
+    /// read the memory, too.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
         if let Ok(peer) = self.0.peer(target) {
             if peer.take_unproven() {
@@ -276,6 +277,37 @@ impl Fabric for Verbs {
     fn leave(&self) {
         self.0.endpoint.settle();
         self.0.leave();
+    }
+}
+
+/// For a fabric that reaches some ranks by another way as well.
+impl Verbs {
+    /// How many requests were posted to a rank so far.
+    pub(crate) fn posted(&self, rank: Rank) -> u64 {
+        self.0.peer(rank).map_or(0, Peer::posted)
+    }
+
+    /// Whether the first `count` requests to a rank have completed, and the writes among the first `writes` are known to be
+    /// in memory.
+    pub(crate) fn has_settled(&self, rank: Rank, count: u64, writes: u64) -> bool {
+        let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
+        self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
+    }
+
+    /// What posting to a rank that has ended would tell.
+    pub(crate) fn check_alive(&self, rank: Rank) -> Result<(), Fault> {
+        match self.liveness(rank) {
+            Liveness::Alive => Ok(()),
+            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+        }
+    }
+
+    /// Keeps a fault that nobody awaited for the next flush.
+    pub(crate) fn stick(&self, fault: Fault) {
+        if let Some(Ok(peer)) = fault.rank().map(|rank| self.0.peer(rank)) {
+            peer.stick(fault);
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! Which devices there are, and which of them to use.
 
 use std::fmt;
+use std::io;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use ibverbs_sys as ibv;
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
+use crate::error::advice;
 use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePair, SharedReceiveQueue};
 
 /// What is told to people who have no device.
@@ -97,6 +100,11 @@ impl Device {
         let all = ports()?;
         let nothing = |what: String| Error::NoFabric { name: "verbs".into(), what };
         if all.is_empty() {
+            // The library opens some files to look, and says nothing of those that it could not open.
+            let spare: io::Result<Vec<_>> = (0..4).map(|_| Ok(eventfd(0, EventfdFlags::CLOEXEC)?)).collect();
+            if let Err(error) = spare {
+                return Err(nothing(format!("cannot look for devices: {error}{}", advice(Some(&error)))));
+            }
             return Err(nothing(HOW_TO_HAVE_ONE.into()));
         }
         let names: Vec<_> =

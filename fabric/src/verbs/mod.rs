@@ -133,6 +133,11 @@ impl Verbs {
     /// [`Error::NoFabric`] without a device that can do what is needed; [`Error::Verbs`], [`Error::Allocate`] where the
     /// device or the limit of locked memory does not suffice; [`Error::Join`] if others do not come.
     pub fn new(job: Job) -> Result<Self, Error> {
+        Self::join(job, |_| Ok(()))
+    }
+
+    /// The same; `prepare` runs before any other rank's call returns.
+    pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let device = Device::choose()?;
         let size = job.board.size();
         let unfit =
@@ -183,6 +188,7 @@ impl Verbs {
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),
             _exchange: Arc::clone(&job.exchange),
         }));
+        prepare(&fabric)?;
         connect::meet(&job)?;
         if !fabric.try_words()? {
             return Err(unfit("does not write and change 64-bit words as it should".into()));

@@ -9,7 +9,7 @@ use ibverbs_sys::ibv_wc_status;
 use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
-use crate::verbs::slots::{NO_SLOT, Outcome, Room};
+use crate::verbs::slots::{Outcome, Room};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request's number: whose queue, 24 bits; the number of the request in it, 40 bits. Requests of one queue
@@ -38,13 +38,16 @@ pub(super) struct Peer {
     under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     broken: AtomicU32,
+    /// The number of the last request that brings something back, plus one: the writes before it are in memory when it has
+    /// completed. Written by who posts.
+    proof: AtomicU64,
     /// The first fault that nobody awaited, since the last flush.
     stuck: Mutex<Option<Fault>>,
 }
 
 #[derive(Debug, Default)]
 struct Posting {
-    /// Whether a write was posted that no read follows yet.
+    /// Whether a write was posted that nothing follows yet which brings something back.
     unproven: bool,
 }
 
@@ -108,6 +111,7 @@ impl Peer {
             depth: depth as usize,
             under_way: (0..depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
             broken: AtomicU32::new(0),
+            proof: AtomicU64::new(0),
             stuck: Mutex::new(None),
         }
     }
@@ -147,9 +151,15 @@ impl Peer {
         self.completed.load(Ordering::Acquire) >= count
     }
 
-    /// Whether writes were posted that no read follows; from now on one does.
+    /// Whether writes were posted that nothing follows which brings something back; from now on something does.
     pub(super) fn take_unproven(&self) -> bool {
         std::mem::take(&mut self.posting().unproven)
+    }
+
+    /// Whether the writes among the first `count` requests are known to be in memory.
+    pub(super) fn has_proven(&self, count: u64) -> bool {
+        let proof = self.proof.load(Ordering::Acquire);
+        count == 0 || (count < proof && self.has_completed(proof))
     }
 
     /// Gives the connection up: whatever is under way ends in an error.
@@ -192,7 +202,7 @@ impl Inner {
         loop {
             if self.progress() == 0 {
                 if !self.is_busy() {
-                    return self.slots.take(len).ok_or(NO_SLOT);
+                    return self.slots.take(len).ok_or_else(|| self.slots.why_none());
                 }
                 self.give_up_on_the_dead();
                 std::thread::yield_now();
@@ -265,7 +275,10 @@ impl Inner {
             };
             requests.set(at, request);
             returns |= order.verb.returns();
-            posting.unproven |= order.verb.writes();
+            posting.unproven = order.verb.writes() || (posting.unproven && !order.verb.returns());
+            if order.verb.returns() {
+                peer.proof.store(number + 1, Ordering::Release);
+            }
         }
         // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or of a segment that is
         // kept until then. When the endpoint goes, queue pairs are destroyed before slots and kept segments.

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
+use crate::bootstrap::Maker;
+use crate::shm::Mapping;
 use crate::verbs::memory;
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, ProtectionDomain, Remote};
 use crate::{Error, Segment, SegmentKey, UserMemory, WORLD_BYTES};
@@ -34,6 +36,7 @@ struct Inner {
 struct Own {
     memory: Memory,
     directory: Weak<Directory>,
+    maker: Maker,
 }
 
 #[derive(Debug)]
@@ -45,7 +48,9 @@ enum Memory {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(directory) = self.own.as_ref().and_then(|own| own.directory.upgrade()) {
+        // The directory is memory that a forked child shares with its parent.
+        let own = self.own.as_ref().filter(|own| own.maker.is_here());
+        if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
             directory.retract(self.key.region);
         }
     }
@@ -63,6 +68,11 @@ impl VerbsSegment {
             Some(own) => Ok(&own.memory),
             None => Err(Fault::of(FaultKind::NotOwn, self.rank())),
         }
+    }
+
+    /// One's own memory that this rank allocated, to be mapped by others.
+    pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
+        self.allocated().map(MemoryRegion::shared).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 
     /// What was allocated by this rank; `None` of everything else.
@@ -87,7 +97,7 @@ impl VerbsSegment {
     }
 
     /// Refuses what does not lie inside.
-    pub(super) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
         check(&self.0.key, offset, len)
     }
 
@@ -183,6 +193,10 @@ impl<'f> VerbsWord<'f> {
         Ok(Self { rank: key.rank, place: Remote { address: key.address.wrapping_add(offset), key: key.rkey }, own })
     }
 
+    pub(crate) const fn rank(&self) -> Rank {
+        self.rank
+    }
+
     /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
     /// none but [`store`](remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
     pub(super) fn own(&self) -> Result<&'f AtomicU64, Fault> {
@@ -268,7 +282,8 @@ impl Directory {
             address: memory.address(),
             rkey: memory.remote_key(),
         };
-        let own = Some(Own { memory: Memory::Allocated(Arc::clone(&memory)), directory: Weak::new() });
+        let own =
+            Some(Own { memory: Memory::Allocated(Arc::clone(&memory)), directory: Weak::new(), maker: Maker::this() });
         let home = VerbsSegment(Arc::new(Inner { key, own }));
         let free = (1..PLACES as u32).map(RegionId).collect();
         let places = Mutex::new(Places { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
@@ -312,7 +327,7 @@ impl Directory {
             });
         };
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
-        let own = Some(Own { memory, directory: Arc::downgrade(self) });
+        let own = Some(Own { memory, directory: Arc::downgrade(self), maker: Maker::this() });
         let segment = Arc::new(Inner { key, own });
         self.places().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));

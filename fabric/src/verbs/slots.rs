@@ -93,6 +93,13 @@ impl Slots {
         Some(Room { slot, piece: self.buffers.piece(buffer) })
     }
 
+    /// Why there is no slot, and none to come back.
+    pub(super) fn why_none(&self) -> Fault {
+        let starved = [&self.cells.starved, &self.buffers.starved];
+        let why = starved.into_iter().find_map(|starved| Fault::from_bits(starved.load(Ordering::Relaxed)));
+        Fault::new(why.map_or(FaultKind::Full, Fault::kind))
+    }
+
     #[inline]
     fn state(&self, slot: u32) -> &State {
         let (chunk, at) = self.cells.find(slot);
@@ -166,6 +173,8 @@ struct Pool<S, const SIZE: usize, const SHIFT: u32> {
     free: FreeList,
     /// How many chunks there are.
     made: Mutex<u32>,
+    /// Why the last chunk that was asked for could not be had, as a fault's bits; 0 if it could.
+    starved: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -186,7 +195,8 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
 
     fn new(domain: &Arc<ProtectionDomain>, chunks: u32) -> Self {
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
-        Self { domain: Arc::clone(domain), chunks, free: FreeList::new(), made: Mutex::default() }
+        let starved = AtomicU64::new(0);
+        Self { domain: Arc::clone(domain), chunks, free: FreeList::new(), made: Mutex::default(), starved }
     }
 
     #[inline]
@@ -208,7 +218,9 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         }
         let chunk = self.chunks.get(*made as usize)?;
         // A chunk that cannot be had is no error yet: pieces come back.
-        let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT).ok()?;
+        let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT);
+        self.starved.store(memory.as_ref().map_or_else(|error| error.fault().to_bits(), |_| 0), Ordering::Relaxed);
+        let memory = memory.ok()?;
         let item = || Item { next: AtomicU32::new(NONE), state: S::default() };
         let items = (0..Self::MANY).map(|_| item()).collect();
         chunk.set(Chunk { memory, items }).ok()?;
@@ -237,6 +249,3 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         Piece::new(&chunk.memory, (at * SIZE) as u64)
     }
 }
-
-/// What is reported when there is no slot.
-pub(super) const NO_SLOT: Fault = Fault::new(FaultKind::Full);

@@ -171,7 +171,7 @@ fn a_shared_release_without_a_shared_lock_is_told() {
         let released = async {
             let words = algorithm.words(&Ground::<_, TestAndSet>::new(&memory, owner))?;
             if let Some(mode) = held {
-                algorithm.finish(&memory, words, mode, algorithm.start(&memory, words, mode)).await?;
+                algorithm.finish(&memory, words, mode, algorithm.start(&memory, words, mode), || true).await?;
             }
             let started = algorithm.start_release(&memory, words, Mode::Shared);
             algorithm.finish_release(&memory, words, Mode::Shared, started).await

@@ -97,7 +97,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     for _ in 0..round.early {
         memory.read(data).await?;
     }
-    if let Err(fault) = algorithm.finish(memory, words, mode, started).await {
+    if let Err(fault) = algorithm.finish(memory, words, mode, started, || true).await {
         record.failed(owner, fault);
         return Ok(());
     }
@@ -158,9 +158,16 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     record: &Record,
 ) -> Result<(), Fault> {
     let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
-    if let Err(fault) = algorithm.finish(memory, words, mode, started).await {
-        record.failed(owner, fault);
-        return Ok(());
+    match algorithm.finish(memory, words, mode, started, || false).await {
+        Ok(()) => {}
+        Err(fault) if fault.kind() == FaultKind::Closed => {
+            record.outside(owner);
+            return Ok(());
+        }
+        Err(fault) => {
+            record.failed(owner, fault);
+            return Ok(());
+        }
     }
     record.enters(owner, mode);
     record.between(owner);

@@ -79,7 +79,7 @@ impl Wrong {
         if found & EXCLUSIVE != 0 && memory.liveness(holder) != Liveness::Alive {
             return Err(Fault::of(FaultKind::OwnerDied, holder));
         }
-        self.right.finish(memory, words, mode, self.right.start(memory, words, mode)).await
+        self.right.finish(memory, words, mode, self.right.start(memory, words, mode), || true).await
     }
 }
 
@@ -118,12 +118,13 @@ impl LockAlgorithm for Wrong {
         words: Self::Words<'m, M>,
         mode: Mode,
         first: u64,
+        wanted: impl Fn() -> bool + Send + 'm,
     ) -> Result<(), Fault> {
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => self.read_then_write(memory, words, first).await,
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => self.join(memory, words.0, first).await,
             (Flaw::WaitsForTheDead | Flaw::AccusesTheDead, _) => self.wait(memory, words, mode, first).await,
-            _ => self.right.contend(memory, words, mode, first).await,
+            _ => self.right.contend(memory, words, mode, first, wanted).await,
         }
     }
 

@@ -1,5 +1,7 @@
 //! When something is done, and for whom: flush, requests, the end of a lock.
 
+use std::time::Duration;
+
 use fabric::{Fabric, World};
 use windows::{Access, Op, Window};
 
@@ -16,6 +18,8 @@ scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
 scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
 scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
 scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
+scenario!(close_behind_a_request, a_window_ends_after_the_requests_that_were_given_up, [2, 3]);
+scenario!(dropped_window, a_window_that_one_rank_drops_harms_nobody, [2, 3]);
 scenario!(overlapping, one_target_through_two_windows, [3]);
 
 /// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
@@ -220,6 +224,64 @@ async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: Wor
         guard.put(0, &[round; 100])?;
         drop(guard);
         window.close_async().await?;
+    }
+    Ok(())
+}
+
+/// A request that was given up for a lock that nobody releases must not try on when the window has ended, and its memory with
+/// it: on a card that would end the connection.
+async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: World<F>) -> Outcome {
+    let mut last = None;
+    for round in 0..5 {
+        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        if world.rank() == 0 {
+            std::mem::forget(window.lock_exclusive(0).await?);
+        }
+        world.barrier().await.unwrap();
+        if world.rank() != 0 {
+            if round % 2 == 0 {
+                drop(window.lock_exclusive(0));
+            } else {
+                let late = window.lock_shared(0).deadline(Duration::from_micros(100)).await;
+                assert!(late.is_err_and(|error| error.is_timed_out()));
+            }
+        }
+        window.close_async().await?;
+        // Time for what would try on; and the way to rank 0 still works.
+        let next = Window::<u64>::builder().allocate_async(&world, 1).await?;
+        let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
+        world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 5_000_000).await;
+        next.lock_shared(0).await?.fetch_add(0, 1).await?;
+        if let Some(window) = last.replace(next) {
+            window.close_async().await?;
+        }
+    }
+    match last {
+        Some(window) => window.close_async().await,
+        None => Ok(()),
+    }
+}
+
+/// Rank 1 drops its handle of a window, and the others go on with theirs: what they then meet at rank 1 is for the fabric to
+/// say, but everything else works on.
+async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -> Outcome {
+    for _ in 0..3 {
+        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        window.lock_shared(1).await?.put(0, &[1])?;
+        world.barrier().await.unwrap();
+        let window = (world.rank() != 1).then_some(window);
+        world.barrier().await.unwrap();
+        if let Some(window) = &window {
+            if let Ok(guard) = window.lock_shared(1).await {
+                guard.put(1, &[1; 50])?;
+                let _ = guard.flush().await;
+                let _ = guard.unlock_async().await;
+            }
+        }
+        world.barrier().await.unwrap();
+        let next = Window::<u64>::builder().allocate_async(&world, 1).await?;
+        next.lock_shared(1).await?.fetch_add(0, 1).await?;
+        next.close_async().await?;
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ use std::{io, slice};
 use ibverbs_sys as ibv;
 use remote_memory::{Fault, FaultKind};
 
-use crate::shm::Mapping;
+use crate::bootstrap::Maker;
+use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
 pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
@@ -23,6 +24,7 @@ pub(super) const BATCH: usize = 16;
 fn failed(call: &'static str, source: io::Error) -> Error {
     let hint = match source.raw_os_error() {
         Some(12) => "; registered memory and queues are locked memory: raise `ulimit -l`",
+        Some(23 | 24) => "; no file descriptors left (raise `ulimit -n`)",
         Some(1 | 13) => "; the devices in /dev/infiniband must be readable and writable",
         _ => "",
     };
@@ -151,6 +153,7 @@ impl Drop for ProtectionDomain {
 struct Registration {
     raw: NonNull<ibv::ibv_mr>,
     _domain: Arc<ProtectionDomain>,
+    maker: Maker,
 }
 
 // SAFETY: as for Context.
@@ -176,7 +179,7 @@ impl Registration {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
             unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
         })?;
-        Ok(Self { raw, _domain: Arc::clone(domain) })
+        Ok(Self { raw, _domain: Arc::clone(domain), maker: Maker::this() })
     }
 
     /// Where it begins, as the card counts.
@@ -208,6 +211,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return; // a forked child shares the device's file with its parent, and would end the parent's registration
+        }
         // SAFETY: made by ibv_reg_mr; the memory goes after it.
         unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
     }
@@ -222,7 +228,7 @@ fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Erro
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     registration: Registration,
-    memory: Mapping,
+    memory: Arc<Mapping>,
 }
 
 impl MemoryRegion {
@@ -230,19 +236,21 @@ impl MemoryRegion {
     pub(super) fn new(domain: &Arc<ProtectionDomain>, len: u64) -> Result<Self, Error> {
         let too_long = |_| unallocated(len, "no such length", FaultKind::NoMemory, io::ErrorKind::InvalidInput.into());
         let memory = Mapping::create(usize::try_from(len).map_err(too_long)?).map_err(|source| {
-            let kind = match source.raw_os_error() {
-                Some(23 | 24) => FaultKind::NoDescriptors,
-                _ => FaultKind::NoMemory,
-            };
-            unallocated(len, "map it", kind, source)
+            let (what, kind) = shm::explain(&source);
+            unallocated(len, what, kind, source)
         })?;
         let start = memory.bytes(0, len).unwrap_or(NonNull::dangling());
         // SAFETY: the mapping has `len` bytes and is kept for as long as the registration.
         let registration = unsafe { Registration::new(domain, start, memory.len())? };
-        Ok(Self { registration, memory })
+        Ok(Self { registration, memory: Arc::new(memory) })
     }
 
-    pub(super) const fn memory(&self) -> &Mapping {
+    pub(super) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// The mapping, for whoever keeps it longer than the registration.
+    pub(super) const fn shared(&self) -> &Arc<Mapping> {
         &self.memory
     }
 
@@ -427,7 +435,7 @@ impl SharedReceiveQueue {
         Ok(Arc::new(Self { raw, domain: Arc::clone(domain), room }))
     }
 
-    pub(super) const fn room(&self) -> &Mapping {
+    pub(super) fn room(&self) -> &Mapping {
         self.room.memory()
     }
 

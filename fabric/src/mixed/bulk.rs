@@ -1,0 +1,209 @@
+//! Bytes: by the CPU where the memory is mapped and nothing stands in the way, else by the card.
+
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
+
+use crate::either::EitherFuture;
+use crate::mixed::order::Change;
+use crate::mixed::{Mixed, MixedSegment, MixedWord};
+use crate::shm::ShmSegment;
+use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
+use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
+
+/// A get under way: done when it was posted, or the card's.
+pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
+/// A transfer under way: done when it was posted, or the card's.
+pub type MixedTransfer = EitherFuture<Ready<Result<(), Fault>>, VerbsTransfer>;
+
+/// The way to bytes of a segment.
+enum Way<'s> {
+    /// The CPU comes after everything that this rank has done to the region.
+    Cpu(&'s ShmSegment),
+    /// The card: for want of another, or behind changes that are under way.
+    Card(Option<&'s Change>),
+}
+
+impl Mixed {
+    /// The way to take now.
+    #[inline]
+    fn way<'s>(&'s self, segment: &'s MixedSegment) -> Way<'s> {
+        let Some(memory) = &segment.near else { return Way::Card(None) };
+        let SegmentKey { rank, region, .. } = memory.key();
+        let Some(near) = self.near(rank) else { return Way::Card(None) };
+        let change = near.changes.of(region);
+        if change.is_settled(&self.verbs, rank) { Way::Cpu(memory) } else { Way::Card(Some(change)) }
+    }
+
+    /// Moves bytes between one's own segment and another one by the CPU, if that is the way.
+    fn copied(
+        &self,
+        own: (&MixedSegment, u64),
+        other: (&MixedSegment, u64),
+        len: u64,
+        copy: impl FnOnce((&ShmSegment, u64), (&ShmSegment, u64)) -> Result<(), Fault>,
+    ) -> Option<Result<(), Fault>> {
+        let Way::Cpu(theirs) = self.way(other.0) else { return None };
+        let Some(mine) = own.0.near.as_ref().filter(|mine| mine.rank() == self.rank()) else {
+            return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
+        };
+        // All errors of the place come first, as over the card.
+        let checked = own.0.card.check(own.1, len).and_then(|()| other.0.card.check(other.1, len));
+        Some(checked.and_then(|()| {
+            self.verbs.check_alive(other.0.rank())?;
+            copy((mine, own.1), (theirs, other.1))
+        }))
+    }
+}
+
+impl Fabric for Mixed {
+    type Segment = MixedSegment;
+    type Transfer = MixedTransfer;
+    type Get<'b> = MixedGet<'b>;
+    type Flush<'f> = <Verbs as Fabric>::Flush<'f>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { name: self.ways.name, ..self.verbs.capabilities() }
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.verbs.host_of(rank)
+    }
+
+    fn allocate(&self, len: u64) -> Result<MixedSegment, Error> {
+        self.publish(self.verbs.allocate(len)?)
+    }
+
+    /// A peer of this host: its directory is asked, by the card, and then the exchange for the memory.
+    fn open(&self, key: &SegmentKey) -> Result<MixedSegment, Error> {
+        let card = self.verbs.open(key)?;
+        // That one is mapped already.
+        if key.region == RegionId(0) { self.world_segment(key.rank) } else { self.map(card) }
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<MixedSegment, Error> {
+        let Some(near) = self.near(rank) else { return self.map(self.verbs.world_segment(rank)?) };
+        if let Some(world) = near.world.get() {
+            return Ok(world.clone());
+        }
+        let world = self.map(self.verbs.world_segment(rank)?)?;
+        Ok(near.world.get_or_init(|| world).clone())
+    }
+
+    /// Reached by the card alone, by the ranks of this host as well.
+    fn register(&self, memory: UserMemory) -> Result<MixedSegment, Error> {
+        Ok(MixedSegment { card: self.verbs.register(memory)?, near: None })
+    }
+
+    fn reclaim(&self, own: &MixedSegment) -> Result<Option<UserMemory>, Fault> {
+        self.verbs.reclaim(&own.card)
+    }
+
+    fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
+        self.verbs.mapped(&segment.card)
+    }
+
+    fn path(&self, segment: &MixedSegment) -> Path {
+        if segment.near.is_some() { Path::Cpu } else { Path::Card }
+    }
+
+    fn serve(&self, task: Task) {
+        self.verbs.serve(task);
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
+        Ok(self.word_of(self.verbs.word_in(&segment.card, offset)?, segment.key().region))
+    }
+
+    #[inline]
+    fn put(&self, to: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match self.way(to) {
+            Way::Cpu(memory) => {
+                memory.check(offset, from.len())?;
+                match self.verbs.check_alive(memory.rank()) {
+                    Ok(()) => memory.write(offset, from)?,
+                    Err(fault) => self.verbs.stick(fault), // for the flush, as over the card
+                }
+                Ok(())
+            }
+            Way::Card(change) => {
+                self.verbs.put(&to.card, offset, from)?;
+                if let Some(change) = change {
+                    change.note(&self.verbs, to.rank(), true);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn get<'b>(&self, from: &MixedSegment, offset: u64, into: &'b mut [u8]) -> MixedGet<'b> {
+        match self.way(from) {
+            Way::Cpu(memory) => {
+                let alive = || self.verbs.check_alive(memory.rank());
+                let checked = memory.check(offset, into.len()).and_then(|()| alive());
+                EitherFuture::first(ready(checked.and_then(|()| memory.read(offset, into))))
+            }
+            Way::Card(_) => EitherFuture::second(self.verbs.get(&from.card, offset, into)),
+        }
+    }
+
+    fn rdma_write(&self, from: (&MixedSegment, u64), to: (&MixedSegment, u64), len: u64) -> MixedTransfer {
+        match self.copied(from, to, len, |mine, theirs| mine.0.transfer(mine.1, theirs, len)) {
+            Some(copied) => EitherFuture::first(ready(copied)),
+            None => {
+                let transfer = self.verbs.rdma_write((&from.0.card, from.1), (&to.0.card, to.1), len);
+                if let Some(near) = self.near(to.0.rank()) {
+                    near.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
+                }
+                EitherFuture::second(transfer)
+            }
+        }
+    }
+
+    fn rdma_read(&self, from: (&MixedSegment, u64), into: (&MixedSegment, u64), len: u64) -> MixedTransfer {
+        match self.copied(into, from, len, |mine, theirs| theirs.0.transfer(theirs.1, mine, len)) {
+            Some(copied) => EitherFuture::first(ready(copied)),
+            None => EitherFuture::second(self.verbs.rdma_read((&from.0.card, from.1), (&into.0.card, into.1), len)),
+        }
+    }
+
+    /// The CPU's puts are complete behind a full fence, which `put x; flush; get y` needs as well; the card's as on verbs.
+    /// Where the card has nothing under way it is not asked.
+    #[inline]
+    fn flush(&self, target: Rank) -> Self::Flush<'_> {
+        if self.near(target).is_some() {
+            fence(Ordering::SeqCst);
+        }
+        self.verbs.flush(target)
+    }
+
+    /// As on verbs, behind the CPU's stores.
+    fn post_release(&self, release: Link<MixedWord<'_>>) {
+        if release.word().change.is_some() {
+            fence(Ordering::SeqCst);
+        }
+        drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
+    }
+
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
+        self.verbs.flush_local(target)
+    }
+
+    fn read_own(&self, own: &MixedSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.verbs.read_own(&own.card, offset, into)
+    }
+
+    fn write_own(&self, own: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.verbs.write_own(&own.card, offset, from)
+    }
+
+    fn adopt(&self, task: Task) {
+        self.verbs.adopt(task);
+    }
+
+    fn leave(&self) {
+        self.verbs.leave();
+    }
+}

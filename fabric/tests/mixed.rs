@@ -1,0 +1,216 @@
+//! Shared memory and cards in one world, on a real device: run inside `scripts/soft-roce` where the host has none. The ranks
+//! are threads, dealt out to two pretended hosts where both ways are to be met.
+#![cfg(feature = "verbs")]
+
+use fabric::bootstrap::Job;
+use fabric::mixed::{Mixed, MixedSegment};
+use fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
+
+mod support;
+
+use support::{device, ranks, segments};
+
+/// All on one host, and the even and the odd ranks apart.
+fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync) {
+    ranks(size, Mixed::new, |world| body(world, &|_, _| true));
+    ranks(size, |job: Job| Mixed::pretending(job, 2), |world| body(world, &|a, b| a % 2 == b % 2));
+}
+
+#[test]
+fn conforms() {
+    let Some(_device) = device("conforms") else { return };
+    let run = |world: World<Mixed>| block_on(world.fabric(), conformance::run(&world));
+    for (size, hosts) in [(1, 1), (2, 1), (2, 2), (3, 2)] {
+        for outcome in ranks(size, |job| Mixed::pretending(job, hosts), run) {
+            let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks on {hosts} hosts: {failure}"));
+            assert_eq!(summary.fabric, "mixed");
+        }
+    }
+}
+
+/// A word that was written is in memory when a flush says so: until then a put to its region goes by the card, behind it, and
+/// to other regions by the CPU. (Soft-RoCE has done a request to oneself when the call returns, so that its effect would
+/// come in order either way.)
+#[test]
+fn what_follows_a_written_word_follows_its_way() {
+    let Some(_device) = device("what_follows_a_written_word_follows_its_way") else { return };
+    ranks(2, Mixed::new, |world| {
+        let fabric = world.fabric();
+        let (words, others) = (segments(&world, 64), segments(&world, 64));
+        for to in [0, 1].map(Rank) {
+            let requests = |run: &dyn Fn()| {
+                let before = fabric.card_requests(to);
+                run();
+                fabric.card_requests(to) - before
+            };
+            let flush = || block_on(fabric, fabric.flush(to)).unwrap();
+            let put = |segment| fabric.put(segment, 8 * u64::from(world.rank()), &[1; 8]).unwrap();
+            let (segment, other) = (&words[to.index()], &others[to.index()]);
+            let word = fabric.word_in(segment, 32).unwrap();
+            flush();
+            assert_eq!(requests(&|| put(segment)), 0);
+            block_on(fabric, fabric.write(word, 1, Notify::No)).unwrap();
+            assert_eq!([requests(&|| put(segment)), requests(&|| put(other)), requests(&|| put(segment))], [1, 0, 1]);
+            assert_eq!(requests(&|| block_on(fabric, fabric.get(segment, 0, &mut [0; 8])).unwrap()), 1);
+            drop(fabric.write(word, 2, Notify::Yes));
+            flush();
+            assert_eq!(requests(&|| put(segment)), 0);
+            // An atomic that was waited for is in memory.
+            block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
+            assert_eq!(requests(&|| put(segment)), 0);
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What takes the CPU leaves no trace at the card, and what takes the card does.
+#[test]
+fn a_rank_of_this_host_costs_the_card_nothing() {
+    let Some(_device) = device("a_rank_of_this_host_costs_the_card_nothing") else { return };
+    both(3, |world, near| {
+        let (fabric, me) = (world.fabric(), world.rank());
+        let all = segments(&world, 100_000);
+        world.barrier().wait().unwrap();
+        for to in (0..3).map(Rank) {
+            let (segment, is_near) = (&all[to.index()], near(me, to.0));
+            assert_eq!(fabric.path(segment), if is_near { Path::Cpu } else { Path::Card });
+            block_on(fabric, fabric.flush(to)).unwrap(); // behind what the barrier has written
+            let before = fabric.card_requests(to);
+            let mut bytes = vec![0; 30_000];
+            for offset in [0, 3, 40_000] {
+                fabric.put(segment, offset + u64::from(me), &[7; 30_000]).unwrap();
+                block_on(fabric, fabric.flush(to)).unwrap();
+                block_on(fabric, fabric.get(segment, offset, &mut bytes)).unwrap();
+            }
+            block_on(fabric, fabric.rdma_write((&all[me as usize], 5), (segment, 50_000), 1000)).unwrap();
+            block_on(fabric, fabric.rdma_read((segment, 50_000), (&all[me as usize], 5), 1000)).unwrap();
+            block_on(fabric, fabric.flush(to)).unwrap();
+            block_on(fabric, fabric.flush_before_release(to)).unwrap();
+            assert_eq!(fabric.card_requests(to) == before, is_near, "{to} from {me}");
+            let word = fabric.word_in(segment, 8).unwrap();
+            block_on(fabric, fabric.fetch_add(word, 0)).unwrap();
+            assert!(fabric.card_requests(to) > before);
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What one rank does to one region takes effect in order, whichever way each step takes, and nothing is awaited between.
+#[test]
+fn one_ranks_steps_stay_in_order() {
+    let Some(_device) = device("one_ranks_steps_stay_in_order") else { return };
+    both(3, |world, _| {
+        let (fabric, me) = (world.fabric(), u64::from(world.rank()));
+        let all = segments(&world, 4096);
+        let read = |segment: &MixedSegment, at| {
+            let mut bytes = [0; 8];
+            block_on(fabric, fabric.get(segment, at, &mut bytes)).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        for segment in &all {
+            let at = 64 * me;
+            let word = fabric.word_in(segment, at).unwrap();
+            let put = |value: u64| fabric.put(segment, at, &value.to_ne_bytes()).unwrap();
+            for round in (1..=200).map(|round| round * 10) {
+                put(round);
+                drop(fabric.fetch_add(word, 1)); // on what was put
+                assert_eq!(read(segment, at), round + 1);
+                drop(fabric.write(word, round + 2, Notify::No));
+                assert_eq!(read(segment, at), round + 2);
+                drop(fabric.write(word, round + 3, Notify::Yes));
+                put(round + 4); // behind the write, and stays
+                assert_eq!(read(segment, at), round + 4);
+                put(round + 5);
+                drop(fabric.compare_swap(word, round + 5, round + 6));
+                assert_eq!(read(segment, at), round + 6);
+                drop(fabric.post([
+                    Link::Write { word, value: round + 7, notify: Notify::No, waited: false },
+                    Link::FetchAdd { word, add: 1, waited: false },
+                ]));
+                assert_eq!(read(segment, at), round + 8);
+                if round % 50 == 0 {
+                    block_on(fabric, fabric.flush(segment.rank())).unwrap();
+                }
+                put(round + 9);
+                assert_eq!(block_on(fabric, fabric.read(word)), Ok(round + 9));
+            }
+            block_on(fabric, fabric.flush(segment.rank())).unwrap();
+        }
+        world.barrier().wait().unwrap();
+        let own = &all[world.rank() as usize];
+        assert!((0..3).all(|rank| read(own, 64 * rank) == 2009));
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// The release of a lock goes by the card, behind the CPU's stores: whoever takes the lock next sees them, whichever way it
+/// looks, and however many bytes there are.
+#[test]
+fn a_lock_hands_over_what_was_put() {
+    let Some(_device) = device("a_lock_hands_over_what_was_put") else { return };
+    const ROUNDS: u64 = 60;
+    const WORDS: usize = 200;
+    both(3, |world, _| {
+        let fabric = world.fabric();
+        let (data, locks) = (segments(&world, 8 * WORDS as u64), segments(&world, 64));
+        let lock = fabric.word_in(&locks[1], 0).unwrap();
+        for _ in 0..ROUNDS {
+            while block_on(fabric, fabric.compare_swap(lock, 0, 1)).unwrap() != 0 {
+                block_on(fabric, fabric.pause(lock, 20_000));
+            }
+            let mut bytes = [0; 8 * WORDS];
+            block_on(fabric, fabric.get(&data[1], 0, &mut bytes)).unwrap();
+            let first = bytes[..8].to_vec();
+            assert!(bytes.chunks(8).all(|word| word == first), "halves of two holders' data");
+            let next = u64::from_ne_bytes(first.try_into().unwrap()) + 1;
+            fabric.put(&data[1], 0, &next.to_ne_bytes().repeat(WORDS)).unwrap();
+            block_on(fabric, fabric.flush_before_release(Rank(1))).unwrap();
+            drop(fabric.fetch_add(lock, 1_u64.wrapping_neg()));
+        }
+        world.barrier().wait().unwrap();
+        let mut count = [0; 8];
+        block_on(fabric, fabric.get(&data[1], 0, &mut count)).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 3 * ROUNDS);
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// A rank that has left is gone for the ranks of its host as for all others, and a region that was taken back is not opened.
+#[test]
+fn the_end_of_a_rank_is_one_thing() {
+    let Some(_device) = device("the_end_of_a_rank_is_one_thing") else { return };
+    both(3, |world, _| {
+        let fabric = world.fabric();
+        let mut all = segments(&world, 64);
+        let gone = all[0].key();
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            drop(all.remove(0));
+        }
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            return; // leaves
+        }
+        let stale = fabric.open(&gone);
+        assert!(
+            matches!(&stale, Err(Error::Open { fault, .. }) if fault.kind() == FaultKind::NoSuchRegion
+            || fault.kind() == FaultKind::PeerLeft),
+            "{stale:?}"
+        );
+        let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
+        let left = Fault::of(FaultKind::PeerLeft, Rank(0));
+        assert_eq!(block_on(fabric, fabric.wait_until(own, |_| false, Patience::on(Rank(0)))), Err(left));
+        assert_eq!(block_on(fabric, fabric.get(&all[0], 0, &mut [0; 8])), Err(left));
+        fabric.put(&all[0], 0, &[1]).unwrap();
+        assert_eq!(block_on(fabric, fabric.flush(Rank(0))), Err(left));
+        assert_eq!(block_on(fabric, fabric.flush(Rank(0))), Ok(()));
+        // Those who stay go on.
+        let other = Rank(3 - world.rank());
+        fabric.put(&all[other.index()], 8, &[1]).unwrap();
+        block_on(fabric, fabric.flush(other)).unwrap();
+        block_on(fabric, fabric.write(fabric.word_in(&all[other.index()], 16).unwrap(), 1, Notify::Yes)).unwrap();
+        let told = fabric.word_in(&all[world.rank() as usize], 16).unwrap();
+        block_on(fabric, fabric.wait_until(told, |seen| seen == 1, Patience::on(other))).unwrap();
+    });
+}

@@ -1,0 +1,56 @@
+//! What the tests on a real device share.
+#![allow(clippy::print_stderr)] // what is skipped is said
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fabric::bootstrap::{Job, local};
+use fabric::verbs::devices;
+use fabric::{Drive, Error, Fabric, Segment, SegmentKey, World, block_on};
+
+/// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+pub(crate) fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let found = devices();
+    if matches!(&found, Ok(found) if !found.is_empty()) {
+        return Some(DEVICE.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    assert!(std::env::var_os("ONESIDED_REQUIRE_VERBS").is_none_or(|must| must != "1"), "no RDMA device: {found:?}");
+    eprintln!("skipped: {test}: no RDMA device; scripts/soft-roce has one");
+    None
+}
+
+/// Runs `body` on `size` ranks, each a thread. Every rank gives its result; a rank that panicked is dead to the others.
+pub(crate) fn ranks<F: Fabric, T: Send>(
+    size: u32,
+    join: impl Fn(Job) -> Result<F, Error> + Sync,
+    body: impl Fn(World<F>) -> T + Sync,
+) -> Vec<T> {
+    let jobs = local::jobs(size).expect("a board");
+    let run = |job: Job| {
+        let (rank, board) = (job.rank, job.board.clone());
+        let result = catch_unwind(AssertUnwindSafe(|| body(World::new(join(job).expect("an endpoint")))));
+        result.unwrap_or_else(|panic| {
+            board.declare_dead(rank);
+            resume_unwind(panic)
+        })
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| run(job))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// Every rank's segment of `len` bytes, opened here.
+pub(crate) fn segments<F: Drive>(world: &World<F>, len: u64) -> Vec<F::Segment> {
+    let fabric = world.fabric();
+    let own = fabric.allocate(len).expect("memory");
+    let keys = block_on(fabric, world.all_gather(&own.key().to_bytes())).expect("keys");
+    let mut all: Vec<_> = keys
+        .iter()
+        .map(|key| fabric.open(&SegmentKey::from_bytes(key).expect("a key")).expect("a peer's segment"))
+        .collect();
+    all[world.rank() as usize] = own; // the owner's handle is what keeps it
+    all
+}

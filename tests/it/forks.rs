@@ -1,0 +1,54 @@
+//! What a child made by `fork` drops is a copy: its parent goes on.
+#![allow(unsafe_code)] // what a child does between fork and exec
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onesided::{Window, World};
+
+use crate::jobs::{self, Role};
+
+pub(crate) const ROLES: &[Role] = &[("forks", forks)];
+
+/// Rank 1 forks, and its child drops all that there is of the library, a window that peers reach among it.
+fn forks(world: World) {
+    let (rank, size) = (world.rank(), world.size());
+    let window = Window::<u64>::allocate(&world, 4).unwrap();
+    let all = Arc::new(Mutex::new(Some((window, world))));
+    if rank == 1 {
+        let theirs = Arc::clone(&all);
+        let mut command = Command::new("true");
+        // SAFETY: no other thread of this process runs code of ours or holds a lock (nobody has waited on the endpoint yet, so
+        // its helper was not started), and the allocator of the C library can be used after fork.
+        unsafe {
+            command.pre_exec(move || {
+                drop(theirs.lock().unwrap().take());
+                Ok(())
+            })
+        };
+        assert!(command.status().unwrap().success());
+    }
+    let (window, world) = all.lock().unwrap().take().unwrap();
+    world.barrier().deadline(Duration::from_secs(10)).wait().unwrap();
+    assert!((0..size).all(|rank| world.is_alive(rank)));
+    // Its memory is there, for those who have reached it and for those who come now; and it can still speak to the launcher.
+    for target in 0..size {
+        let epoch = window.lock_exclusive(target).wait().unwrap();
+        epoch.fetch_add(0, 1).wait().unwrap();
+        epoch.unlock().unwrap();
+    }
+    let next = Window::<u64>::allocate(&world, 4).unwrap();
+    next.lock_shared(1).wait().unwrap().put(rank as usize, &[1]).unwrap();
+    next.close().unwrap();
+    assert_eq!(window.local().read(0..1), [u64::from(size)]);
+    window.close().unwrap();
+    jobs::ok();
+}
+
+#[test]
+fn a_forked_child_drops_copies() {
+    let ended = jobs::start(2, "forks").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
+}

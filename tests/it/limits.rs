@@ -1,0 +1,182 @@
+//! Limits so low that something is refused: memory, descriptors, sizes of files, threads. Each step of a job is made to fail
+//! once, by raising a limit from nothing until all goes well.
+
+use std::ffi::OsStr;
+
+use onesided::{Error, Window, World};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use crate::jobs::{self, Ended};
+use crate::support::run_async;
+
+/// Which limit, and how high: `nofile 7 1` for rank 1 alone, `nofile 7` for all ranks.
+const LIMIT: &str = "ONESIDED_IT_LIMIT";
+/// How many threads each process of a limited job has as the ranks of a job of its own, if at all.
+const THREADS: &str = "ONESIDED_IT_THREADS";
+/// What a limited job's ranks do.
+pub(crate) const ROLE: &str = "limited";
+
+/// Lowers the limit that the environment names for this rank.
+fn lower() {
+    let text = std::env::var(LIMIT).unwrap();
+    let words: Vec<&str> = text.split(' ').collect();
+    let rank = std::env::var("ONESIDED_RANK").unwrap();
+    if words.get(2).is_some_and(|only| *only != rank) {
+        return;
+    }
+    let value: u64 = words[1].parse().unwrap();
+    let (resource, value) = match words[0] {
+        "nofile" => (Resource::Nofile, value),
+        "fsize" => (Resource::Fsize, value),
+        // Beyond what the process has now.
+        "as" => (Resource::As, pages() * 4096 + value),
+        "memlock" => {
+            // Who may lock memory has no limit.
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::IPC_LOCK);
+            sets.permitted.remove(CapabilitySet::IPC_LOCK);
+            sets.inheritable.remove(CapabilitySet::IPC_LOCK);
+            set_capabilities(None, sets).unwrap();
+            (Resource::Memlock, value)
+        }
+        other => panic!("no limit of the name {other}"),
+    };
+    setrlimit(resource, Rlimit { current: Some(value), maximum: getrlimit(resource).maximum }).unwrap();
+}
+
+/// Of address space, in use now.
+fn pages() -> u64 {
+    std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Everything that takes memory, descriptors or threads: joining, windows, the first contact with each peer, the helper
+/// thread.
+fn run(world: World) -> Result<(), Error> {
+    let next = (world.rank() + 1) % world.size();
+    let small = Window::<u64>::builder().name("small").allocate(&world, 1000)?;
+    small.lock_shared(next).wait()?.put(0, &[1; 1000])?;
+    run_async(world.barrier().into_future())?;
+    let large = Window::<u64>::builder().name("large").allocate(&world, 1 << 17)?;
+    let epoch = large.lock_exclusive(next).wait()?;
+    epoch.put(0, &[2; 1 << 17])?;
+    epoch.unlock()?;
+    drop(large.lock_all());
+    large.close()?;
+    small.close()?;
+    Ok(())
+}
+
+/// What a limited rank is.
+pub(crate) fn play() -> ! {
+    lower();
+    let outcome = match std::env::var(THREADS) {
+        Ok(threads) => {
+            let outcomes = onesided::threads(threads.parse().unwrap(), run);
+            outcomes.map_err(Error::from).and_then(|outcomes| outcomes.into_iter().collect())
+        }
+        Err(_) => World::init().map_err(Error::from).and_then(run),
+    };
+    let Err(error) = outcome else {
+        jobs::ok();
+        std::process::exit(0)
+    };
+    // As a program does that returns it from `main`: the error, and what the system said.
+    let mut deepest: &dyn std::error::Error = &error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    eprintln!("error: {error}: {deepest}");
+    std::process::exit(1)
+}
+
+/// A job under a limit: it ends, and each rank says `ok` or one error.
+fn limited(ranks: u32, limit: &str, more: &[(&str, &str)]) -> Ended {
+    let ended = {
+        let mut variables = vec![(jobs::ROLE, OsStr::new(ROLE)), (LIMIT, OsStr::new(limit))];
+        variables.extend(more.iter().map(|(name, value)| (*name, OsStr::new(*value))));
+        jobs::start_with(ranks, &variables).wait()
+    };
+    // Where there are not even some bytes, Rust's own library ends the process, or that of C.
+    let ends = ["memory allocation of", "Fatal glibc error", "fatal runtime error"];
+    let starved = |line: &String| ends.iter().any(|end| line.contains(end));
+    if limit.starts_with("as ") && ended.lines.iter().any(starved) {
+        return ended;
+    }
+    let told = |line: &&String| line.starts_with("error: ") || line.contains("] error: ") || line.ends_with("ok");
+    assert_eq!(ended.lines.iter().filter(told).count(), ranks as usize, "{limit}: {ended:?}");
+    // libibverbs has a word to say of files that it cannot open.
+    let others = || ended.lines.iter().filter(|line| !told(line) && !line.contains("] libibverbs: Warning"));
+    assert!(ended.code <= 1 && others().all(|line| line.contains("exited with status 1")), "{limit}: {ended:?}");
+    ended
+}
+
+/// Raises a limit until both ranks are well; gives what they said on the way, each line once.
+fn sweep(limits: impl Iterator<Item = String>) -> Vec<String> {
+    sweep_with(limits, 2, &[])
+}
+
+fn sweep_with(limits: impl Iterator<Item = String>, ranks: u32, more: &[(&str, &str)]) -> Vec<String> {
+    let mut said = Vec::new();
+    for limit in limits {
+        let ended = limited(ranks, &limit, more);
+        if ended.code == 0 {
+            eprintln!("{limit}: all is well");
+            return said;
+        }
+        for line in ended.lines.into_iter().filter(|line| line.contains("error: ")) {
+            if !said.contains(&line) {
+                eprintln!("{limit}: {line}");
+                said.push(line);
+            }
+        }
+    }
+    panic!("no limit sufficed: {said:#?}");
+}
+
+fn some(said: &[String], what: &str) {
+    assert!(said.iter().any(|line| line.contains(what)), "nobody said {what}: {said:#?}");
+}
+
+#[test]
+fn every_number_of_descriptors() {
+    for who in ["", " 1"] {
+        let said = sweep((3..80).map(|limit| format!("nofile {limit}{who}")));
+        some(&said, "raise `ulimit -n`");
+    }
+}
+
+#[test]
+fn every_size_of_files() {
+    let sizes = [0, 1, 4095, 4096, 8000, 8191, 8192, 1 << 16, (1 << 20) - 1, 1 << 20, 1 << 21, 1 << 22, 1 << 24];
+    for who in ["", " 1"] {
+        let said = sweep(sizes.iter().map(|limit| format!("fsize {limit}{who}")));
+        some(&said, "raise `ulimit -f`");
+    }
+}
+
+#[test]
+fn every_size_of_the_address_space() {
+    let said = sweep((0..200).map(|limit| format!("as {} 1", limit << 17)));
+    some(&said, "no memory");
+}
+
+/// The same by threads, whose stacks take address space as well.
+#[test]
+fn every_limit_of_threads() {
+    let said = sweep_with((0..400).map(|limit| format!("as {}", limit << 17)), 1, &[(THREADS, "4")]);
+    some(&said, "start a thread for rank");
+    some(&said, "no memory");
+    sweep_with((3..80).map(|limit| format!("nofile {limit}")), 1, &[(THREADS, "4")]);
+}
+
+/// On verbs: what is registered is locked memory. On shared memory nothing is.
+#[test]
+fn every_limit_of_locked_memory() {
+    // In KiB: where something else fails on verbs each time (found by smaller steps).
+    let kib = [0, 64, 256, 320, 1344, 2048, 3072, 4096, 8192, 65536];
+    let said = sweep(kib.iter().map(|limit| format!("memlock {}", limit << 10)));
+    if std::env::var("ONESIDED_IT_FABRIC").is_ok_and(|fabric| fabric != "shm") {
+        some(&said, "raise `ulimit -l`");
+    }
+}
