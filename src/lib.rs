@@ -26,10 +26,14 @@
 //!
 //! # Where to go from here
 //!
-//! - [`World`]: rank, size, barrier; [`threads`] for ranks as threads.
-//! - [`Window`]: allocation, [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
-//!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start);
-//!   [`Access`] has the operations.
+//! - [`World`]: rank, size, barrier, [`split`](World::split); [`threads`] for ranks as threads.
+//! - [`Window`]: its memory by [`allocate`](Window::allocate), [`create`](Window::create), [`dynamic`](Window::dynamic);
+//!   synchronisation by [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
+//!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start). Each
+//!   lends an [`Access`], which has the operations.
+//! - Shorter ways: [`Window::locked`] (lock, operate and unlock in one call), [`Window::versioned`] (reads without locks),
+//!   [`Window::scope`] (many operations on borrowed slices at once), [`Window::direct`] (loads and stores where a part is
+//!   mapped), [`Access::signal`] and [`Local::wait_until`].
 //! - [`manual`]: the memory model, processes, fabrics, errors and failures, how it is verified, how it is built.
 //! - [`lock_algos`]: the locks as algorithms; [`fabric`]: what is beneath.
 //!
