@@ -1,5 +1,6 @@
 //! A job of workers, from its start to its last line.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
@@ -28,10 +29,15 @@ pub(crate) fn run(
     // Not inherited by the workers, which open it by its name: nothing is left open by what they may start.
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let report = format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd());
+    let mut command = vec![std::env::current_exe()?.into_os_string()];
+    command.extend(["bench", "worker", suite.name(), effort.name(), &report].map(OsString::from));
+    if suite == Suite::RmaHelper {
+        command.splice(0..0, ["env", "ONESIDED_PROCESS_VM=off"].map(OsString::from));
+    }
     let launch = Launch {
         size: ranks,
-        program: std::env::current_exe()?.into(),
-        args: ["bench", "worker", suite.name(), effort.name(), &report].map(Into::into).into(),
+        program: command.remove(0),
+        args: command,
         fabric: fabric.to_owned(),
         on_failure: OnFailure::Abort,
         labels: ranks > 1,

@@ -35,6 +35,12 @@ pub(crate) struct Options {
     quick: bool,
 }
 
+impl Options {
+    pub(crate) fn is_shm(&self) -> bool {
+        matches!(self.fabric, FabricName::Shm)
+    }
+}
+
 /// What the help of every benchmark ends with.
 pub(crate) const HELP: &str = "\
 JSON: an object with `machine`, `limits` and `results`. Each result has `benchmark`, `algorithm`, `fabric`, `size` (the

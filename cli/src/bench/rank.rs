@@ -57,6 +57,11 @@ impl RankOfBench {
         self.world.size() - 1
     }
 
+    /// Whether the operations go to this rank's part.
+    pub(crate) fn is_target(&self) -> bool {
+        self.world.rank() == self.peer()
+    }
+
     /// Whether a bare instruction can do what the fabric does.
     pub(crate) fn has_limits(&self) -> bool {
         self.world.fabric().capabilities().immediate

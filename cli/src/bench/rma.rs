@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+
 use crate::bench::measure::{self, HELP, Options};
 use crate::bench::worker::Suite;
 use crate::failure::Failure;
@@ -16,7 +18,7 @@ use crate::failure::Failure;
 /// and one flush; "requests" are the same without the flush (a put has no request: it is done with its buffer when it
 /// returns). The limits do the same with memcpy (8 B: a store or a load) between the same local buffer and memory that is
 /// shared like a window's, and a full fence for a flush, or with the bare atomic instruction; they are measured in turns
-/// with the results, by the same process. Each rank is kept on one core. Every figure is the median of 7 runs (--quick:
+/// with the results, by the same process. --path measures other ways to the memory as well. Each rank is kept on one core. Every figure is the median of 7 runs (--quick:
 /// 3). An otherwise idle machine is assumed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -25,10 +27,39 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
 
+    /// Which ways to the memory are measured, several with commas between
+    #[arg(long = "path", value_name = "PATH", value_enum, value_delimiter = ',', default_value = "direct")]
+    paths: Vec<PathName>,
+
     #[command(flatten)]
     options: Options,
 }
 
+/// A way to a peer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PathName {
+    /// Memory that the window has allocated: by instructions over shm, by the card over verbs
+    Direct,
+    /// Memory of the peer's own: put and get by process_vm_writev and process_vm_readv, whose bare calls are the limit
+    ProcessVm,
+    /// The same, with everything done by the peer's helper thread
+    Helper,
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    measure::run("onesided bench rma", &args.options, &[(Suite::Rma, args.ranks)])
+    let mut jobs: Vec<(Suite, u32)> = Vec::new();
+    for path in &args.paths {
+        let suite = match path {
+            PathName::Direct => Suite::Rma,
+            PathName::ProcessVm => Suite::RmaProcessVm,
+            PathName::Helper => Suite::RmaHelper,
+        };
+        if suite != Suite::Rma && (args.ranks < 2 || !args.options.is_shm()) {
+            return Err("--path process-vm and helper: these ways lead from process to process over shm".into());
+        }
+        if !jobs.contains(&(suite, args.ranks)) {
+            jobs.push((suite, args.ranks));
+        }
+    }
+    measure::run("onesided bench rma", &args.options, &jobs)
 }

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::iter;
 
-use windows::Window;
+use fabric::{Any, World};
+use windows::{Path, Window};
 
 use crate::bench::rank::{LARGEST, ROOM, RankOfBench};
 use crate::bench::report::Metric;
@@ -49,6 +50,62 @@ const OPERATIONS: [Operation; 7] = [
                 requests: Some("CAS"), largest: WORD, reach: 1 },
 ];
 
+/// The same on memory that its owner has lent, where the kernel's calls are the limit.
+#[rustfmt::skip] // a table
+const BY_PROCESS_VM: [Operation; 2] = [
+    Operation { name: "put", run: loops::put, limit: "process_vm_writev", bare: bare_loops::write_there,
+                requests: None, largest: LARGEST, reach: 1 },
+    Operation { name: "get", run: loops::get, limit: "process_vm_readv", bare: bare_loops::read_there,
+                requests: Some("process_vm_readv"), largest: LARGEST, reach: 1 },
+];
+
+/// A way to a peer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Of memory that the window has allocated.
+    Direct,
+    ProcessVm,
+    Helper,
+}
+
+impl Way {
+    fn operations(self) -> impl Iterator<Item = &'static Operation> {
+        let operations = if self == Self::ProcessVm { &BY_PROCESS_VM[..] } else { &OPERATIONS };
+        // A request for each element would take the helper thread seconds.
+        operations.iter().filter(move |operation| self != Self::Helper || operation.reach == 1)
+    }
+
+    /// What the names of its results end with.
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Direct => "",
+            Self::ProcessVm => ", process_vm",
+            Self::Helper => ", helper thread",
+        }
+    }
+
+    fn window(self, world: &World<Any>) -> Result<Window<u64>, windows::Error> {
+        match self {
+            Self::Direct => Window::allocate(world, ROOM / WORD),
+            Self::ProcessVm | Self::Helper => Window::create(world, vec![0; ROOM / WORD]),
+        }
+    }
+
+    /// Refuses to measure another way under this one's name.
+    fn check(self, window: &Window<u64>, target: u32) -> Result<(), Failure> {
+        let taken = match self {
+            Self::Direct => return Ok(()),
+            Self::ProcessVm => Path::ProcessVm,
+            Self::Helper => Path::Helper,
+        };
+        window.lock_exclusive(target).wait()?.put(0, &[0])?;
+        if window.paths(target).of(taken) == 0 {
+            return Err(format!("this way is not to be had here: {}", window.explain(target)).into());
+        }
+        Ok(())
+    }
+}
+
 /// The smallest size, and all that an atomic operation has.
 const WORD: usize = 8;
 /// The largest accumulate, which is an atomic operation on each word: more of them only takes longer.
@@ -66,23 +123,31 @@ pub(crate) fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
         .chain(iter::successors(Some(first), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST))
 }
 
-pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
-    let window = Window::<u64>::allocate(&rank.world, ROOM / WORD)?;
+pub(crate) fn run(rank: &RankOfBench, effort: Effort, way: Way) -> Result<(), Failure> {
+    let window = way.window(&rank.world)?;
+    // What the kernel's calls go to in the limits: memory like that of the window, which no window knows.
+    let mut plain = vec![0_u64; if way == Way::ProcessVm && rank.is_target() { ROOM / WORD } else { 0 }];
+    bare_loops::tell(rank, &mut plain);
+    rank.world.barrier().wait()?;
     // The other ranks sleep in `close`.
     if rank.world.rank() == 0 {
+        way.check(&window, rank.peer())?;
         let epoch = window.lock_exclusive(rank.peer()).wait()?;
         let buffers = Buffers {
             elements: RefCell::new(vec![1; ROOM / WORD]),
             results: RefCell::new(vec![0; MANY * EACH / WORD]),
         };
         for size in sizes(effort) {
-            let operations = OPERATIONS.iter().filter(|operation| size <= operation.largest);
-            let probes = operations.flat_map(|operation| operation.probes(rank, &epoch, &buffers, size)).collect();
+            let operations = way.operations().filter(|operation| size <= operation.largest);
+            let probes =
+                operations.flat_map(|operation| operation.probes((rank, way), &epoch, &buffers, size)).collect();
             rounds::run(rank, effort, probes)?;
         }
         epoch.unlock()?;
     }
-    Ok(window.close()?)
+    window.close()?;
+    drop(plain); // nobody copies from or to it any more
+    Ok(())
 }
 
 /// What all operations go from and into.
@@ -103,7 +168,7 @@ impl Buffers {
 impl Operation {
     fn probes<'p>(
         &'p self,
-        rank: &'p RankOfBench,
+        (rank, way): (&'p RankOfBench, Way),
         access: &'p Access<'_>,
         buffers: &'p Buffers,
         size: usize,
@@ -118,6 +183,8 @@ impl Operation {
         if let Some(limit) = self.requests {
             ways.push((format!("many {}, requests", self.name), format!("many {limit}"), many, rates, false));
         }
+        // Nothing bare does what a helper thread does.
+        let has_limits = rank.has_limits() && way != Way::Helper;
         let mut probes = Vec::new();
         let mut limits = Vec::new();
         for (what, limit, pieces, metrics, flush) in ways {
@@ -127,9 +194,9 @@ impl Operation {
                 buffers.with_row(elements, pieces, |row| done = (self.run)(access, row, n, flush));
                 done
             };
-            let mut both = vec![Probe::ours(&what, &limit, ours)];
+            let mut both = vec![Probe::ours(&(what + way.ending()), &limit, ours)];
             // Where a flush costs nothing bare, requests and flushed operations have the same limit.
-            if rank.has_limits() && !limits.contains(&limit) {
+            if has_limits && !limits.contains(&limit) {
                 let bare = move |n| buffers.with_row(elements, pieces, |row| (self.bare)(rank, row, n, flush));
                 both.push(Probe::limit(&limit, bare));
                 limits.push(limit);

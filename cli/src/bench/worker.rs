@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::bench::rank::RankOfBench;
+use crate::bench::sweep::Way;
 use crate::bench::{busy, contended, operations, sweep, transfers};
 use crate::failure::Failure;
 
@@ -28,6 +29,10 @@ pub(crate) enum Suite {
     Contended,
     /// Operations of all sizes, one rank at a time.
     Rma,
+    /// The same on memory that its owner has lent, by process_vm.
+    RmaProcessVm,
+    /// The same by the owner's helper thread.
+    RmaHelper,
 }
 
 /// How long it measures.
@@ -43,6 +48,8 @@ impl Suite {
             Self::Uncontended => "uncontended",
             Self::Contended => "contended",
             Self::Rma => "rma",
+            Self::RmaProcessVm => "rma-process-vm",
+            Self::RmaHelper => "rma-helper",
         }
     }
 
@@ -51,7 +58,7 @@ impl Suite {
         match self {
             Self::Uncontended => 4 * effort.runs() as u64,
             Self::Contended => effort.runs() as u64,
-            Self::Rma => (sweep::sizes(effort).count() * effort.runs()) as u64,
+            Self::Rma | Self::RmaProcessVm | Self::RmaHelper => (sweep::sizes(effort).count() * effort.runs()) as u64,
         }
     }
 }
@@ -106,7 +113,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             transfers::run(&rank, args.effort)?;
         }
         Suite::Contended => contended::run(&rank, args.effort)?,
-        Suite::Rma => sweep::run(&rank, args.effort)?,
+        Suite::Rma => sweep::run(&rank, args.effort, Way::Direct)?,
+        Suite::RmaProcessVm => sweep::run(&rank, args.effort, Way::ProcessVm)?,
+        Suite::RmaHelper => sweep::run(&rank, args.effort, Way::Helper)?,
     }
     rank.world.barrier().wait()?;
     Ok(ExitCode::SUCCESS)

@@ -147,6 +147,33 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     check_page(&page, &json);
 }
 
+/// Puts and gets of lent memory are beside the kernel's calls; the helper thread does everything, and is beside nothing.
+#[test]
+fn other_ways_to_the_memory_are_measured_when_asked_for() {
+    let folder = Folder::new();
+    let json = folder.path("lent.json");
+    let args = ["bench", "rma", "--quick", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
+    let ended = finish_within(&mut onesided(&args), Duration::from_secs(180));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    for (benchmark, limited) in [
+        ("put + flush, process_vm", true),
+        ("many get, requests, process_vm", true),
+        ("many put + flush, helper thread", false),
+        ("fetch_and_op + flush, helper thread", false),
+        ("many get_accumulate, requests, helper thread", false),
+    ] {
+        let of: Vec<_> = results.iter().filter(|result| result["benchmark"] == benchmark).collect();
+        assert!(of.iter().any(|result| result["size"] == 8), "{benchmark}: {document}");
+        assert!(of.iter().all(|result| result["limit"].is_number() == limited), "{benchmark}: {of:?}");
+    }
+    assert!(!results.iter().any(|result| result["benchmark"] == "put + flush"), "not asked for: {document}");
+    let ended = finish(&mut onesided(&["bench", "rma", "--path", "helper", "-n", "1"]));
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("from process to process"), "{ended:?}");
+}
+
 #[test]
 fn one_rank_has_no_peer() {
     let ended = finish(&mut onesided(&["bench", "locks", "--quick", "-n", "1"]));
