@@ -76,11 +76,16 @@ impl Hosts {
     /// The hosts that get ranks, and by rank the number of its host: each is filled before the next.
     ///
     /// # Errors
-    /// [`Error::Launch`]: there is not room for so many.
+    /// [`Error::Launch`]: there is not room for so many, or two of them are this host.
     pub(crate) fn assign(&self, size: u32) -> Result<(Vec<&Slots>, Vec<u16>), Error> {
         let room: u64 = self.list.iter().map(|host| u64::from(host.slots)).sum();
         if u64::from(size) > room {
             let what = format!("{size} ranks, and the hosts have room for {room} (HOST:N takes N)");
+            return Err(Error::Launch { what, source: None });
+        }
+        let mut here = self.list.iter().filter(|host| host.is_here());
+        if let (Some(Slots { name, .. }), Some(Slots { name: again, .. })) = (here.next(), here.next()) {
+            let what = format!("the list of hosts has {name:?} and {again:?}, and both are this host");
             return Err(Error::Launch { what, source: None });
         }
         let by_rank = self.list.iter().enumerate().flat_map(|(at, host)| (0..host.slots).map(move |_| at as u16));
