@@ -1,7 +1,11 @@
-//! Hosts of `onesided run --hosts` that are this one twice, or come late.
+//! Hosts of `onesided run --hosts` that are this one twice, come late, or come while somebody ends the job.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::hosts::launch::Rsh;
-use crate::support::{finish, onesided};
+use crate::support::{eventually, finish, onesided, runs, start};
 
 #[test]
 fn this_host_by_two_names_is_refused() {
@@ -17,4 +21,23 @@ fn a_host_that_comes_late_is_no_silence_of_the_others() {
     let mut ended = finish(command.env("ONESIDED_SUSPECT_AFTER", "1"));
     ended.stdout.sort();
     assert_eq!((ended.code(), ended.stdout), (0, ["[0] 0", "[1] 1"].map(str::to_owned).to_vec()), "{}", ended.stderr);
+}
+
+/// While the agent has not answered, and while it answered and says nothing more.
+#[test]
+fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
+    let nonce = "0".repeat(64);
+    for (come, signal) in
+        [(String::new(), Signal::TERM), (format!("echo onesided agent 2 0.1.0 {nonce}; "), Signal::INT)]
+    {
+        let rsh = Rsh::new(&format!("echo $$ >&2; {come}exec sleep 60"));
+        let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
+        let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+        let shell: i32 = running.error_line().parse().unwrap();
+        running.signal(signal);
+        let ended = running.wait();
+        assert_eq!(ended.code(), 128 + signal.as_raw(), "{ended:?}");
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+        eventually(Duration::from_secs(1), "the remote shell is gone", || !runs(shell));
+    }
 }

@@ -9,6 +9,7 @@ use remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
+use crate::bootstrap::launcher::limits::raised_of;
 use crate::bootstrap::launcher::output::Output;
 use crate::bootstrap::launcher::ranks::Ranks;
 use crate::bootstrap::launcher::remote::Remote;
@@ -186,12 +187,7 @@ impl<'i> Supervisor<'i> {
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        let raised = self.interrupts.iter().zip(&polled).find(|(_, polled)| !polled.revents().is_empty());
-        Ok(raised.map(|(interrupt, _)| {
-            // One byte, so that two signals are two interrupts.
-            let _ = rustix::io::read(&interrupt.raised, &mut [0; 1]);
-            interrupt.signal
-        }))
+        Ok(raised_of(self.interrupts, &polled))
     }
 
     /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
