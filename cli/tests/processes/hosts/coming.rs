@@ -1,5 +1,7 @@
-//! Hosts of `onesided run --hosts` that are this one twice, come late, or come while somebody ends the job.
+//! Hosts of `onesided run --hosts` that are this one twice, come late, or come while somebody ends the job; and the last
+//! words of their ranks.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -40,4 +42,27 @@ fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
         assert!(ended.took < Duration::from_secs(10), "{ended:?}");
         eventually(Duration::from_secs(1), "the remote shell is gone", || !runs(shell));
     }
+}
+
+/// What a shell says that reads the output of a job.
+fn read_by(job: &Command, reader: &str) -> (String, String) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{{ \"$@\"; echo status $? >&2; }} | {reader}"), "sh"]);
+    shell.arg(job.get_program()).args(job.get_args()).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).trim().to_owned()).into()
+}
+
+#[test]
+fn a_reader_that_pauses_gets_all_output_of_remote_ranks() {
+    let rsh = Rsh::local();
+    let job = rsh.script("a:1,b:1", "2", &[], "seq 30000");
+    assert_eq!(read_by(&job, "{ sleep 4; wc -l; }"), ("60000".to_owned(), "status 0".to_owned()));
+}
+
+#[test]
+fn what_remote_ranks_leave_running_ends_with_the_job() {
+    let rsh = Rsh::local();
+    let job = rsh.script("a:1", "1", &[], "yes & sleep 60 & exit 0");
+    assert_eq!(read_by(&job, "tail -n 1"), ("y".to_owned(), "status 0".to_owned()));
 }

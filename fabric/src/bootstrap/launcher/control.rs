@@ -12,6 +12,7 @@
 //! | 514 | signal | its number 4 |
 //! | 515 | taken | rank 4, stream 1 (1: output, 2: error), how many bytes 4 |
 //! | 516 | closed | rank 4, stream 1: nobody reads it any more |
+//! | 517 | finish | all ranks have ended: each stream ends with what its pipe holds now |
 //!
 //! | kind | an agent says | fields |
 //! |---|---|---|
@@ -45,6 +46,7 @@ pub(super) enum Order {
     Signal(i32),
     Taken { rank: Rank, target: Target, count: u32 },
     Closed { rank: Rank, target: Target },
+    Finish,
 }
 
 /// The first order of all.
@@ -124,6 +126,7 @@ impl Order {
             Self::Signal(signal) => (514, signal.to_le_bytes().to_vec()),
             Self::Taken { rank, target, count } => (515, [&of(*rank, *target), &count.to_le_bytes()[..]].concat()),
             Self::Closed { rank, target } => (516, of(*rank, *target)),
+            Self::Finish => (517, Vec::new()),
         }
     }
 
@@ -139,6 +142,7 @@ impl Order {
                 let (rank, target) = stream(&mut fields)?;
                 Self::Closed { rank, target }
             }
+            517 => Self::Finish,
             _ => return Err(Malformed::Kind(kind)),
         };
         fields.end().map(|()| decoded)
@@ -218,7 +222,8 @@ mod tests {
     #[test]
     fn orders_and_reports_travel_whole_or_not_at_all() {
         let (rank, target) = (Rank(7), Target::Stderr);
-        for order in [Order::Signal(15), Order::Taken { rank, target, count: 99 }, Order::Closed { rank, target }] {
+        let taken = Order::Taken { rank, target, count: 99 };
+        for order in [Order::Signal(15), taken, Order::Closed { rank, target }, Order::Finish] {
             let (kind, fields) = order.encode();
             assert_eq!(Order::decode(kind, &fields), Ok(order));
             assert!((0..fields.len()).all(|cut| Order::decode(kind, &fields[..cut]).is_err()));

@@ -217,6 +217,17 @@ impl Remote {
 
     /// Takes in what the agents said, and moves output on.
     pub(super) fn take_in(&mut self, server: &Server) {
+    /// Has the agents end their ranks' streams with what was written up to now.
+    pub(super) fn finish(&self, server: &Server) {
+        let (kind, fields) = Order::Finish.encode();
+        server.post(None, kind, fields);
+    }
+
+    /// Whether output of some rank may still come, or waits to be printed.
+    pub(super) fn has_output(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.pipe.is_some())
+    }
+
         for news in self.desk.take() {
             match news {
                 News::Said { host: Some(host), kind, fields } => {

@@ -190,8 +190,9 @@ impl<'i> Supervisor<'i> {
         Ok(raised_of(self.interrupts, &polled))
     }
 
-    /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
-    /// the printing: whoever should read may have stopped reading.
+    /// All ranks have ended. What they left running may write its last lines before it is killed; what the ranks wrote is
+    /// printed whole, however slow its reader, and on its way from other hosts there may be several pipes full of it. An
+    /// interrupt ends the printing: whoever should read may have stopped reading.
     fn last_lines(&mut self) -> io::Result<Option<Signal>> {
         let until = Instant::now() + LAST_LINES;
         while !self.output.is_done() && Instant::now() < until {
@@ -200,11 +201,17 @@ impl<'i> Supervisor<'i> {
             }
             self.remote.take_in(&self.server);
         }
-        self.output.finish();
+        self.remote.finish(&self.server);
+        let mut finished = false;
         while !self.output.is_done() {
+            if !finished && !self.remote.has_output() {
+                self.output.finish();
+                finished = true;
+            }
             if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {
                 return Ok(Some(signal));
             }
+            self.remote.take_in(&self.server);
         }
         Ok(None)
     }
