@@ -66,3 +66,11 @@ fn what_remote_ranks_leave_running_ends_with_the_job() {
     let job = rsh.script("a:1", "1", &[], "yes & sleep 60 & exit 0");
     assert_eq!(read_by(&job, "tail -n 1"), ("y".to_owned(), "status 0".to_owned()));
 }
+
+#[test]
+fn a_program_that_is_missing_names_its_host() {
+    let rsh = Rsh::local();
+    let ended = finish(&mut onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "/no/such/program"]].concat()));
+    assert!(ended.stderr.contains("/no/such/program") && ended.stderr.contains("host a"), "{ended:?}");
+    assert_eq!(ended.code(), 127, "{ended:?}");
+}

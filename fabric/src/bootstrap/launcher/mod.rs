@@ -218,10 +218,11 @@ impl Launch {
         for rank in own {
             let environment =
                 Environment { rank, size: self.size, address: server.address().to_owned(), secret: secret.clone() };
-            let mut child = self
-                .command(&environment, surroundings)
-                .spawn()
-                .map_err(|source| Error::Program { program: self.program.clone(), source })?;
+            let mut child = self.command(&environment, surroundings).spawn().map_err(|source| Error::Program {
+                program: self.program.clone(),
+                host: None,
+                source,
+            })?;
             let label = self.labels.then_some(rank);
             let pipes = [
                 (child.stdout.take().map(OwnedFd::from), Target::Stdout),

@@ -158,11 +158,11 @@ impl Remote {
                     }
                     Ok(Report::Failed { errno, what }) => {
                         if errno != 0 {
-                            let source = io::Error::from_raw_os_error(errno);
-                            return Err(Error::Program { program: program.clone(), source }.into());
-                        }
                         let agent = self.agents.iter().find(|agent| agent.host == host);
                         let name = agent.map_or("?", |agent| &agent.name);
+                            let source = io::Error::from_raw_os_error(errno);
+                            return Err(Error::Program { program, host, source }.into());
+                        }
                         return Err(Error::Launch { what: format!("host {name}: {what}"), source: None }.into());
                     }
                     // It was quick: kept for later.
