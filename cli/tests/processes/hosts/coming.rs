@@ -74,3 +74,11 @@ fn a_program_that_is_missing_names_its_host() {
     assert!(ended.stderr.contains("/no/such/program") && ended.stderr.contains("host a"), "{ended:?}");
     assert_eq!(ended.code(), 127, "{ended:?}");
 }
+
+#[test]
+fn the_variables_of_an_outer_job_stay_behind() {
+    let rsh = Rsh::new("env | grep -c ^ONESIDED_SECRET= >&2; exit 3");
+    let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
+    let ended = finish(command.env("ONESIDED_SECRET", "0".repeat(64)));
+    assert!(ended.stderr.starts_with("0\n"), "the remote shell has it: {ended:?}");
+}

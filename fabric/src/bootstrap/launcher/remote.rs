@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use crate::Error;
 use crate::bootstrap::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said};
+use crate::bootstrap::environment::OF_A_JOB;
 use crate::bootstrap::launcher::control::{Order, Report, Start};
 use crate::bootstrap::launcher::hosts::{Hosts, Slots};
 use crate::bootstrap::launcher::limits::{Limits, NotStarted};
@@ -157,9 +158,10 @@ impl Remote {
                             .for_each(|agent| agent.started = true);
                     }
                     Ok(Report::Failed { errno, what }) => {
-                        if errno != 0 {
                         let agent = self.agents.iter().find(|agent| agent.host == host);
                         let name = agent.map_or("?", |agent| &agent.name);
+                        if errno != 0 {
+                            let (program, host) = (program.clone(), Some(name.to_owned()));
                             let source = io::Error::from_raw_os_error(errno);
                             return Err(Error::Program { program, host, source }.into());
                         }
@@ -215,8 +217,6 @@ impl Remote {
         }
     }
 
-    /// Takes in what the agents said, and moves output on.
-    pub(super) fn take_in(&mut self, server: &Server) {
     /// Has the agents end their ranks' streams with what was written up to now.
     pub(super) fn finish(&self, server: &Server) {
         let (kind, fields) = Order::Finish.encode();
@@ -228,6 +228,8 @@ impl Remote {
         self.sinks.iter().any(|sink| sink.pipe.is_some())
     }
 
+    /// Takes in what the agents said, and moves output on.
+    pub(super) fn take_in(&mut self, server: &Server) {
         for news in self.desk.take() {
             match news {
                 News::Said { host: Some(host), kind, fields } => {
@@ -282,10 +284,11 @@ impl Remote {
     }
 }
 
-/// The environment that goes along: our own variables, but for those of the job itself, and what was asked for.
+/// The environment that goes along: our own variables and what was asked for, but nothing of a job that we are part of.
 fn variables(export: &[OsString]) -> Vec<(OsString, OsString)> {
     let own = |name: &OsString| name.to_string_lossy().starts_with("ONESIDED_");
-    std::env::vars_os().filter(|(name, _)| own(name) || export.contains(name)).collect()
+    let of_a_job = |name: &OsString| OF_A_JOB.iter().any(|of_a_job| name == of_a_job);
+    std::env::vars_os().filter(|(name, _)| (own(name) || export.contains(name)) && !of_a_job(name)).collect()
 }
 
 impl Drop for Remote {

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::Error;
 use crate::bootstrap::Secret;
 use crate::bootstrap::bridge::Stream as LinkStream;
+use crate::bootstrap::environment::OF_A_JOB;
 use crate::bootstrap::launcher::control::MARK;
 use crate::bootstrap::launcher::hosts::{Hosts, Slots};
 use crate::bootstrap::launcher::limits::{Limits, NotStarted};
@@ -48,6 +49,7 @@ impl Agent {
         let mut command = Command::new(shell);
         command.args(options).args([&slots.name, &agent]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        OF_A_JOB.iter().for_each(|name| drop(command.env_remove(name))); // a remote shell may be set up to send them
         die_with_the_launcher(&mut command);
         let shell = shell.to_string_lossy().into_owned();
         let failed = |what: &str, source| {
