@@ -106,7 +106,8 @@ impl Bridge {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due =
             |wire: &Wire| (wire.link.last_heard + self.suspect_after).min(wire.link.last_said + self.between_beats());
-        self.wires.iter().map(due).min()
+        let now = |wire: &Wire| (wire.link.has_frame() && !wire.bye.1).then(Instant::now);
+        self.wires.iter().map(|wire| now(wire).unwrap_or_else(|| due(wire))).min()
     }
 
     fn between_beats(&self) -> Duration {

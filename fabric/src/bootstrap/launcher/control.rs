@@ -19,7 +19,7 @@
 //! | 640 | started | |
 //! | 641 | failed | the system's error 4 or 0, what 2 + n |
 //! | 642 | output | rank 4, stream 1, bytes (none: its end) |
-//! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted), status or signal 4 |
+//! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted, 3: lost), status or signal 4 |
 //!
 //! Strings have their length, 4 bytes, before them. An agent has at most [`WINDOW`] bytes of a stream under way that the
 //! launcher has not taken.
@@ -188,6 +188,7 @@ impl Report {
                     0 => End::Exited(number as u8),
                     1 => End::Killed(number as i32),
                     2 => End::Deserted,
+                    3 => End::Lost,
                     _ => return Err(Malformed::Reason(how.into())),
                 };
                 Self::Ended { rank, pid, failed: failed != 0, end }
@@ -239,6 +240,7 @@ mod tests {
             end(true, End::Killed(9)),
             end(false, End::Exited(0)),
             end(true, End::Deserted),
+            end(true, End::Lost),
         ] {
             let (kind, fields) = report.encode();
             assert_eq!(Report::decode(kind, &fields), Ok(report));
