@@ -106,7 +106,11 @@ impl<F: Fabric> Collective<F> {
             poll_fn(|cx| {
                 // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.
                 match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
-                    Some(Poll::Ready(Err(fault))) => return Poll::Ready(Err(fault)),
+                    Some(Poll::Ready(Err(fault))) => {
+                        // A death says more than what it led to: that another has left meanwhile.
+                        let dead = members.casualty(fabric).map(|dead| Fault::of(FaultKind::PeerDied, dead));
+                        return Poll::Ready(Err(dead.unwrap_or(fault)));
+                    }
                     Some(Poll::Ready(Ok(_))) => told = None,
                     Some(Poll::Pending) | None => {}
                 }
