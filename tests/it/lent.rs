@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use onesided::{Error, FaultKind, Op, Path, Place, Shape, Window, World, fabric};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use crate::jobs::{self, Role, ok, send, state};
 use crate::model::{Model, same};
@@ -20,6 +20,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("lent: owner dies", owner_dies),
     ("lent: owner stops", owner_stops),
     ("lent: list", list),
+    ("lent: owner cannot answer", owner_cannot_answer),
 ];
 
 /// With copies from process to process, where the system allows them, and without.
@@ -492,5 +493,40 @@ fn list(world: World) {
     }
     nodes.close().unwrap();
     head.close().unwrap();
+    ok();
+}
+
+#[test]
+fn an_owner_that_cannot_answer_is_an_error() {
+    let ended = jobs::start(2, "lent: owner cannot answer").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
+fn owner_cannot_answer(world: World) {
+    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
+        let error = epoch.fetch_add(3, 1).wait().unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
+        epoch.unlock().unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, before).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        assert_eq!(epoch.fetch_add(3, 1).wait().unwrap(), 5, "what was refused was not done");
+        epoch.unlock().unwrap();
+    }
+    window.close().unwrap();
     ok();
 }

@@ -146,10 +146,12 @@ impl<F: Fabric> Inner<F> {
         own.taken.push(Piece { place, segment, len, lent });
         let serve = wordless && !std::mem::replace(&mut own.serving, true);
         drop(own);
-        if serve {
-            crate::agent::serve(self);
+        let served = if serve { crate::agent::serve(self) } else { Ok(()) };
+        if let Err(fault) = served.and_then(|()| self.enter(place, &entry)) {
+            self.attached.own().serving &= !serve;
+            drop(self.withdraw(place)?);
+            return Err(fault);
         }
-        self.enter(place, &entry)?;
         Ok(place)
     }
 
