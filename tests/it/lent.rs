@@ -20,6 +20,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("lent: owner dies", owner_dies),
     ("lent: owner stops", owner_stops),
     ("lent: list", list),
+    ("lent: many", many),
     ("lent: owner cannot answer", owner_cannot_answer),
 ];
 
@@ -528,5 +529,41 @@ fn owner_cannot_answer(world: World) {
         epoch.unlock().unwrap();
     }
     window.close().unwrap();
+    ok();
+}
+
+#[test]
+fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
+    let ended = jobs::start(2, "lent: many").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 1 meets more memory of rank 0's than it may have files open.
+fn many(world: World) {
+    let places = Window::<u64>::allocate(&world, 1).unwrap();
+    let window = Window::<u64>::builder().name("many").dynamic(&world).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..getrlimit(Resource::Nofile) }).unwrap();
+    for turn in 0..100 {
+        let mine = (world.rank() == 0).then(|| {
+            let place = if turn % 2 == 0 { window.attach(vec![turn; 10]) } else { window.attach_zeroed(10) }.unwrap();
+            let epoch = places.lock_exclusive(1).wait().unwrap();
+            epoch.put(0, &[place.to_word()]).unwrap();
+            epoch.unlock().unwrap();
+            place
+        });
+        world.barrier().wait().unwrap();
+        if mine.is_none() {
+            let epoch = window.lock_shared(0).wait().unwrap();
+            let place = Place::from_word(places.local().read(0..1)[0]);
+            epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
+            epoch.unlock().unwrap();
+        }
+        world.barrier().wait().unwrap();
+        if let Some(place) = mine {
+            assert_eq!(window.detach(place).unwrap()[3], turn + 1);
+        }
+    }
+    window.close().unwrap();
+    places.close().unwrap();
     ok();
 }

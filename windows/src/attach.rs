@@ -44,6 +44,7 @@ struct Piece<F: Fabric> {
 }
 
 /// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
+/// On shm that is a mapping each, without a descriptor.
 type Reached<F> = OnceLock<Box<[Met<F>]>>;
 
 /// The memory that was in a slot, one after another.
