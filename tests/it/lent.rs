@@ -567,3 +567,29 @@ fn many(world: World) {
     places.close().unwrap();
     ok();
 }
+
+#[test]
+fn a_slot_that_is_freed_is_another_threads_at_once() {
+    onesided::threads(1, |world| {
+        let window = Window::<u64>::builder().name("slots").dynamic(&world).unwrap();
+        let fill = window.attach_zeroed(1).unwrap();
+        let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..3000 {
+                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
+                        let epoch = window.lock_shared(0).wait().unwrap();
+                        epoch.attached(place).wait().unwrap();
+                        epoch.unlock().unwrap();
+                        assert_eq!(window.detach(place).unwrap(), [7]);
+                    }
+                });
+            }
+        });
+        others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
+        window.detach(fill).unwrap();
+        window.close().unwrap();
+    })
+    .unwrap();
+}

@@ -169,12 +169,12 @@ impl<F: Fabric> Inner<F> {
     fn withdraw(&self, place: Place) -> Result<Piece<F>, Fault> {
         let mut own = self.attached.own();
         let at = own.taken.iter().position(|piece| piece.place == place.start());
-        let piece = own.taken.swap_remove(at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?);
+        let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
+        // Before the slot is free: whoever takes it next writes there.
+        self.enter(place, &[0; Entry::BYTES])?;
         let generation = place.generation();
         own.free.push_back((place.slot() as u32, generation.checked_add(1).unwrap_or(1)));
-        drop(own);
-        self.enter(place, &[0; Entry::BYTES])?;
-        Ok(piece)
+        Ok(own.taken.swap_remove(at))
     }
 
     /// Takes everything back that is attached.
