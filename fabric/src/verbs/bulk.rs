@@ -176,8 +176,8 @@ impl Fabric for Verbs {
         memory::words(segment.allocated()?.memory())
     }
 
-    fn serve(&self, task: Task) {
-        self.0.endpoint.serve(task);
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        self.0.endpoint.serve(task)
     }
 
     /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.
