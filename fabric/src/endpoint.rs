@@ -15,6 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use remote_memory::{Fault, FaultKind};
+use rustix::io::Errno;
+
 use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
@@ -137,12 +140,17 @@ impl<D: Driver> Endpoint<D> {
 
     /// See [`Fabric::adopt`](crate::Fabric::adopt).
     pub(crate) fn adopt(&self, task: Task) {
+        // Without a helper it stays until one can be started.
         self.take_on(Adopted { task, serves: false });
     }
 
     /// See [`Fabric::serve`](crate::Fabric::serve).
-    pub(crate) fn serve(&self, task: Task) {
+    pub(crate) fn serve(&self, task: Task) -> Result<(), Fault> {
+        if !self.call_helper() {
+            return Err(Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32));
+        }
         self.take_on(Adopted { task, serves: true });
+        Ok(())
     }
 
     fn take_on(&self, adopted: Adopted) {

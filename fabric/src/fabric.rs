@@ -230,8 +230,12 @@ pub trait Fabric: Mailbox + Clone + Debug {
 
     /// Runs a task that serves peers, as [`adopt`](Self::adopt) does, but nobody waits for its end: not
     /// [`leave`](Self::leave), and not [`unfinished`](Drive::unfinished).
-    fn serve(&self, task: Task) {
+    ///
+    /// # Errors
+    /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
+    fn serve(&self, task: Task) -> Result<(), Fault> {
         self.adopt(task);
+        Ok(())
     }
 
     /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use onesided::{Error, FaultKind, Op, Path, Place, Shape, Window, World, fabric};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use crate::jobs::{self, Role, ok, send, state};
 use crate::model::{Model, same};
@@ -20,6 +20,8 @@ pub(crate) const ROLES: &[Role] = &[
     ("lent: owner dies", owner_dies),
     ("lent: owner stops", owner_stops),
     ("lent: list", list),
+    ("lent: many", many),
+    ("lent: owner cannot answer", owner_cannot_answer),
 ];
 
 /// With copies from process to process, where the system allows them, and without.
@@ -493,4 +495,101 @@ fn list(world: World) {
     nodes.close().unwrap();
     head.close().unwrap();
     ok();
+}
+
+#[test]
+fn an_owner_that_cannot_answer_is_an_error() {
+    let ended = jobs::start(2, "lent: owner cannot answer").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
+fn owner_cannot_answer(world: World) {
+    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
+        let error = epoch.fetch_add(3, 1).wait().unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
+        epoch.unlock().unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, before).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        assert_eq!(epoch.fetch_add(3, 1).wait().unwrap(), 5, "what was refused was not done");
+        epoch.unlock().unwrap();
+    }
+    window.close().unwrap();
+    ok();
+}
+
+#[test]
+fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
+    let ended = jobs::start(2, "lent: many").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 1 meets more memory of rank 0's than it may have files open.
+fn many(world: World) {
+    let places = Window::<u64>::allocate(&world, 1).unwrap();
+    let window = Window::<u64>::builder().name("many").dynamic(&world).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..getrlimit(Resource::Nofile) }).unwrap();
+    for turn in 0..100 {
+        let mine = (world.rank() == 0).then(|| {
+            let place = if turn % 2 == 0 { window.attach(vec![turn; 10]) } else { window.attach_zeroed(10) }.unwrap();
+            let epoch = places.lock_exclusive(1).wait().unwrap();
+            epoch.put(0, &[place.to_word()]).unwrap();
+            epoch.unlock().unwrap();
+            place
+        });
+        world.barrier().wait().unwrap();
+        if mine.is_none() {
+            let epoch = window.lock_shared(0).wait().unwrap();
+            let place = Place::from_word(places.local().read(0..1)[0]);
+            epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
+            epoch.unlock().unwrap();
+        }
+        world.barrier().wait().unwrap();
+        if let Some(place) = mine {
+            assert_eq!(window.detach(place).unwrap()[3], turn + 1);
+        }
+    }
+    window.close().unwrap();
+    places.close().unwrap();
+    ok();
+}
+
+#[test]
+fn a_slot_that_is_freed_is_another_threads_at_once() {
+    onesided::threads(1, |world| {
+        let window = Window::<u64>::builder().name("slots").dynamic(&world).unwrap();
+        let fill = window.attach_zeroed(1).unwrap();
+        let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..3000 {
+                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
+                        let epoch = window.lock_shared(0).wait().unwrap();
+                        epoch.attached(place).wait().unwrap();
+                        epoch.unlock().unwrap();
+                        assert_eq!(window.detach(place).unwrap(), [7]);
+                    }
+                });
+            }
+        });
+        others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
+        window.detach(fill).unwrap();
+        window.close().unwrap();
+    })
+    .unwrap();
 }

@@ -44,6 +44,7 @@ struct Piece<F: Fabric> {
 }
 
 /// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
+/// On shm that is a mapping each, without a descriptor.
 type Reached<F> = OnceLock<Box<[Met<F>]>>;
 
 /// The memory that was in a slot, one after another.
@@ -146,10 +147,12 @@ impl<F: Fabric> Inner<F> {
         own.taken.push(Piece { place, segment, len, lent });
         let serve = wordless && !std::mem::replace(&mut own.serving, true);
         drop(own);
-        if serve {
-            crate::agent::serve(self);
+        let served = if serve { crate::agent::serve(self) } else { Ok(()) };
+        if let Err(fault) = served.and_then(|()| self.enter(place, &entry)) {
+            self.attached.own().serving &= !serve;
+            drop(self.withdraw(place)?);
+            return Err(fault);
         }
-        self.enter(place, &entry)?;
         Ok(place)
     }
 
@@ -166,12 +169,12 @@ impl<F: Fabric> Inner<F> {
     fn withdraw(&self, place: Place) -> Result<Piece<F>, Fault> {
         let mut own = self.attached.own();
         let at = own.taken.iter().position(|piece| piece.place == place.start());
-        let piece = own.taken.swap_remove(at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?);
+        let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
+        // Before the slot is free: whoever takes it next writes there.
+        self.enter(place, &[0; Entry::BYTES])?;
         let generation = place.generation();
         own.free.push_back((place.slot() as u32, generation.checked_add(1).unwrap_or(1)));
-        drop(own);
-        self.enter(place, &[0; Entry::BYTES])?;
-        Ok(piece)
+        Ok(own.taken.swap_remove(at))
     }
 
     /// Takes everything back that is attached.

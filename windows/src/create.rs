@@ -179,11 +179,18 @@ impl<T: Element> Builder<T> {
             window.inner().attached.keep(memory);
             return Ok(window);
         }
-        let lent = world.fabric().register(memory);
+        let fabric = world.fabric();
+        let lent = fabric.register(memory).and_then(|lent| {
+            // Its agent is the helper thread, which has to be there before the others are told that all is well.
+            if fabric.word_in(&lent, 0).is_err_and(is_wordless) {
+                fabric.serve(Box::pin(std::future::ready(()))).map_err(fabric::Error::operation("start its agent"))?;
+            }
+            Ok(lent)
+        });
         let window = self.make(world, (Made::Created, Some(lent)), len).await?;
         let inner = window.inner();
         if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
-            crate::agent::serve(inner);
+            crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
         Ok(window)
     }

@@ -56,18 +56,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Completes what this rank has posted and waits for the others.
     async fn end(&self) -> Result<(), Error> {
         let own = self.inner.world.rank();
-        let flushed = async {
-            self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault))?;
-            for target in self.inner.targets.iter().filter_map(OnceLock::get) {
-                self.inner
-                    .fabric()
-                    .flush(target.fabric_rank())
-                    .await
-                    .map_err(|fault| self.inner.failed("close", target.rank, fault))?;
-            }
-            self.inner.kept()
-        };
-        let flushed = flushed.await;
+        // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
+        let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
+        for target in self.inner.targets.iter().filter_map(OnceLock::get) {
+            let flush = self.inner.fabric().flush(target.fabric_rank()).await;
+            flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
+        }
+        flushed = flushed.and(self.inner.kept());
         // Others wait for this rank even if something of its own failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "close",

@@ -273,7 +273,7 @@ impl Exchange for Client {
             return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
         }
         match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
-            Ok((FromLauncher::Memory, Some(file))) => Mapping::open(file).map(Arc::new).map_err(|source| {
+            Ok((FromLauncher::Memory, Some(file))) => Mapping::reach(file).map(Arc::new).map_err(|source| {
                 let fault = Fault::of(FaultKind::NoMemory, rank);
                 failed(fault, "map it".to_owned(), Some(source))
             }),
@@ -337,7 +337,7 @@ impl Connection {
     }
 
     fn say(&self, request: &FromRank, memory: Option<&Mapping>) -> io::Result<()> {
-        wire::send(&self.0, &request.encode(), memory.map(Mapping::file))
+        wire::send(&self.0, &request.encode(), memory.and_then(Mapping::file))
     }
 
     /// The launcher's next frame, with the descriptor that belongs to it unless this process may have no more of them.

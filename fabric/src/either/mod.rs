@@ -375,8 +375,8 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.adopt(task));
     }
 
-    fn serve(&self, task: Task) {
-        ask!(self, fabric => fabric.serve(task));
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        ask!(self, fabric => fabric.serve(task))
     }
 
     fn leave(&self) {

@@ -108,8 +108,8 @@ impl Fabric for Mixed {
         if segment.near.is_some() { Path::Cpu } else { Path::Card }
     }
 
-    fn serve(&self, task: Task) {
-        self.verbs.serve(task);
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        self.verbs.serve(task)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {

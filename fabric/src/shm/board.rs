@@ -122,7 +122,7 @@ impl Board {
     /// The file, to be handed to a rank.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.memory.file()
+        self.memory.file().unwrap_or_else(|| unreachable!("a board is never made without its file"))
     }
 
     /// How many ranks the job has.

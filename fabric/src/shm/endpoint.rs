@@ -348,11 +348,17 @@ impl Fabric for Shm {
         exchange.publish(id, lent.control.memory())?;
         let own = Process::own();
         let alone = (0..self.size()).all(|rank| self.board().process(Rank(rank)) == Some(own));
+        // Taken back with it if nobody is there to serve it.
+        let segment = ShmSegment::of_lent(Arc::clone(&lent), (self.me(), id), Some(exchange));
         if !alone && self.0.service.add(&lent) {
             let service = Arc::clone(&self.0.service);
-            self.serve(Box::pin(poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) })));
+            let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
+            self.serve(Box::pin(serving)).map_err(|fault| {
+                self.0.service.stopped();
+                failed("no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
+            })?;
         }
-        Ok(ShmSegment::of_lent(lent, (self.me(), id), Some(exchange)))
+        Ok(segment)
     }
 
     fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
@@ -468,8 +474,8 @@ impl Fabric for Shm {
         self.0.endpoint.adopt(task);
     }
 
-    fn serve(&self, task: Task) {
-        self.0.endpoint.serve(task);
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        self.0.endpoint.serve(task)
     }
 
     fn leave(&self) {

@@ -25,7 +25,8 @@ const SMALL: usize = 1 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    file: OwnedFd,
+    /// To be handed on; `None` for a peer's, which needs no descriptor once it is mapped.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping is plain memory of the process; all access is by atomics or by copies that allow for races.
@@ -60,13 +61,27 @@ impl Mapping {
     /// # Errors
     /// The system's; `InvalidData` if the file is empty or not sealed.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
-        let len = usize::try_from(rustix::fs::fstat(&file)?.st_size)
+        Self::check(&file).and_then(|len| Self::map(file, len))
+    }
+
+    /// The same, and closes the file: a process may reach more memory than it may have descriptors.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn reach(file: OwnedFd) -> io::Result<Self> {
+        let mut mapping = Self::open(file)?;
+        mapping.file = None;
+        Ok(mapping)
+    }
+
+    fn check(file: &OwnedFd) -> io::Result<usize> {
+        let len = usize::try_from(rustix::fs::fstat(file)?.st_size)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a memory file of impossible size"))?;
-        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        let seals = rustix::fs::fcntl_get_seals(file)?;
         if len == 0 || !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a sealed memory file"));
         }
-        Self::map(file, len)
+        Ok(len)
     }
 
     fn map(file: OwnedFd, len: usize) -> io::Result<Self> {
@@ -79,7 +94,7 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, &file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, file })
+        Ok(Self { base, len, file: Some(file) })
     }
 
     /// Its length in bytes.
@@ -94,10 +109,10 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The file, to be handed to a peer.
+    /// The file, to be handed to a peer; `None` for memory that a peer publishes, and that was fetched.
     #[must_use]
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     /// The address of `len` bytes at `offset`; `None` where they do not fit.
@@ -144,7 +159,7 @@ mod tests {
     #[test]
     fn shares_and_refuses() {
         let mine = Mapping::create(8192).unwrap();
-        let theirs = Mapping::open(mine.file().try_clone_to_owned().unwrap()).unwrap();
+        let theirs = Mapping::open(mine.file().unwrap().try_clone_to_owned().unwrap()).unwrap();
         mine.word(4096).unwrap().store(7, Ordering::Relaxed);
         assert_eq!(theirs.word(4096).unwrap().load(Ordering::Relaxed), 7);
         assert!(mine.word(8192).is_none() && mine.word(4).is_none() && mine.bytes(u64::MAX, 2).is_none());

@@ -51,6 +51,11 @@ impl Service {
         !std::mem::replace(&mut regions.running, true)
     }
 
+    /// The task could not be started: the next memory that is lent asks for it again.
+    pub(crate) fn stopped(&self) {
+        self.regions().running = false;
+    }
+
     /// Serves what peers have asked for. `false` once nothing is lent any more.
     pub(crate) fn serve(&self) -> bool {
         let mut regions = self.regions();

@@ -23,7 +23,8 @@ use crate::window::LOCK_BYTES;
 ///
 /// | at | written by | what |
 /// |---|---|---|
-/// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory) |
+/// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory), how many bytes |
+/// | 40 | this rank | number of the peer's request that it can give no answer to where the peer looks for it, fault |
 /// | 64 | the peer | number of the answer, fault: to what this rank has asked |
 /// | 128 | the peer | runs and operands of its request |
 /// | 128 + room | the peer | results of what this rank has asked |
@@ -73,6 +74,11 @@ impl Layout {
 
     const fn request(self, by: u32) -> u64 {
         self.of(by)
+    }
+
+    /// Where the owner says that it cannot answer, and behind it why.
+    const fn refusal(self, by: u32) -> u64 {
+        self.of(by) + 40
     }
 
     const fn answer(self, by: u32) -> u64 {

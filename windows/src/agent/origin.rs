@@ -97,7 +97,8 @@ impl<F: Fabric> Inner<F> {
                 if fault.kind() == FaultKind::TimedOut {
                     let closed = fabric.word_in(&target.locks, layout.closed())?;
                     if fabric.read(closed).await? == 0 {
-                        continue; // it computes, or is stopped
+                        self.take_refusal(target).await?;
+                        continue; // refused, or it computes, or is stopped
                     }
                     fault = Fault::of(FaultKind::NoSuchRegion, owner);
                 }
@@ -110,6 +111,23 @@ impl<F: Fabric> Inner<F> {
                 return outcome.unwrap_or(Err(fault));
             }
         }
+    }
+
+    /// Ends the request under way if its owner has no way to answer it.
+    async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
+        let (fabric, layout) = (self.fabric(), Layout::new(self.world.size()));
+        let at = layout.refusal(self.world.rank());
+        let number = fabric.read(fabric.word_in(&target.locks, at)?).await?;
+        let mut fault = [0; 8];
+        fabric.get(&target.locks, at + 8, &mut fault).await?;
+        let fault = Fault::from_bits(u64::from_le_bytes(fault)).unwrap_or(Fault::new(FaultKind::Protocol));
+        let mut line = self.lines.line(target.rank)?;
+        if number == line.posted {
+            if let Some((reply, _)) = line.current.take() {
+                *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(fault));
+            }
+        }
+        Ok(())
     }
 
     /// Takes in the answer to the request under way, if it has come.

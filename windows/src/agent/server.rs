@@ -13,16 +13,19 @@ use crate::window::Inner;
 
 /// Starts to serve a window, until it is closed or dropped. The fabric's helper thread looks at the requests at each event
 /// of this rank; a request is one.
-pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) {
+pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut served) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
-    inner.fabric().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))));
+    inner.fabric().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))))
 }
 
 fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
     let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return Poll::Ready(()) };
     for (origin, served) in (0..).zip(served) {
-        // What fails here fails for its origin alone, which waits for an answer for as long as this rank lives.
-        let _ = answer(&inner, origin, served);
+        // What fails here fails for its origin alone, which waits for an answer for as long as this rank lives: if there
+        // is no way to give it one, it finds out here.
+        if let Err(fault) = answer(&inner, origin, served) {
+            let _ = refuse(&inner, origin, *served, fault); // in this rank's own memory
+        }
     }
     Poll::Pending
 }
@@ -35,18 +38,30 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
         return Ok(());
     }
     *served = number;
+    let to = inner.target(origin)?; // nothing is done that nobody would hear of
     let outcome = read(inner, layout, origin).and_then(|request| {
         let segment = inner.agent_segment(request.place)?;
         request.perform(fabric, &segment)
     });
-    let to = inner.target(origin)?;
     let (results, fault) = match &outcome {
         Ok(results) => (&results[..], 0),
         Err(fault) => (&[][..], fault.to_bits()),
     };
-    fabric.put(&to.locks, layout.results(me), results)?;
-    fabric.put(&to.locks, layout.answer(me) + 8, &fault.to_le_bytes())?;
-    drop(fabric.write(fabric.word_in(&to.locks, layout.answer(me))?, number, Notify::Yes));
+    let told = || {
+        fabric.put(&to.locks, layout.results(me), results)?;
+        fabric.put(&to.locks, layout.answer(me) + 8, &fault.to_le_bytes())?;
+        drop(fabric.write(fabric.word_in(&to.locks, layout.answer(me))?, number, Notify::Yes));
+        Ok(())
+    };
+    told().map_err(|_: Fault| Fault::new(FaultKind::Unknown))
+}
+
+/// Says here, where the origin looks now and then, that its request gets no answer there.
+fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
+    let (fabric, at) = (inner.fabric(), Layout::new(inner.world.size()).refusal(origin));
+    let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
+    fabric.write_own(&inner.own_locks, at + 8, &fault.to_bits().to_le_bytes())?;
+    drop(fabric.write(fabric.word_in(&inner.own_locks, at)?, number, Notify::No)); // of release order
     Ok(())
 }
 
