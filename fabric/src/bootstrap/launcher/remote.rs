@@ -286,9 +286,12 @@ impl Remote {
 
 /// The environment that goes along: our own variables and what was asked for, but nothing of a job that we are part of.
 fn variables(export: &[OsString]) -> Vec<(OsString, OsString)> {
-    let own = |name: &OsString| name.to_string_lossy().starts_with("ONESIDED_");
-    let of_a_job = |name: &OsString| OF_A_JOB.iter().any(|of_a_job| name == of_a_job);
-    std::env::vars_os().filter(|(name, _)| (own(name) || export.contains(name)) && !of_a_job(name)).collect()
+    std::env::vars_os().filter(|(name, _)| travels(name, export)).collect()
+}
+
+fn travels(name: &OsString, export: &[OsString]) -> bool {
+    let asked_for = name.to_string_lossy().starts_with("ONESIDED_") || export.contains(name);
+    asked_for && !OF_A_JOB.iter().any(|of_a_job| name == of_a_job)
 }
 
 impl Drop for Remote {
@@ -328,5 +331,18 @@ impl Sink {
             self.pipe = None;
         }
         (moved > 0).then_some(Order::Taken { rank, target, count: moved as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_travels() {
+        let export = ["WANTED", "ONESIDED_SECRET"].map(OsString::from);
+        let travels = |name: &str| travels(&name.into(), &export);
+        assert!(travels("WANTED") && travels("ONESIDED_SUSPECT_AFTER") && !travels("HOME"));
+        assert!(!OF_A_JOB.iter().any(|name| travels(name)));
     }
 }

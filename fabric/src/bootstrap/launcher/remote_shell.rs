@@ -49,7 +49,9 @@ impl Agent {
         let mut command = Command::new(shell);
         command.args(options).args([&slots.name, &agent]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
-        OF_A_JOB.iter().for_each(|name| drop(command.env_remove(name))); // a remote shell may be set up to send them
+        for name in OF_A_JOB {
+            command.env_remove(name); // a remote shell may be set up to send it
+        }
         die_with_the_launcher(&mut command);
         let shell = shell.to_string_lossy().into_owned();
         let failed = |what: &str, source| {
