@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};
 use crate::bench::peers::install::Installed;
+use crate::bench::peers::perftest::{self, Perftest};
 use crate::bench::peers::plan::{How, Measure, measures};
 use crate::bench::peers::subject::{Door, Job, Order, Subject};
 use crate::bench::report::Metric;
@@ -24,19 +25,44 @@ const BATCH: Duration = Duration::from_micros(500);
 /// Until all ranks of a contest are asleep and wait for its begin.
 const BEGIN: Duration = Duration::from_millis(20);
 
+/// Who is measured.
+#[derive(Debug)]
+pub(crate) struct Field<'i> {
+    /// Ours.
+    pub(crate) fabric: &'static str,
+    pub(crate) installed: &'i [Installed],
+    /// Over verbs: what it knows is measured, and nothing else.
+    pub(crate) perftest: Option<Perftest>,
+}
+
+impl Field<'_> {
+    fn ranks(&self) -> &'static [u32] {
+        if self.perftest.is_some() { &RANKS[..1] } else { &RANKS }
+    }
+
+    fn measures(&self, ranks: u32, effort: Effort) -> Vec<Measure> {
+        let all = measures(ranks, effort);
+        if self.perftest.is_none() {
+            return all;
+        }
+        // Bare instructions are no limit of a card.
+        all.into_iter().filter(perftest::knows).map(|measure| Measure { limit: None, ..measure }).collect()
+    }
+}
+
 /// All results, or the exit status of what ended our own job.
 pub(crate) fn run(
     effort: Effort,
-    installed: &[Installed],
+    field: &Field<'_>,
     interrupts: &[Interrupt],
     note: &mut dyn FnMut(String),
 ) -> Result<Result<Vec<Row>, u8>, Failure> {
-    let steps = RANKS.iter().map(|ranks| measures(*ranks, effort).len() * effort.runs()).sum::<usize>();
+    let steps = field.ranks().iter().map(|ranks| field.measures(*ranks, effort).len() * effort.runs()).sum::<usize>();
     let progress = progress(steps as u64);
     let mut results = Vec::new();
-    for ranks in RANKS {
+    for &ranks in field.ranks() {
         progress.set_message(format!("{ranks} ranks"));
-        match job(ranks, effort, installed, interrupts, &mut |text| progress.suspend(|| note(text)), &progress)? {
+        match job(ranks, effort, field, interrupts, &mut |text| progress.suspend(|| note(text)), &progress)? {
             Ok(more) => results.extend(more),
             Err(code) => return Ok(Err(code)),
         }
@@ -49,7 +75,7 @@ pub(crate) fn run(
 fn job(
     ranks: u32,
     effort: Effort,
-    installed: &[Installed],
+    field: &Field<'_>,
     interrupts: &[Interrupt],
     note: &mut dyn FnMut(String),
     progress: &ProgressBar,
@@ -60,7 +86,7 @@ fn job(
         size: ranks,
         program: std::env::current_exe()?.into(),
         args: vec!["bench".into(), "peer".into(), door.path().into()],
-        fabric: "shm".to_owned(),
+        fabric: field.fabric.to_owned(),
         on_failure: OnFailure::Abort,
         labels: ranks > 1,
     };
@@ -73,13 +99,13 @@ fn job(
         let measured = (|| {
             let ours = Subject::answer(&door, ranks, &over, || None)?;
             let mut lanes = vec![Lane { name: OURS, subject: ours, job: None }];
-            for peer in installed {
+            for peer in field.installed {
                 match Lane::start(peer, ranks, &over) {
                     Ok(lane) => lanes.push(lane),
                     Err(why) => note(format!("{} is left out with {ranks} ranks: {why}", peer.mpi.name)),
                 }
             }
-            rounds(ranks, effort, &mut lanes, note, progress)
+            rounds(ranks, effort, field, &mut lanes, note, progress)
         })();
         // Our ranks have ended with their socket, or are ended by what `measured` tells.
         let code = launched.join().map_err(|_| "the thread that starts the job panicked")??;
@@ -138,11 +164,14 @@ struct Entrant {
 fn rounds(
     ranks: u32,
     effort: Effort,
+    field: &Field<'_>,
     lanes: &mut Vec<Lane<'_, '_>>,
     note: &mut dyn FnMut(String),
     progress: &ProgressBar,
 ) -> Result<Vec<Row>, String> {
-    let measures = measures(ranks, effort);
+    let measures = field.measures(ranks, effort);
+    let mut outside: Vec<_> = measures.iter().map(|_| Entrant::new(perftest::NAME, 0, "")).collect();
+    let mut perftest = field.perftest.as_ref();
     let mut entered = Vec::new();
     for measure in &measures {
         let mut entrants: Vec<_> =
@@ -167,7 +196,7 @@ fn rounds(
         entered.push(able);
     }
     for run in 0..effort.runs() {
-        for (measure, entrants) in measures.iter().zip(&mut entered) {
+        for ((measure, entrants), outside) in measures.iter().zip(&mut entered).zip(&mut outside) {
             let batches = measure.batches(effort);
             let mut values = vec![Vec::new(); entrants.len()];
             for batch in 0..batches {
@@ -191,8 +220,21 @@ fn rounds(
                     entrant.values.push(Spread::of(&values).median);
                 }
             }
+            if let Some(program) = perftest {
+                match program.measure(measure, lanes[0].subject.over()) {
+                    Ok(nanos) => outside.values.push(measure.value(nanos)),
+                    Err(why) if lanes[0].subject.is_over() => return Err(why),
+                    Err(why) => {
+                        note(format!("perftest is left out from here on: {why}"));
+                        perftest = None;
+                    }
+                }
+            }
             progress.inc(1);
         }
+    }
+    for (entrants, outside) in entered.iter_mut().zip(outside) {
+        entrants.push(outside); // with no values, it is left out
     }
     for lane in lanes.iter_mut() {
         if let Some(why) = lane.job.as_mut().and_then(Job::ended) {

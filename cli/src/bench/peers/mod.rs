@@ -2,7 +2,7 @@
 //!
 //! [`install`] fetches and compiles, [`plan`] says what is measured, [`measure`] has everybody do it in turns, each a job
 //! whose ranks it talks to through [`subject`]. Ours are [`worker`] with the loops of [`probes`]; the others are the C
-//! programs of `benches/peers`, which this program carries with it. The results are a [`document`], told by [`table`] and
+//! programs of `benches/peers`, which this program carries with it. On verbs, [`perftest`] is the peer. The results are a [`document`], told by [`table`] and
 //! drawn by [`page`].
 
 mod chart;
@@ -27,11 +27,18 @@ use crate::bench::json::Machine;
 use crate::bench::measure::{command, create};
 use crate::bench::peers::document::{Document, Program};
 use crate::bench::peers::install::MPIS;
+use crate::bench::peers::measure::Field;
+use crate::bench::peers::perftest::Perftest;
 use crate::bench::worker::Effort;
 use crate::failure::{Failure, say};
-use crate::run::interrupts;
+use crate::run::{FabricName, interrupts};
 
 /// Measures MPICH, Open MPI, bare instructions and this library in turns, on this host, and compares.
+///
+/// Measured with 2 processes: lock + unlock; lock + put + unlock; put, get, fetch_and_op, compare_and_swap and accumulate
+/// of 8 B, each with a flush; 64 puts or gets and one flush; the bandwidth of put and get of 64 KiB to 4 MiB; the
+/// allocation of windows of 4 KiB to 16 MiB; a first lock while the target waits, and while it computes. With 2, 4 and 8:
+/// how many locks all get together, and the smallest share by the largest.
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv and pip, and a C
 /// compiler), and programs in C are compiled against them. Then jobs of all three wait while one of them has its turn:
@@ -40,11 +47,19 @@ use crate::run::interrupts;
 /// MPI_Win_allocate or Window::allocate with no hints, and the same loops: while rank 0 reaches into the part of the last
 /// rank, that one is in a barrier. The limits are memcpy, bare atomic instructions and a fence on shared memory.
 ///
+/// --fabric verbs: perftest's ib_read_lat and ib_atomic_lat (Debian: perftest) have their turn after our batches of get,
+/// compare_and_swap and fetch_and_op of 8 B, on the same RDMA device, 300 rounds each time, of which they tell the
+/// typical time. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device.
+///
 /// Ratios say how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which compares neighbours.
-/// What cannot be had (no network, no compiler) is said and left out.
+/// What cannot be had (no network, no compiler), dies or gives no answer for a minute is said and left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// What our ranks reach each other's memory by: shm beside MPICH and Open MPI, verbs beside perftest
+    #[arg(long, value_enum, default_value_t = FabricName::Shm)]
+    fabric: FabricName,
+
     /// Where the peers are installed and compiled
     #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
     folder: PathBuf,
@@ -62,7 +77,7 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 
     /// Measure nothing: tell and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric"])]
     from: Option<PathBuf>,
 
     /// Fewer and shorter runs: some seconds, and more noise
@@ -77,7 +92,9 @@ null), `ranks`, `metric`, `unit`, `values` (by program and `limit`: `median`, `m
 fast onesided was as each of the others). These names stay.
 
 Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
-MPI types and communicators are looked at in every call, ours are known to the compiler.";
+MPI types and communicators are looked at in every call, ours are known to the compiler. perftest's loops check nothing and
+have no flush and no window. It tells the median of its rounds; ours is the median of batches, each the average of about ten,
+and a batch of compare_and_swap begins with a put.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.from.as_deref().map(read).transpose()?;
@@ -139,22 +156,41 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         say(&text);
         notes.push(text);
     };
+    let fabric = args.fabric.built_in()?;
     let mut installed = Vec::new();
-    for mpi in &MPIS {
-        match install::install(&args.folder, mpi) {
-            Ok(mpi) => installed.push(mpi),
-            Err(why) => note(format!("{} is left out: {why}", mpi.name)),
-        }
+    let mut perftest = None;
+    if matches!(args.fabric, FabricName::Mixed) {
+        return Err("--fabric mixed: the peers are beside shm and verbs".into());
     }
-    note(perftest::note());
+    if matches!(args.fabric, FabricName::Shm) {
+        for mpi in &MPIS {
+            match install::install(&args.folder, mpi) {
+                Ok(mpi) => installed.push(mpi),
+                Err(why) => note(format!("{} is left out: {why}", mpi.name)),
+            }
+        }
+        note("perftest is left out: it measures verbs (--fabric verbs)".to_owned());
+    } else {
+        for mpi in &MPIS {
+            note(format!(
+                "{} is left out: between processes of one host it takes shared memory, not the card",
+                mpi.name
+            ));
+        }
+        perftest = Some(Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?);
+    }
+    let field = Field { fabric, installed: &installed, perftest };
     let interrupts = interrupts()?;
-    let results = match measure::run(effort, &installed, &interrupts, &mut note)? {
+    let results = match measure::run(effort, &field, &interrupts, &mut note)? {
         Ok(results) => results,
         Err(code) => return Ok(Err(code)),
     };
     let ours = Program { name: "onesided".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let perftest =
+        field.perftest.map(|perftest| Program { name: perftest::NAME.to_owned(), version: perftest.version });
     let programs = [ours]
         .into_iter()
+        .chain(perftest)
         .chain(
             installed.iter().map(|mpi| Program { name: mpi.mpi.name.to_owned(), version: mpi.mpi.version.to_owned() }),
         )

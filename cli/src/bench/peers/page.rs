@@ -6,6 +6,7 @@ use crate::bench::html::page::{facts, to_html, utc, whole};
 use crate::bench::html::svg::{self, escape};
 use crate::bench::peers::chart::{self, Plot, WIDTH};
 use crate::bench::peers::document::{Document, LIMIT, Result};
+use crate::bench::peers::perftest;
 use crate::bench::peers::table;
 use crate::bench::units::number;
 
@@ -86,10 +87,11 @@ impl Document {
         let programs = self.programs.iter().skip(1).map(|program| format!("{} {}", program.name, program.version));
         let begun = utc(UNIX_EPOCH + Duration::from_secs(self.begun));
         let heading = format!(
-            "onesided beside {}: {} {}cores, shared memory, {}",
+            "onesided beside {}: {} {}cores, {}, {}",
             programs.collect::<Vec<_>>().join(" and "),
             self.machine.machine.cores,
             if self.machine.is_virtual { "virtual " } else { "" },
+            if self.programs.iter().any(|program| program.name == perftest::NAME) { "verbs" } else { "shared memory" },
             begun.split(' ').next().unwrap_or_default(),
         );
         let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);

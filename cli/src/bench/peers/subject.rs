@@ -134,6 +134,10 @@ impl<'o> Subject<'o> {
         self.over.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn over(&self) -> &'o AtomicBool {
+        self.over
+    }
+
     #[cfg(test)]
     pub(crate) fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;

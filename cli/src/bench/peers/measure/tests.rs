@@ -6,6 +6,8 @@ use std::thread;
 
 use super::*;
 
+const FIELD: Field<'static> = Field { fabric: "shm", installed: &[], perftest: None };
+
 /// After so many orders.
 #[derive(Clone, Copy)]
 enum Fate {
@@ -49,7 +51,7 @@ fn beside(fate: Fate) -> (Result<Vec<Row>, String>, Vec<String>) {
     let over = AtomicBool::new(false);
     let mut lanes = vec![lane(OURS, Fate::Answers, &over), lane("peer", fate, &over)];
     let mut notes = Vec::new();
-    let rows = rounds(2, Effort::Quick, &mut lanes, &mut |note| notes.push(note), &ProgressBar::hidden());
+    let rows = rounds(2, Effort::Quick, &FIELD, &mut lanes, &mut |note| notes.push(note), &ProgressBar::hidden());
     (rows, notes)
 }
 
@@ -97,7 +99,7 @@ fn without_us_there_is_nothing_to_go_on_with() {
     let over = AtomicBool::new(false);
     for after in [20, 60] {
         let mut lanes = vec![lane(OURS, Fate::Dies(after), &over), lane("peer", Fate::Answers, &over)];
-        let why = rounds(2, Effort::Quick, &mut lanes, &mut |note| panic!("{note}"), &ProgressBar::hidden());
+        let why = rounds(2, Effort::Quick, &FIELD, &mut lanes, &mut |note| panic!("{note}"), &ProgressBar::hidden());
         assert!(why.unwrap_err().starts_with("at `"));
     }
 }
