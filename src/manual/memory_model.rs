@@ -36,8 +36,9 @@
 //!
 //! 1. *Lock hands over.* What was done under an exclusive lock of a target is seen by whoever holds that target's lock
 //!    next, shared or exclusive; what was read under a shared lock was read before the next exclusive holder writes.
-//! 2. *A put alone orders nothing.* Two puts to one target arrive in order on every fabric of this library, but a third
-//!    rank that polls the second may only rely on the first if the first was flushed in between.
+//! 2. *A put alone orders nothing.* Two puts to one rank's part of one window arrive in order on every fabric of this
+//!    library (to parts of two windows on all but `mixed`), but a third rank that polls the second may only rely on the first
+//!    if the first was flushed in between.
 //! 3. *A lock of one target orders nothing at another.* Data at rank 1 that is protected by the lock of rank 2 is to be
 //!    flushed before rank 2 is unlocked.
 //! 4. *Flush is a full fence at this rank.* `put x; flush; get y` here and `put y; flush; get x` there cannot both miss the
@@ -115,9 +116,20 @@
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!
 //! On `mixed` everything stands on the grounds of verbs, but for puts and gets to ranks of the same host, which are stores and
-//! loads: a flush is a full fence as well, and what the card is asked for behind a store (a release, a signal, an atomic)
-//! comes after it, because whoever posts a request has stored before, and the card reads the same coherent memory. The
-//! module documentation of `fabric::mixed` has the argument, and what happens in the other direction.
+//! loads:
+//!
+//! | | mixed, a rank of the same host |
+//! |---|---|
+//! | put is complete at the flush | it was a store; the flush is a full fence, and that of verbs |
+//! | lock hands over; a release or a signal follows its data | the card is asked behind the stores, and works on the same coherent memory |
+//! | what `Locked::get` reads is read under the lock | the compare-swap is waited for, then the CPU reads: loads would overtake it |
+//! | a versioned read is whole | the odd version is flushed, then the CPU stores; the even one is posted behind the stores |
+//! | a get sees this rank's own puts, atomics and signals | within one part: behind changes of its words that may be under way the card is taken |
+//!
+//! Bytes may overtake words of another region, a lock's or another window's:
+//! [`keeps_order`](fabric::Fabric::keeps_order) tells, and the windows ask. The module documentation of `fabric::mixed` has the
+//! argument.
+//!
 //! # How each promise is tested
 //!
 //! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
@@ -134,7 +146,7 @@
 //! | a get sees this rank's own puts | `read_own_writes` | puts that leave late |
 //! | sentence 6 | `coherence` | the same |
 //! | sentence 1, unlock | `lock_hands_over` | locks that are always free; puts that leave late |
-//! | `Locked`: the same | scenario `locked_operations` | (by hand: a read that counts though the lock was lost) |
+//! | `Locked`: the same | `locked_update`; scenario `locked_operations` | locks that are always free; bytes that overtake words, untold (by hand: a read that counts though the lock was lost) |
 //! | a versioned read is of one time between two writes | `versioned_read`; loom on its fences | puts that leave late; a version that stays |
 //! | sentence 3 | `lock_elsewhere`, with the flush; `a_lock_orders_nothing_elsewhere`, without it: late data is seen | a flush that waits for nothing |
 //! | sentence 5, under a lock | `local_under_lock` | locks that are always free |
