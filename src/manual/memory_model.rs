@@ -65,8 +65,8 @@
 //! *Order.* Atomic operations of one rank on one element take effect in the order in which that rank waited for them: MPI's
 //! default `accumulate_ordering`. Two whose handles are open at the same time have no order, even on one element. Nothing
 //! is promised across elements, or between an atomic operation and a put. The ground: an operation that is a loop of
-//! compare-swaps is over when it was waited for, and one that is the fabric's own is posted when its call returns, on a
-//! connection that keeps the order of its atomics and reads.
+//! compare-swaps, or is asked of an agent, is over when it was waited for, and one that is the fabric's own is posted when its
+//! call returns, on a connection that keeps the order of its atomics and reads.
 //!
 //! They are **not** atomic against puts and local writes. Two windows never overlap: each has memory of its own, and a vector
 //! can be lent to one only. Memory that is attached may be reached by any number of places, all of one agent.
@@ -83,7 +83,8 @@
 //!   more than bytes. What several ranks change at the same time is changed by atomic operations, which are single for
 //!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
 //! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
-//!   All of them are atomic against one another. [`signal`](crate::Access::signal) and
+//!   All of them are atomic against one another. The thread is asked only when an operation is waited for: a sum that is
+//!   dropped, which elsewhere was posted, is not done. [`signal`](crate::Access::signal) and
 //!   [`Local::wait_until`](crate::Local::wait_until) need words that stay, and are errors on shm (`Unsupported`).
 //! - *An end.* From [`close_into`](crate::Window::close_into) and [`detach`](crate::Window::detach) on no peer begins an
 //!   operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
