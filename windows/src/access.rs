@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Agent, Fabric, Path};
 
 use crate::element::{per_word, to_word};
 use crate::fetch::Change;
@@ -179,7 +179,10 @@ fn counted_range<T, F: Fabric>(
         Some(end) if end <= target.len => {
             // What has no words the agent counts.
             if moved || !target.wordless {
-                target.count(inner.fabric().path(&target.data));
+                let path = inner.fabric().path(&target.data);
+                // What is mapped beside a card has its words changed by the card.
+                let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == Agent::Card;
+                target.count(if by_card { Path::Card } else { path });
             }
             Ok((offset * size_of::<T>()) as u64)
         }
