@@ -13,7 +13,7 @@ pub enum Error {
     /// Joining the job, a barrier, or the fabric itself.
     #[error(transparent)]
     World(#[from] fabric::Error),
-    /// A window, its locks, an operation on it.
+    /// A window, its locks, an operation on it: a [`WindowError`](crate::WindowError), which can be matched on.
     #[error(transparent)]
     Window(#[from] windows::Error),
 }

@@ -39,6 +39,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether what this rank posts to a target takes effect there in the order of posting: a get behind a compare-swap of
+    /// another region is answered after it, a put behind a word's write comes after that. Otherwise only operations on one
+    /// region do, and words (of any region) behind bytes: who needs more waits, or flushes.
+    fn keeps_order(&self, target: Rank) -> bool {
+        let _ = target;
+        self.capabilities().ordered
+    }
+
     /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on one, if nothing else is
     /// said. 0 for a rank that there is not.
     fn host_of(&self, rank: Rank) -> u32 {
@@ -368,6 +376,9 @@ pub struct Capabilities {
     pub immediate: bool,
     /// Whether the memory of a rank that died can still be reached. Without it, operations on it fail as `PeerDied`.
     pub memory_survives: bool,
+    /// Whether bytes and words that a rank posts to one target take effect in the order of posting, whatever regions they
+    /// are of, where an operation is not waited for before the next. Without it [`Fabric::keeps_order`] tells of a target.
+    pub ordered: bool,
     /// Up to how many bytes a put travels inside the work request (0: never).
     pub inline: u32,
     /// How many reads and atomics may be under way on one connection; more wait their turn.
@@ -385,6 +396,7 @@ impl Capabilities {
             agent,
             immediate: false,
             memory_survives: false,
+            ordered: false,
             inline: 0,
             outstanding_reads: u32::MAX,
             longest_transfer: u64::MAX,

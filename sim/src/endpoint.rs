@@ -239,7 +239,9 @@ impl Fabric for SimFabric {
     type Flush<'f> = Flush<'f>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("sim", Agent::Simulated)
+        let mut capabilities = Capabilities::new("sim", Agent::Simulated);
+        capabilities.ordered = true;
+        capabilities
     }
 
     fn allocate(&self, len: u64) -> Result<SimSegment, Error> {

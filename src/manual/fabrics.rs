@@ -50,9 +50,12 @@
 //! card's: locks, the accumulate family, signals, barriers, because a word has one agent that makes it atomic.
 //! [`Window::explain`](crate::Window::explain) tells which way a rank's part is reached.
 //!
-//! - Each step of a rank in one window takes effect in order, whichever way it went. Where one has just changed an element
-//!   by an atomic operation that nobody waited for, or written a word, puts and gets in that window take the card until
+//! - Each step of a rank in one part of a window takes effect in order, whichever way it went. Where one has just changed an
+//!   element by an atomic operation that nobody waited for, or signalled, puts and gets of that part take the card until
 //!   that is known to be in memory: after an operation that was waited for, or a flush.
+//! - Locks and versions are words beside the part, and the CPU would overtake the card there: so
+//!   [`Window::locked`](crate::Window::locked) and [`Versioned::write`](crate::Versioned::write) on a rank of the same host
+//!   wait for the card before the CPU begins.
 //! - A put to a rank that has ended is refused, as by the card, although its memory is still mapped.
 //! - It is no fabric for one host: there `shm` does everything by the CPU, locks a hundred times sooner. And `verbs` stays
 //!   what it says, the card for everything, so that what the card costs can be measured and its faults met.

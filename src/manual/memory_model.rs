@@ -36,8 +36,9 @@
 //!
 //! 1. *Lock hands over.* What was done under an exclusive lock of a target is seen by whoever holds that target's lock
 //!    next, shared or exclusive; what was read under a shared lock was read before the next exclusive holder writes.
-//! 2. *A put alone orders nothing.* Two puts to one target arrive in order on every fabric of this library, but a third
-//!    rank that polls the second may only rely on the first if the first was flushed in between.
+//! 2. *A put alone orders nothing.* Two puts to one rank's part of one window arrive in order on every fabric of this
+//!    library (to parts of two windows on all but `mixed`), but a third rank that polls the second may only rely on the first
+//!    if the first was flushed in between.
 //! 3. *A lock of one target orders nothing at another.* Data at rank 1 that is protected by the lock of rank 2 is to be
 //!    flushed before rank 2 is unlocked.
 //! 4. *Flush is a full fence at this rank.* `put x; flush; get y` here and `put y; flush; get x` there cannot both miss the
@@ -64,8 +65,8 @@
 //! *Order.* Atomic operations of one rank on one element take effect in the order in which that rank waited for them: MPI's
 //! default `accumulate_ordering`. Two whose handles are open at the same time have no order, even on one element. Nothing
 //! is promised across elements, or between an atomic operation and a put. The ground: an operation that is a loop of
-//! compare-swaps is over when it was waited for, and one that is the fabric's own is posted when its call returns, on a
-//! connection that keeps the order of its atomics and reads.
+//! compare-swaps, or is asked of an agent, is over when it was waited for, and one that is the fabric's own is posted when its
+//! call returns, on a connection that keeps the order of its atomics and reads.
 //!
 //! They are **not** atomic against puts and local writes. Two windows never overlap: each has memory of its own, and a vector
 //! can be lent to one only. Memory that is attached may be reached by any number of places, all of one agent.
@@ -82,7 +83,8 @@
 //!   more than bytes. What several ranks change at the same time is changed by atomic operations, which are single for
 //!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
 //! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
-//!   All of them are atomic against one another. [`signal`](crate::Access::signal) and
+//!   All of them are atomic against one another. The thread is asked only when an operation is waited for: a sum that is
+//!   dropped, which elsewhere was posted, is not done. [`signal`](crate::Access::signal) and
 //!   [`Local::wait_until`](crate::Local::wait_until) need words that stay, and are errors on shm (`Unsupported`).
 //! - *An end.* From [`close_into`](crate::Window::close_into) and [`detach`](crate::Window::detach) on no peer begins an
 //!   operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
@@ -115,9 +117,20 @@
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!
 //! On `mixed` everything stands on the grounds of verbs, but for puts and gets to ranks of the same host, which are stores and
-//! loads: a flush is a full fence as well, and what the card is asked for behind a store (a release, a signal, an atomic)
-//! comes after it, because whoever posts a request has stored before, and the card reads the same coherent memory. The
-//! module documentation of `fabric::mixed` has the argument, and what happens in the other direction.
+//! loads:
+//!
+//! | | mixed, a rank of the same host |
+//! |---|---|
+//! | put is complete at the flush | it was a store; the flush is a full fence, and that of verbs |
+//! | lock hands over; a release or a signal follows its data | the card is asked behind the stores, and works on the same coherent memory |
+//! | what `Locked::get` reads is read under the lock | the compare-swap is waited for, then the CPU reads: loads would overtake it |
+//! | a versioned read is whole | the odd version is flushed, then the CPU stores; the even one is posted behind the stores |
+//! | a get sees this rank's own puts, atomics and signals | within one part: behind changes of its words that may be under way the card is taken |
+//!
+//! Bytes may overtake words of another region, a lock's or another window's:
+//! [`keeps_order`](fabric::Fabric::keeps_order) tells, and the windows ask. The module documentation of `fabric::mixed` has the
+//! argument.
+//!
 //! # How each promise is tested
 //!
 //! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
@@ -134,7 +147,7 @@
 //! | a get sees this rank's own puts | `read_own_writes` | puts that leave late |
 //! | sentence 6 | `coherence` | the same |
 //! | sentence 1, unlock | `lock_hands_over` | locks that are always free; puts that leave late |
-//! | `Locked`: the same | scenario `locked_operations` | (by hand: a read that counts though the lock was lost) |
+//! | `Locked`: the same | `locked_update`; scenario `locked_operations` | locks that are always free; bytes that overtake words, untold (by hand: a read that counts though the lock was lost) |
 //! | a versioned read is of one time between two writes | `versioned_read`; loom on its fences | puts that leave late; a version that stays |
 //! | sentence 3 | `lock_elsewhere`, with the flush; `a_lock_orders_nothing_elsewhere`, without it: late data is seen | a flush that waits for nothing |
 //! | sentence 5, under a lock | `local_under_lock` | locks that are always free |

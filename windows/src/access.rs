@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Agent, Fabric, Path};
 
 use crate::element::{per_word, to_word};
 use crate::fetch::Change;
@@ -179,7 +179,10 @@ fn counted_range<T, F: Fabric>(
         Some(end) if end <= target.len => {
             // What has no words the agent counts.
             if moved || !target.wordless {
-                target.count(inner.fabric().path(&target.data));
+                let path = inner.fabric().path(&target.data);
+                // What is mapped beside a card has its words changed by the card.
+                let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == Agent::Card;
+                target.count(if by_card { Path::Card } else { path });
             }
             Ok((offset * size_of::<T>()) as u64)
         }
@@ -192,7 +195,8 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// what was there before (`MPI_Fetch_and_op`).
     ///
     /// The fabric's own operation where there is one (sum and atomic read of 8-byte integers): then it is posted when the
-    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for.
+    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for. So is, for its agent, every
+    /// operation on memory that has no words here (lent by its owner, on shm): it is asked only when it is waited for.
     ///
     /// # Errors
     /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), [`Error::Operation`].
@@ -241,14 +245,16 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
     /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
     /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
-    /// compare-swap.
+    /// compare-swap. On memory that has no words here (lent by its owner, on shm) the agent does it, a sum too, and is asked
+    /// only when it is waited for.
     ///
     /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;
-    /// a sum of 8-byte integers, when it was called. Two that are under way at the same time have no order.
+    /// a sum of 8-byte integers where the fabric does it, when it was called. Two that are under way at the same time have no
+    /// order.
     ///
     /// # Errors
     /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), with nothing changed;
-    /// [`Error::Operation`]. What fails in a sum of 8-byte integers is reported by the flush or the unlock.
+    /// [`Error::Operation`]. What fails in a sum of 8-byte integers that was posted is reported by the flush or the unlock.
     ///
     /// # Cancel safety
     /// One that is dropped, or leaked, before it is done may have taken effect on each element or not.

@@ -38,7 +38,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// Where an operation is a round trip, one that finds the lock free takes a single one: what is read is read behind the
 /// compare-swap, on the same connection, before it is known who won (a loser reads again under the lock), and what is
 /// written is followed by the release, for which nobody waits. A lock, an operation and an unlock apart take two to
-/// four. Nothing is written before the lock is known to be held: a compare-swap that fails stops nothing behind it.
+/// four. (On `mixed`, on a rank of the same host, the compare-swap is waited for: what the CPU reads would overtake it.) Nothing is written before the lock is known to be held: a compare-swap that fails stops nothing behind it.
 ///
 /// # Cancel safety
 /// An operation that is dropped before it is done has put nothing, or everything, and leaves nothing locked: the endpoint
@@ -142,8 +142,10 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     async fn held_with(&self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
-        // Without the lock: what it brings counts only if the compare-swap before it took the lock.
-        let early = inner.target(self.target).ok().map(|target| Access::new(inner, target));
+        // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
+        let target = inner.target(self.target).ok();
+        let ordered = target.filter(|target| inner.fabric().keeps_order(target.fabric_rank()));
+        let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
             match (request.held().await?, get) {

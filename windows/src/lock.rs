@@ -97,8 +97,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Waits until the lock is held, and tells whether the first operation sufficed: then whatever was posted behind it
-    /// was done under the lock.
+    /// Waits until the lock is held, and tells whether the first operation sufficed: then words that were read behind it
+    /// were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
     ///
     /// # Cancel safety
     /// As the request.

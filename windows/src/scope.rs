@@ -1,11 +1,13 @@
 //! Several operations on borrowed slices under way at once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::task::Poll;
 
+use fabric::remote_memory::Rank;
 use fabric::{Drive, Fabric, block_on};
 
 use crate::{Access, AtomicElement, Element, Error, Op, Window};
@@ -15,8 +17,9 @@ use crate::{Access, AtomicElement, Element, Error, Op, Window};
 pub struct Scope<'env, T: Element, F: Fabric> {
     window: &'env Window<T, F>,
     handles: RefCell<Vec<Handle<'env>>>,
-    /// The ranks that something was put to.
-    targets: RefCell<BTreeSet<u32>>,
+    /// By the fabric's rank, those that something was put to: the accesses may be of any window, whose ranks have numbers of
+    /// their own.
+    targets: RefCell<BTreeMap<Rank, &'env Access<'env, T, F>>>,
     failed: Cell<Option<Error>>,
 }
 
@@ -24,7 +27,7 @@ type Handle<'env> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'env
 
 impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
     fn new(window: &'env Window<T, F>) -> Self {
-        let (handles, targets) = (RefCell::new(Vec::new()), RefCell::new(BTreeSet::new()));
+        let (handles, targets) = (RefCell::new(Vec::new()), RefCell::new(BTreeMap::new()));
         Self { window, handles, targets, failed: Cell::new(None) }
     }
 
@@ -35,8 +38,13 @@ impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
 
     /// Begins a put. See [`Access::put`].
     pub fn put(&self, to: &'env Access<'env, T, F>, offset: usize, elements: &[T]) {
-        self.targets.borrow_mut().insert(to.target());
+        self.puts_to(to);
         self.keep(to.put(offset, elements));
+    }
+
+    /// Whatever goes there is to be flushed.
+    fn puts_to(&self, to: &'env Access<'env, T, F>) {
+        self.targets.borrow_mut().insert(to.target.fabric_rank(), to);
     }
 
     /// Keeps the first error for the end.
@@ -46,32 +54,42 @@ impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
     }
 
     /// What was begun.
-    fn take(&self) -> Begun<'env> {
+    fn take(&self) -> Begun<'env, T, F> {
         Begun { handles: self.handles.take(), targets: self.targets.take(), failed: self.failed.take() }
     }
 }
 
 /// What a closure has begun: apart from the scope, whose cells no other thread may see.
-struct Begun<'env> {
+struct Begun<'env, T: Element, F: Fabric> {
     handles: Vec<Handle<'env>>,
-    targets: BTreeSet<u32>,
+    targets: BTreeMap<Rank, &'env Access<'env, T, F>>,
     failed: Option<Error>,
 }
 
-impl Begun<'_> {
+impl<T: Element, F: Fabric> Begun<'_, T, F> {
     /// Waits for all of them, and flushes where something was put.
-    async fn complete<T: Element, F: Fabric>(self, window: &Window<T, F>) -> Result<(), Error> {
+    async fn complete(self) -> Result<(), Error> {
         let Self { handles, targets, mut failed } = self;
-        for handle in handles {
-            failed = failed.or(handle.await.err());
+        let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
+        let mut outcomes: Vec<_> = handles.iter().map(|_| Ok(())).collect();
+        // Each is polled at every turn: what takes several steps goes on beside the others.
+        poll_fn(|cx| {
+            let mut left = false;
+            for (handle, outcome) in handles.iter_mut().zip(&mut outcomes) {
+                match handle.as_mut().map(|under_way| under_way.as_mut().poll(cx)) {
+                    Some(Poll::Ready(done)) => (*handle, *outcome) = (None, done),
+                    Some(Poll::Pending) => left = true,
+                    None => {}
+                }
+            }
+            if left { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        for outcome in outcomes {
+            failed = failed.or(outcome.err());
         }
-        let inner = window.inner();
-        for rank in targets {
-            let flushed = match inner.target(rank).map(|target| inner.fabric().flush(target.fabric_rank())) {
-                Ok(flush) => flush.await,
-                Err(fault) => Err(fault),
-            };
-            failed = failed.or(flushed.err().map(|fault| inner.failed("flush", rank, fault)));
+        for access in targets.into_values() {
+            failed = failed.or(access.flush().await.err());
         }
         failed.map_or(Ok(()), Err)
     }
@@ -80,7 +98,7 @@ impl Begun<'_> {
 impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
     /// Begins an accumulate. See [`Access::accumulate`].
     pub fn accumulate(&self, at: &'env Access<'env, T, F>, offset: usize, operands: &'env [T], op: Op) {
-        self.targets.borrow_mut().insert(at.target());
+        self.puts_to(at);
         self.handles.borrow_mut().push(Box::pin(at.accumulate(offset, operands, op)));
     }
 
@@ -103,7 +121,7 @@ struct Completes<'s, 'env, T: Element, F: Drive>(&'s Scope<'env, T, F>);
 impl<T: Element, F: Drive> Drop for Completes<'_, '_, T, F> {
     fn drop(&mut self) {
         // Nothing is left of it after a closure that returned.
-        let _ = block_on(self.0.window.inner().fabric(), self.0.take().complete(self.0.window));
+        let _ = block_on(self.0.window.inner().fabric(), self.0.take().complete());
     }
 }
 
@@ -111,7 +129,9 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// Runs a closure that begins operations on borrowed slices, and waits for all of them: when this returns, or the
     /// closure has panicked, what was got is in its slices and what was put is at its targets.
     ///
-    /// The operations are under way at the same time and have no order among one another, but for puts to one target.
+    /// The operations are under way at the same time and have no order among one another, but for puts to one part. Puts, gets
+    /// and sums of 8-byte integers begin in the closure, other accumulates of several steps go on beside one another when it
+    /// has ended. The accesses may be of other windows too.
     ///
     /// ```
     /// # use windows::{Op, Window};
@@ -140,7 +160,7 @@ impl<T: Element, F: Drive> Window<T, F> {
         let scope = Scope::new(self);
         let completes = Completes(&scope);
         let begun = begin(&scope);
-        let completed = block_on(self.inner().fabric(), scope.take().complete(self));
+        let completed = block_on(self.inner().fabric(), scope.take().complete());
         drop(completes);
         begun.and_then(|value| completed.map(|()| value))
     }
@@ -162,7 +182,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             let scope = Scope::new(self);
             (begin(&scope), scope.take())
         };
-        let completed = begun.complete(self).await;
+        let completed = begun.complete().await;
         outcome.and_then(|value| completed.map(|()| value))
     }
 }

@@ -26,7 +26,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
         let fabric = self.inner.fabric();
         let word = check::<T>()
-            .and_then(|()| self.range(offset, 1))
+            .and_then(|()| self.atomic_range(offset, 1))
             .and_then(|at| fabric.word_in(&self.target.data, at))
             .map_err(|fault| self.copy().failed("signal", (offset, 1), fault))?;
         drop(fabric.write(word, to_word(value), Notify::Yes));

@@ -9,10 +9,11 @@
 //! 1. *The version rises.* Its writers exclude one another by the lock, and each reads it under the lock, behind the
 //!    release of the one before, so between the two looks it was `v` all the time: no writer made it odd.
 //! 2. *A writer's data come after its odd version.* On a network the two are writes on one connection, which are placed in
-//!    order. On shared memory a full fence stands between them (that of the chain's read, see `begin`); the reader's second
+//!    order; where data go another way than words (`mixed`, on one host), the odd version is flushed before any are put. On shared memory a full fence stands between them (that of the chain's read, see `begin`); the reader's second
 //!    look stands behind a full fence as well (`Versioned::version`), behind its loads of the data. So if any of these loads
 //!    had seen a byte of a writer, the look would have seen that writer's odd version, or a later one.
-//! 3. *A writer's even version comes after its data*, by the same order of writes, and because the store is a release. So
+//! 3. *A writer's even version comes after its data*, by the same order of writes, and because the store is a release; on
+//!    `mixed` because the card is told of it behind the CPU's stores. So
 //!    the first look, which is complete before the data are asked for (an acquire on shared memory), makes the data of all
 //!    writers up to `v` visible.
 //!
@@ -266,7 +267,12 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         // odd version and the data.
         let write = Link::Write { word, value: writing, notify: Notify::No, waited: false };
         drop(fabric.post([write, Link::Read { word, waited: false }]));
-        Ok(VersionedEpoch { epoch: Some(epoch), writing, inner, target })
+        // From here on: a drop makes the version even again.
+        let epoch = VersionedEpoch { epoch: Some(epoch), writing, inner, target };
+        if !fabric.keeps_order(target.fabric_rank()) {
+            fabric.flush(target.fabric_rank()).await.map_err(failed)?;
+        }
+        Ok(epoch)
     }
 }
 

@@ -445,7 +445,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
     /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
-    /// [attached](crate::Access::attached) memory what was done to it, all together.
+    /// [attached](crate::Access::attached) memory what was done to it, all together. On `mixed` a put or get that takes the card
+    /// because atomics are under way counts as the CPU's.
     pub fn paths(&self, target: u32) -> Paths {
         let part = self.inner.targets.get(target as usize).and_then(OnceLock::get);
         let part = part.and_then(|target| target.paths.as_ref()).map_or_else(Paths::default, |paths| paths.read());

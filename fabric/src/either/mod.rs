@@ -246,6 +246,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.capabilities())
     }
 
+    fn keeps_order(&self, target: Rank) -> bool {
+        ask!(self, fabric => fabric.keeps_order(target))
+    }
+
     fn host_of(&self, rank: Rank) -> u32 {
         ask!(self, fabric => fabric.host_of(rank))
     }

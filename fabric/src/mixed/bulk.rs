@@ -64,7 +64,12 @@ impl Fabric for Mixed {
     type Flush<'f> = <Verbs as Fabric>::Flush<'f>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { name: self.ways.name, ..self.verbs.capabilities() }
+        Capabilities { name: self.ways.name, ordered: !self.has_near(), ..self.verbs.capabilities() }
+    }
+
+    /// Of the ranks of this host bytes go another way than words.
+    fn keeps_order(&self, target: Rank) -> bool {
+        self.near(target).is_none()
     }
 
     fn host_of(&self, rank: Rank) -> u32 {

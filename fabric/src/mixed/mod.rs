@@ -30,7 +30,8 @@
 //!   later flush has (a write's completion does not prove that it is placed). Otherwise it takes the card, in order behind
 //!   them on the same connection. So what this rank does to one region takes effect in order, as the boundary promises.
 //! - *A put or get behind words of another region* may overtake them. Nothing else would do: a rank writes a word of the
-//!   world segment in every barrier, and would take the card ever after.
+//!   world segment in every barrier, and would take the card ever after. The fabric says so
+//!   ([`keeps_order`](crate::Fabric::keeps_order)), and who puts or gets behind a lock, or a version, waits for that.
 //!
 //! # Death
 //!
@@ -128,6 +129,11 @@ impl Mixed {
     #[must_use]
     pub fn card_requests(&self, target: Rank) -> u64 {
         self.verbs.posted(target)
+    }
+
+    /// Whether any rank is reached by the CPU.
+    fn has_near(&self) -> bool {
+        self.ways.near.iter().any(Option::is_some)
     }
 
     /// A rank of this host, if it is one.

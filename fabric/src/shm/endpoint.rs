@@ -310,7 +310,7 @@ impl Fabric for Shm {
     type Flush<'f> = Ready<Result<(), Fault>>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { immediate: true, memory_survives: true, ..Capabilities::new("shm", Agent::Cpu) }
+        Capabilities { immediate: true, memory_survives: true, ordered: true, ..Capabilities::new("shm", Agent::Cpu) }
     }
 
     fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {

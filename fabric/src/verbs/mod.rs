@@ -163,6 +163,7 @@ impl Verbs {
         let peers = connect(&job, &device, &directory, pairs, depth)?;
 
         let mut capabilities = Capabilities::new("verbs", Agent::Card);
+        capabilities.ordered = true; // one connection to a target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));

@@ -7,6 +7,7 @@ use crate::{Outcome, scenario};
 
 scenario!(scope_of_many, a_scope_completes_all_of_them, [2, 4]);
 scenario!(scope_with_errors, the_first_error_is_told_and_all_else_is_done, [2]);
+scenario!(scope_of_two_worlds, an_access_is_flushed_where_it_goes, [2, 3]);
 scenario!(buffers, buffers_come_back_with_what_they_got, [2, 3]);
 
 async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
@@ -47,6 +48,27 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     }
     all.unlock_all_async().await?;
     window.close_async().await
+}
+
+/// The access is of another window, of a world whose ranks have other numbers.
+async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outcome {
+    let alone = world.split(world.rank(), 0).await.unwrap();
+    let (mine, shared) = (
+        Window::<u64>::builder().allocate_async(&alone, 1).await?,
+        Window::<u64>::builder().allocate_async(&world, 1).await?,
+    );
+    let next = (world.rank() + 1) % world.size();
+    let all = shared.lock_all().locked().await?;
+    mine.scope_async(|scope| {
+        scope.put(all.at(next), 0, &[7]);
+        Ok(())
+    })
+    .await?;
+    world.barrier().await.unwrap();
+    assert_eq!(shared.local().read(0..1), [7]);
+    all.unlock_all_async().await?;
+    mine.close_async().await?;
+    shared.close_async().await
 }
 
 async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>) -> Outcome {

@@ -46,6 +46,28 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
+/// No update in one call is lost, and none sees half of another one, the owner's of the part included.
+pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
+    const LEN: usize = 10;
+    let mut rig = Rig::new(world);
+    let rounds = rig.rounds();
+    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let mut seen = Seen::default();
+    for _ in 0..rounds {
+        let mut record = [0; LEN];
+        window.locked(1).update(0, &mut record, |record| record.iter_mut().for_each(|word| *word += 1)).await?;
+        seen.forbidden += u64::from(record != [record[0]; LEN]);
+        rig.pause_up_to(60_000).await;
+    }
+    window.locked(1).flush()?.await?;
+    rig.barrier().await;
+    let mut record = [0; LEN];
+    window.locked(1).get(0, &mut record).await?;
+    seen.forbidden += u64::from(record != [u64::from(rig.world.size()) * rounds; LEN]);
+    window.close_async().await?;
+    Ok(seen)
+}
+
 /// Under the lock of its own part a rank sees, at once, what others did under it, and they see what it wrote at once.
 pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;

@@ -83,6 +83,7 @@ litmus! {
     signal: order::signal, 2, [LatePuts];
     single_access: order::single_access, 3, [TornBytes];
     lock_hands_over: locks::lock_hands_over, 3, [OpenLocks, LatePuts];
+    locked_update: locks::locked_update, 3, [OpenLocks, EarlyBytes];
     local_under_lock: locks::local_under_lock, 2, [OpenLocks];
     lock_elsewhere: locks::lock_elsewhere, 3, [IdleFlush];
     fence: active::fence, 3, [IdleFlush];
@@ -93,6 +94,24 @@ litmus! {
     atomicity: atomics::atomicity, 3, [TornAtomics];
     versioned_read: locks::versioned_read, 3, [LatePuts, StaleVersion];
     neighbours: atomics::neighbours, 2, [TornAtomics];
+}
+
+/// A fabric that keeps no order between regions, and tells so.
+#[test]
+fn bytes_may_overtake_words_of_another_region() {
+    for seed in 0..10 {
+        let told = |fabric| World::new(Planted::new(fabric, Flaw::ToldEarlyBytes));
+        let simulation = || Simulation::new(network()).ranks(3).seed(seed);
+        let reports = [
+            simulation().run_direct(move |fabric| locks::lock_hands_over(told(fabric))),
+            simulation().run_direct(move |fabric| locks::locked_update(told(fabric))),
+            simulation().run_direct(move |fabric| locks::versioned_read(told(fabric))),
+        ];
+        for (number, report) in reports.into_iter().enumerate() {
+            assert_eq!(report.end, End::Finished, "{number}, seed {seed}");
+            assert_eq!(sum(report.results.into_iter().flatten()).forbidden, 0, "{number}, seed {seed}");
+        }
+    }
 }
 
 /// What is not promised does happen, where the network shows it.

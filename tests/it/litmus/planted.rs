@@ -26,6 +26,11 @@ pub(super) enum Flaw {
     TornAtomics,
     /// The version of a part is always read as it was at first.
     StaleVersion,
+    /// Puts and gets of one's own part take effect at once, ahead of words of other regions that were posted before them,
+    /// and the fabric does not tell.
+    EarlyBytes,
+    /// The same, and it tells: that is no flaw, as long as somebody asks.
+    ToldEarlyBytes,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +54,15 @@ impl Planted {
 
     fn flawed(&self, flaw: Flaw, word: Word) -> bool {
         self.flaw == flaw && Self::is_data(word)
+    }
+
+    fn has_early_bytes(&self) -> bool {
+        matches!(self.flaw, Flaw::EarlyBytes | Flaw::ToldEarlyBytes)
+    }
+
+    /// Whether bytes of this segment do not wait for what was posted before.
+    fn is_early(&self, segment: &SimSegment) -> bool {
+        self.has_early_bytes() && segment.rank() == self.inner.rank() && segment.key().region.0 != 0
     }
 
     /// Does something some time from now, even if nobody waits for it.
@@ -97,6 +111,17 @@ impl RemoteMemory for Planted {
         if self.flaw == Flaw::OpenLocks && word.at().region.0 != 0 {
             let read = inner.read(word);
             return Box::pin(async move { read.await.map(|_| expected) });
+        }
+        if self.has_early_bytes() && word.at().rank == inner.rank() && word.at().region.0 != 0 {
+            // A card that takes its time; bytes do not wait for it.
+            return Box::pin(async move {
+                let own = inner.world_segment(inner.rank()).unwrap();
+                let until = inner.now() + 20_000;
+                while inner.now() < until {
+                    inner.pause(inner.word_in(&own, 0).unwrap(), until - inner.now()).await; // may end early
+                }
+                inner.compare_swap(word, expected, new).await
+            });
         }
         if self.flawed(Flaw::LateAtomics, word) {
             self.later(move |inner| drop(inner.compare_swap(word, expected, new)));
@@ -186,7 +211,9 @@ impl Fabric for Planted {
     type Flush<'f> = Boxed<'f, ()>;
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        capabilities.ordered &= self.flaw != Flaw::ToldEarlyBytes;
+        capabilities
     }
 
     fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
@@ -207,6 +234,9 @@ impl Fabric for Planted {
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         let window = to.key().region.0 != 0;
+        if self.is_early(to) {
+            return self.inner.write_own(to, offset, from);
+        }
         match self.flaw {
             Flaw::LatePuts if window => {
                 let (to, from) = (to.clone(), from.to_vec());
@@ -222,6 +252,10 @@ impl Fabric for Planted {
     }
 
     fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Boxed<'b, ()> {
+        if self.is_early(from) {
+            let read = self.inner.read_own(from, offset, into);
+            return Box::pin(async move { read });
+        }
         if self.flaw != Flaw::TornBytes || into.len() != 8 {
             return Box::pin(self.inner.get(from, offset, into));
         }
