@@ -48,9 +48,9 @@ pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, Info, Kind, Local, Located, LocatedValue, LockAll,
-    LockAllRequest, LockDesign, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Path,
-    Paths, Place, Reach, Scope, Shape, StartRequest, Transfer, Versioned, VersionedEpoch, VersionedRead,
+    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, Local, Located, LocatedValue,
+    LockAll, LockAllRequest, LockDesign, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch,
+    Op, Path, Paths, Place, Reach, Scope, Shape, StartRequest, Transfer, Versioned, VersionedEpoch, VersionedRead,
     VersionedWrite, WaitUntil, Window,
 };
 
