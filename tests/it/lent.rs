@@ -590,7 +590,10 @@ fn a_slot_that_is_freed_is_another_threads_at_once() {
         });
         others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
         window.detach(fill).unwrap();
+        let clone = window.clone();
         window.close().unwrap();
+        let error = clone.attach(vec![1]).unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     })
     .unwrap();
 }

@@ -139,6 +139,7 @@ impl<F: Fabric> Inner<F> {
         if self.made != Made::Attached {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
+        self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
         let mut own = self.attached.own();
         let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;

@@ -84,8 +84,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl<T: Element, F: Drive> Window<T, F> {
     /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. Other handles of the window are dead then:
-    /// nothing may be done with them.
+    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
+    /// said there.
     ///
     /// ```
     /// # use windows::Window;
@@ -111,6 +111,10 @@ impl<T: Element, F: Drive> Window<T, F> {
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
     /// after its caller was gone. Collective.
+    ///
+    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
+    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
+    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
