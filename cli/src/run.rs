@@ -50,7 +50,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST")]
     hosts: Option<String>,
 
-    /// The remote shell and its options, called with a host and a command line
+    /// The remote shell and its options, called with a host and a command line. Split at white space, without regard to
+    /// quotes: what needs more is a script
     #[arg(
         long,
         value_name = "COMMAND",

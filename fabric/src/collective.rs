@@ -59,6 +59,14 @@ impl<F: Fabric> Collective<F> {
         buffer[8..].copy_from_slice(mine);
         fabric.write_own(&own, GATHER, &buffer)?;
         self.barrier(fabric, u64::MAX).await?;
+        // Whatever this rank could not read, the others wait for it at the end.
+        let all = self.read_all(fabric).await;
+        self.barrier(fabric, u64::MAX).await?;
+        all
+    }
+
+    async fn read_all(&self, fabric: &F) -> Result<Vec<Vec<u8>>, Fault> {
+        let members = &self.members;
         let size = members.size(fabric);
         let mut all = Vec::with_capacity(size as usize);
         for rank in 0..size {
@@ -71,8 +79,15 @@ impl<F: Fabric> Collective<F> {
             }
             all.push(buffer[8..8 + len as usize].to_vec());
         }
-        self.barrier(fabric, u64::MAX).await?;
         Ok(all)
+    }
+
+    /// Reaches whom this rank signals in a barrier, so that no barrier fails for want of that.
+    pub(crate) fn reach_neighbours(&self, fabric: &F) -> Result<(), Fault> {
+        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
+        let mut distances =
+            std::iter::successors(Some(1), |distance| Some(distance * 2)).take_while(|distance| *distance < size);
+        distances.try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
     async fn rounds(&self, fabric: &F, epoch: u64, deadline: u64) -> Result<(), Fault> {
@@ -91,7 +106,11 @@ impl<F: Fabric> Collective<F> {
             poll_fn(|cx| {
                 // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.
                 match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
-                    Some(Poll::Ready(Err(fault))) => return Poll::Ready(Err(fault)),
+                    Some(Poll::Ready(Err(fault))) => {
+                        // A death says more than what it led to: that another has left meanwhile.
+                        let dead = members.casualty(fabric).map(|dead| Fault::of(FaultKind::PeerDied, dead));
+                        return Poll::Ready(Err(dead.unwrap_or(fault)));
+                    }
                     Some(Poll::Ready(Ok(_))) => told = None,
                     Some(Poll::Pending) | None => {}
                 }

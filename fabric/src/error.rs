@@ -64,10 +64,12 @@ pub enum Error {
         source: Option<io::Error>,
     },
     /// The program that a rank was to run cannot be started.
-    #[error("start the program {program:?}")]
+    #[error("start the program {program:?}{}", host.as_ref().map_or_else(String::new, |host| format!(" on host {host}")))]
     Program {
         /// As it was given.
         program: std::ffi::OsString,
+        /// Where, if it is not the launcher's own host.
+        host: Option<String>,
         /// Why: `NotFound`, `PermissionDenied`, `WouldBlock` (too many processes), ...
         #[source]
         source: io::Error,

@@ -63,20 +63,43 @@ impl<'w, F: Fabric> Split<'w, F> {
         let own = world.fabric().allocate(WORLD_BYTES);
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
-        let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await;
-        let own = own?;
+        let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await.map_err(failed)?;
+        let part = own.and_then(|own| self.part(own, &all).map_err(failed));
+        let outcome = part.as_ref().map_err(Error::fault).and_then(World::reach_neighbours);
+        let told = world.all_gather(&outcome.err().map_or(0, Fault::to_bits).to_le_bytes()).await.map_err(failed)?;
+        let part = part.map_err(|error| match error {
+            Error::Operation { fault, .. } => failed(world.translate(fault)),
+            other => other,
+        })?;
+        for rank in 0..part.size() {
+            let here = part.fabric_rank(rank).and_then(|rank| world.rank_of(rank));
+            let word =
+                here.and_then(|here| told.get(here as usize)).and_then(|word| <[u8; 8]>::try_from(&word[..]).ok());
+            match word.map(u64::from_le_bytes) {
+                Some(0) => {}
+                word => {
+                    let protocol = Fault::new(FaultKind::Protocol);
+                    return Err(failed(world.translate(word.and_then(Fault::from_bits).unwrap_or(protocol))));
+                }
+            }
+        }
+        Ok(part)
+    }
+
+    /// This rank's part, from what all have told. Faults count as the fabric does.
+    fn part(&self, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
+        let Self { world, color, .. } = self;
         let mut chosen = Vec::new();
-        for (rank, bytes) in (0..).map(Rank).zip(all.map_err(failed)?) {
-            let choice = Choice::from_bytes(&bytes).ok_or(Fault::of(FaultKind::Protocol, rank)).map_err(failed)?;
-            if choice.color == color {
+        for (rank, bytes) in (0..).map(Rank).zip(all) {
+            let choice = Choice::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
+            if choice.color == *color {
                 chosen.push((choice.key, choice.segment));
             }
         }
         // A stable sort: ranks of one key keep their order.
         chosen.sort_by_key(|(key, _)| *key);
-        let keys = chosen.into_iter().map(|(_, segment)| segment.map_err(|fault| world.translate(fault)));
-        let keys = keys.collect::<Result<_, _>>().map_err(failed)?;
-        let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol)).map_err(failed)?;
+        let keys = chosen.into_iter().map(|(_, segment)| segment).collect::<Result<_, _>>()?;
+        let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
         Ok(world.of(members))
     }
 }

@@ -75,6 +75,11 @@ impl<F: Fabric> World<F> {
         Self { collective: Arc::new(Collective::new(members)), ..self.clone() }
     }
 
+    /// See [`Collective::reach_neighbours`].
+    pub(crate) fn reach_neighbours(&self) -> Result<(), Fault> {
+        self.collective.reach_neighbours(&self.fabric)
+    }
+
     /// A handle for work in the background: it does not keep this rank in the world.
     pub fn background(&self) -> Self {
         let (collective, kept) = (Arc::clone(&self.collective), Arc::clone(&self.kept));

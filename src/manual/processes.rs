@@ -33,7 +33,8 @@
 //! Each host is filled before the next. The list may be a file with a host a line (`--hosts ./hosts`). `localhost` and this
 //! host's own name are the launcher's own; on each other host a remote shell starts an *agent*: `onesided` itself, from the
 //! same place as here (`--agent PATH` says another), in the same version. The shell is `ssh -x -T -o BatchMode=yes`, so it
-//! has to get there without a password; `--rsh COMMAND` or `ONESIDED_RSH` names another one, called as `COMMAND HOST LINE`.
+//! has to get there without a password; `--rsh COMMAND` or `ONESIDED_RSH` names another one, called as `COMMAND HOST LINE`
+//! (`COMMAND` is split at white space, quotes are not regarded: write a script where that is not enough).
 //! Its input and output are the agent's stream to the launcher. No port is opened.
 //!
 //! - The ranks get the same working directory, the variables `ONESIDED_*`, and those that `-x NAME` names.

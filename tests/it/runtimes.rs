@@ -104,7 +104,7 @@ fn one_threads_tasks(world: World) {
 fn threads(world: World) {
     const THREADS: u64 = 4;
     // An emulated device takes its time.
-    let rounds = if world.fabric().capabilities().agent == Agent::Card { 10 } else { 100 };
+    let rounds = if world.fabric().capabilities().agent == Agent::Card { 4 } else { 100 };
     let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -99,6 +99,11 @@ impl Running {
             .unwrap_or_else(|_| panic!("no line: {:?}", self.stderr.try_iter().collect::<Vec<_>>()))
     }
 
+    /// The next line of standard error.
+    pub(crate) fn error_line(&self) -> String {
+        self.stderr.recv_timeout(self.deadline.saturating_duration_since(Instant::now())).unwrap()
+    }
+
     /// One line of each of `ranks` ranks, by rank, without the labels.
     pub(crate) fn line_of_each(&self, ranks: usize) -> Vec<String> {
         let mut lines: Vec<_> = (0..ranks).map(|_| self.line()).collect();

@@ -17,6 +17,8 @@ pub const ADDRESS: &str = "ONESIDED_ADDRESS";
 pub const SECRET: &str = "ONESIDED_SECRET";
 /// A file with the job's secret, for ranks that no launcher of ours starts: see [`rendezvous`](super::rendezvous).
 pub const SECRET_FILE: &str = "ONESIDED_SECRET_FILE";
+/// Those that tell a process its place in one job, and are of no use, or a secret, to any other.
+pub(crate) const OF_A_JOB: [&str; 5] = [RANK, SIZE, ADDRESS, SECRET, SECRET_FILE];
 /// The fabric that `onesided run --fabric` named. A user may set it for a program that runs alone, too.
 pub const FABRIC: &str = "ONESIDED_FABRIC";
 

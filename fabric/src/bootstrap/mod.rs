@@ -46,6 +46,8 @@ use remote_memory::{Rank, RegionId};
 pub use crate::bootstrap::bridge::SUSPECT_AFTER;
 pub use crate::bootstrap::secret::Secret;
 pub use crate::bootstrap::server::Server;
+#[cfg(feature = "verbs")]
+pub(crate) use crate::bootstrap::start::patience;
 pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};
 
 pub(crate) use crate::bootstrap::process::{Maker, Process};

@@ -1,15 +1,10 @@
 //! How the queue pairs of a job find one another: each rank puts its card into the job's exchange.
 
-use std::time::Duration;
-
-use remote_memory::Rank;
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
-use crate::bootstrap::Job;
+use crate::bootstrap::{Job, patience};
 use crate::verbs::raw::{Gid, Mtu, Remote};
-
-/// How long a rank waits for another to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the others need in order to connect to a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +57,7 @@ impl Card {
 
     /// The card of another rank, waiting for it.
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
-        let bytes = job.exchange.get(&name(rank), PATIENCE)?;
+        let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
         Self::from_bytes(&bytes, job.board.size() as usize)
             .ok_or_else(|| Error::Join { what: format!("{rank} put something else than a card"), source: None })
     }
@@ -76,7 +71,20 @@ fn name(rank: Rank) -> String {
 pub(super) fn meet(job: &Job) -> Result<(), Error> {
     let name = |rank: u32| format!("verbs/{rank}/connected");
     job.exchange.put(&name(job.rank.0), &[])?;
-    (0..job.board.size()).try_for_each(|rank| job.exchange.get(&name(rank), PATIENCE).map(drop))
+    let patience = patience()?;
+    (0..job.board.size())
+        .try_for_each(|rank| job.exchange.get(&name(rank), patience).map(drop).map_err(missing(Rank(rank))))
+}
+
+/// Names the rank that did not come; who died is named already.
+fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
+    move |error| match error.fault().kind() {
+        FaultKind::TimedOut => Error::Operation {
+            operation: "wait for all ranks to be at their cards",
+            fault: Fault::of(FaultKind::TimedOut, rank),
+        },
+        _ => error,
+    }
 }
 
 #[cfg(test)]

@@ -188,12 +188,21 @@ impl Verbs {
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),
             _exchange: Arc::clone(&job.exchange),
         }));
-        prepare(&fabric)?;
-        connect::meet(&job)?;
-        if !fabric.try_words()? {
-            return Err(unfit("does not write and change 64-bit words as it should".into()));
+        let joined = || {
+            prepare(&fabric)?;
+            connect::meet(&job)?;
+            if !fabric.try_words()? {
+                return Err(unfit("does not write and change 64-bit words as it should".into()));
+            }
+            Ok(())
+        };
+        match joined() {
+            Ok(()) => Ok(fabric),
+            Err(error) => {
+                job.board.declare_dead(job.rank); // dropped as it is, it would leave in good order, and the others wait
+                Err(error)
+            }
         }
-        Ok(fabric)
     }
 
     /// Whether words can be written and changed, by trying it on oneself: what the device says of itself is not asked.

@@ -152,8 +152,8 @@ impl Peer {
     }
 
     /// Whether writes were posted that nothing follows which brings something back; from now on something does.
-    pub(super) fn take_unproven(&self) -> bool {
-        std::mem::take(&mut self.posting().unproven)
+    pub(super) fn is_unproven(&self) -> bool {
+        self.posting().unproven
     }
 
     /// Whether the writes among the first `count` requests are known to be in memory.

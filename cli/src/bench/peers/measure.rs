@@ -100,6 +100,21 @@ struct Lane<'i, 'o> {
 }
 
 impl<'i, 'o> Lane<'i, 'o> {
+    /// Lets go of it if it is lost, and says so; that we are lost is an error, and so is the end of the run.
+    fn failed(&mut self, ranks: u32, why: String, note: &mut dyn FnMut(String)) -> Result<(), String> {
+        if !self.subject.is_lost() {
+            return Ok(());
+        }
+        if self.name == OURS || self.subject.is_over() {
+            return Err(why);
+        }
+        // What its launcher says of the end tells more.
+        let why = self.job.as_mut().and_then(Job::ended).map_or(why.clone(), |ended| format!("{why}; {ended}"));
+        self.job = None;
+        note(format!("{} is left out with {ranks} ranks: {why}", self.name));
+        Ok(())
+    }
+
     fn start(peer: &'i Installed, ranks: u32, over: &'o AtomicBool) -> Result<Self, String> {
         let door = Door::open().map_err(|error| error.to_string())?;
         let mut job = Job::start(peer, ranks, &door.path())?;
@@ -133,14 +148,23 @@ fn rounds(
         let mut entrants: Vec<_> =
             lanes.iter().enumerate().map(|(lane, it)| Entrant::new(it.name, lane, measure.probe)).collect();
         entrants.extend(measure.limit.map(|probe| Entrant::new(LIMIT, 0, probe)));
-        entrants.retain_mut(|entrant| match entrant.calibrate(measure, &mut lanes[entrant.lane].subject) {
-            Ok(()) => true,
-            Err(why) => {
-                note(format!("{} has no `{}`: {why}", entrant.name, measure.benchmark));
-                false
+        let mut able = Vec::new();
+        for mut entrant in entrants {
+            let lane = &mut lanes[entrant.lane];
+            if lane.subject.is_lost() {
+                continue;
             }
-        });
-        entered.push(entrants);
+            match entrant.calibrate(measure, &mut lane.subject) {
+                Ok(()) => able.push(entrant),
+                Err(why) => {
+                    if !lane.subject.is_lost() {
+                        note(format!("{} has no `{}`: {why}", entrant.name, measure.benchmark));
+                    }
+                    lane.failed(ranks, why, note)?;
+                }
+            }
+        }
+        entered.push(able);
     }
     for run in 0..effort.runs() {
         for (measure, entrants) in measures.iter().zip(&mut entered) {
@@ -151,10 +175,14 @@ fn rounds(
                 for turn in 0..entrants.len() {
                     let who = (turn + batch + run) % entrants.len();
                     let entrant = &mut entrants[who];
-                    match entrant.batch(measure, &mut lanes[entrant.lane].subject) {
+                    let lane = &mut lanes[entrant.lane];
+                    if lane.subject.is_lost() {
+                        continue;
+                    }
+                    match entrant.batch(measure, &mut lane.subject) {
                         Ok(value) => values[who].push(value),
                         Err(why) if entrant.lane == 0 => return Err(why),
-                        Err(_) => {}
+                        Err(why) => lane.failed(ranks, why, note)?,
                     }
                 }
             }
@@ -241,3 +269,6 @@ fn rows(measure: &Measure, ranks: u32, mut entrants: Vec<Entrant>, runs: usize) 
     }
     rows
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,10 +63,12 @@ impl Drop for Door {
 /// A job whose ranks have called.
 #[derive(Debug)]
 pub(crate) struct Subject<'o> {
-    /// By rank.
+    /// By rank; none once an order has failed, for nobody knows what the ranks would answer to the next.
     ranks: Vec<BufReader<UnixStream>>,
     /// Whether the run has been ended by somebody else.
     over: &'o AtomicBool,
+    /// For an answer.
+    limit: Duration,
 }
 
 impl<'o> Subject<'o> {
@@ -78,7 +80,7 @@ impl<'o> Subject<'o> {
         mut ended: impl FnMut() -> Option<String>,
     ) -> Result<Self, String> {
         let deadline = Instant::now() + DEADLINE;
-        let mut subject = Self { ranks: Vec::new(), over };
+        let mut subject = Self { ranks: Vec::new(), over, limit: DEADLINE };
         let mut called = Vec::new();
         while called.len() < size as usize {
             match door.listener.accept() {
@@ -111,22 +113,42 @@ impl<'o> Subject<'o> {
         Ok(BufReader::new(stream))
     }
 
-    /// What each rank answers, by rank.
+    /// What each rank answers, by rank. A job that lacks the probe stays; any other error loses it.
     pub(crate) fn ask(&mut self, order: Order<'_>) -> Result<Vec<f64>, String> {
-        let Order { probe, size, times, argument } = order;
+        let probe = order.probe;
+        // Put back only with all answers read; else the sockets are closed, which ends the job.
         let mut ranks = std::mem::take(&mut self.ranks);
-        for rank in &mut ranks {
-            let told = writeln!(rank.get_mut(), "{probe} {size} {times} {argument}");
-            told.map_err(|error| format!("at `{probe}`: {error}"))?;
-        }
-        let deadline = Instant::now() + DEADLINE;
-        let mut answers = Vec::new();
-        for rank in &mut ranks {
-            let line = self.line(rank, deadline).map_err(|why| format!("at `{probe}`: {why}"))?;
-            answers.push(line.parse().map_err(|_| format!("at `{probe}`: it answered `{line}`"))?);
-        }
+        let lines = self.exchange(&mut ranks, order).map_err(|why| format!("at `{probe}`: {why}"))?;
         self.ranks = ranks;
-        Ok(answers)
+        let number = |line: &String| line.parse().map_err(|_| format!("at `{probe}`: it answered `{line}`"));
+        lines.iter().map(number).collect()
+    }
+
+    /// Whether it can be asked no more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// Whether the run has been ended by somebody else.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    fn exchange(&self, ranks: &mut [BufReader<UnixStream>], order: Order<'_>) -> Result<Vec<String>, String> {
+        let Order { probe, size, times, argument } = order;
+        if ranks.is_empty() {
+            return Err("it is lost".to_owned());
+        }
+        for rank in &mut *ranks {
+            writeln!(rank.get_mut(), "{probe} {size} {times} {argument}").map_err(|error| error.to_string())?;
+        }
+        let deadline = Instant::now() + self.limit;
+        ranks.iter_mut().map(|rank| self.line(rank, deadline)).collect()
     }
 
     /// The next line, without its end.
@@ -137,8 +159,11 @@ impl<'o> Subject<'o> {
                 Ok(_) if line.ends_with('\n') => return Ok(line.trim_end().to_owned()),
                 Ok(_) => return Err("it ended".to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.over.load(Ordering::Relaxed) || Instant::now() > deadline {
-                        return Err(format!("no answer within {} s", DEADLINE.as_secs()));
+                    if self.is_over() {
+                        return Err("the run was ended".to_owned());
+                    }
+                    if Instant::now() > deadline {
+                        return Err(format!("no answer within {} s", self.limit.as_secs()));
                     }
                 }
                 Err(error) => return Err(error.to_string()),

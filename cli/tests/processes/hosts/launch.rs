@@ -15,10 +15,10 @@ use crate::ranks::{play, plays};
 use crate::support::{Ended, Running, eventually, finish, kill, onesided, runs, start};
 
 /// A remote shell: a script that is called as ssh is. Gone when it is dropped.
-struct Rsh(PathBuf);
+pub(super) struct Rsh(pub(super) PathBuf);
 
 impl Rsh {
-    fn new(script: &str) -> Self {
+    pub(super) fn new(script: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("onesided-rsh-{}-{number}", std::process::id()));
@@ -28,19 +28,19 @@ impl Rsh {
     }
 
     /// That stays on this host. The agent is no child of the launcher's child, so no signal of the kernel reaches it.
-    fn local() -> Self {
+    pub(super) fn local() -> Self {
         Self::new("sh -c \"$*; exit \\$?\"")
     }
 
-    fn options<'o>(&'o self, hosts: &'o str, ranks: &'o str) -> Vec<&'o str> {
+    pub(super) fn options<'o>(&'o self, hosts: &'o str, ranks: &'o str) -> Vec<&'o str> {
         vec!["--hosts", hosts, "--rsh", self.0.to_str().unwrap(), "-n", ranks]
     }
 
-    fn script(&self, hosts: &str, ranks: &str, more: &[&str], script: &str) -> Command {
+    pub(super) fn script(&self, hosts: &str, ranks: &str, more: &[&str], script: &str) -> Command {
         crate::support::script(&[&self.options(hosts, ranks), more].concat(), script)
     }
 
-    fn play(&self, hosts: &str, ranks: &str, more: &[&str], role: &str) -> Command {
+    pub(super) fn play(&self, hosts: &str, ranks: &str, more: &[&str], role: &str) -> Command {
         play(&[&self.options(hosts, ranks), more].concat(), role)
     }
 }

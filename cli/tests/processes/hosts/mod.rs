@@ -1,5 +1,6 @@
 //! Several hosts: network namespaces of this one, or only what says that it is another.
 
+mod coming;
 mod launch;
 mod lossy;
 mod meet;

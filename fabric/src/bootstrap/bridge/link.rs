@@ -161,6 +161,12 @@ impl Link {
         }
     }
 
+    /// Whether a whole frame has come in that was not heard: no poll tells of it.
+    pub(crate) fn has_frame(&self) -> bool {
+        let length = self.incoming.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+        length.is_some_and(|length| length > LONGEST || self.incoming.len() >= LENGTH + length + TAG)
+    }
+
     /// The next frame, waiting for it, and sending meanwhile.
     pub(crate) fn hear_until(&mut self, until: Instant) -> Result<Said, Lost> {
         loop {

@@ -75,9 +75,13 @@ struct Wire {
 }
 
 impl Bridge {
-    /// The hub's, with a stream to each other host.
+    /// The hub's, with a stream to each other host. None of them has been silent yet, however long the others took to come.
     pub(crate) fn hub(links: Vec<(u16, Link)>, suspect_after: Duration, desk: Option<Arc<Desk>>) -> Self {
-        let wires = links.into_iter().map(|(host, link)| Wire { host: Some(host), link, bye: (false, false) });
+        let now = Instant::now();
+        let wires = links.into_iter().map(|(host, mut link)| {
+            link.last_heard = now;
+            Wire { host: Some(host), link, bye: (false, false) }
+        });
         Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, desk }
     }
 
@@ -102,7 +106,8 @@ impl Bridge {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due =
             |wire: &Wire| (wire.link.last_heard + self.suspect_after).min(wire.link.last_said + self.between_beats());
-        self.wires.iter().map(due).min()
+        let now = |wire: &Wire| (wire.link.has_frame() && !wire.bye.1).then(Instant::now);
+        self.wires.iter().map(|wire| now(wire).unwrap_or_else(|| due(wire))).min()
     }
 
     fn between_beats(&self) -> Duration {

@@ -405,3 +405,28 @@ proptest! {
         }
     }
 }
+
+/// What is left after a turn is no news to the system: nothing becomes readable.
+#[test]
+fn frames_that_are_left_after_a_turn_are_heard_at_once() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let secret = Secret::random();
+    let link = |stream: std::os::unix::net::UnixStream, end| {
+        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    let (hub, mut host) = (link(ours, End::Hub), link(theirs, End::Host));
+    let board = Arc::new(crate::shm::Board::create(2).unwrap());
+    let mut tables = Tables::new(Arc::clone(&board), secret.clone(), 8);
+    let mut hub = Bridge::hub(vec![(1, hub)], SOON, None);
+    hub.turn(&mut tables); // says its beat
+    (0..A_TURN).for_each(|_| host.say(&Said::Beat));
+    host.flush().unwrap();
+    hub.turn(&mut tables);
+    assert!(hub.deadline() > Some(Instant::now()), "nothing is left");
+    (0..=A_TURN).for_each(|_| host.say(&Said::Beat));
+    host.flush().unwrap();
+    hub.turn(&mut tables);
+    assert!(hub.deadline() <= Some(Instant::now()), "one is left");
+    hub.turn(&mut tables);
+    assert!(hub.deadline() > Some(Instant::now()));
+}

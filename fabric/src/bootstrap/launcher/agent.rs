@@ -185,11 +185,13 @@ struct Pipe {
     fd: OwnedFd,
     /// What may still be sent.
     room: usize,
+    /// Once the job is over, how much is still to be read: what a rank left running may write for ever.
+    rest: Option<usize>,
 }
 
 impl Pipe {
     fn new(stream: Stream) -> Option<Self> {
-        stream.into_parts().map(|(rank, target, fd)| Self { rank, target, fd, room: WINDOW })
+        stream.into_parts().map(|(rank, target, fd)| Self { rank, target, fd, room: WINDOW, rest: None })
     }
 }
 
@@ -240,6 +242,10 @@ impl Agent {
                 }
             }
             Order::Closed { rank, target } => self.pipes.retain(|pipe| (pipe.rank, pipe.target) != (*rank, *target)),
+            Order::Finish => {
+                let held = |pipe: &Pipe| rustix::io::ioctl_fionread(&pipe.fd).map_or(0, |held| held as usize);
+                self.pipes.iter_mut().for_each(|pipe| pipe.rest = Some(held(pipe)));
+            }
         }
     }
 
@@ -248,21 +254,33 @@ impl Agent {
         let Self { pipes, server, .. } = self;
         let mut buffer = vec![0; PART];
         pipes.retain_mut(|pipe| {
-            let ready = poll(&mut [PollFd::new(&pipe.fd, PollFlags::IN)], Some(&timespec(Duration::ZERO)));
-            if pipe.room == 0 || ready != Ok(1) {
-                return true;
-            }
-            let room = pipe.room.min(PART);
-            let read = match rustix::io::read(&pipe.fd, &mut buffer[..room]) {
-                Ok(read) => read,
-                Err(Errno::INTR | Errno::AGAIN) => return true,
-                Err(_) => 0,
+            let Pipe { rank, target, .. } = *pipe;
+            let post = |bytes| {
+                let (kind, fields) = Report::Output { rank, target, bytes }.encode();
+                server.post(None, kind, fields);
             };
-            pipe.room -= read;
-            let bytes = buffer[..read].to_vec();
-            let (kind, fields) = Report::Output { rank: pipe.rank, target: pipe.target, bytes }.encode();
-            server.post(None, kind, fields);
-            read > 0
+            if pipe.rest != Some(0) {
+                let ready = poll(&mut [PollFd::new(&pipe.fd, PollFlags::IN)], Some(&timespec(Duration::ZERO)));
+                if pipe.room == 0 || ready != Ok(1) {
+                    return true;
+                }
+                let most = pipe.room.min(PART).min(pipe.rest.unwrap_or(PART));
+                let read = match rustix::io::read(&pipe.fd, &mut buffer[..most]) {
+                    Ok(read) => read,
+                    Err(Errno::INTR | Errno::AGAIN) => return true,
+                    Err(_) => 0,
+                };
+                pipe.room -= read;
+                pipe.rest = if read == 0 { Some(0) } else { pipe.rest.map(|rest| rest - read) };
+                if read > 0 {
+                    post(buffer[..read].to_vec());
+                }
+            }
+            let ended = pipe.rest == Some(0);
+            if ended {
+                post(Vec::new());
+            }
+            !ended
         });
     }
 

@@ -12,13 +12,14 @@
 //! | 514 | signal | its number 4 |
 //! | 515 | taken | rank 4, stream 1 (1: output, 2: error), how many bytes 4 |
 //! | 516 | closed | rank 4, stream 1: nobody reads it any more |
+//! | 517 | finish | all ranks have ended: each stream ends with what its pipe holds now |
 //!
 //! | kind | an agent says | fields |
 //! |---|---|---|
 //! | 640 | started | |
 //! | 641 | failed | the system's error 4 or 0, what 2 + n |
 //! | 642 | output | rank 4, stream 1, bytes (none: its end) |
-//! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted), status or signal 4 |
+//! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted, 3: lost), status or signal 4 |
 //!
 //! Strings have their length, 4 bytes, before them. An agent has at most [`WINDOW`] bytes of a stream under way that the
 //! launcher has not taken.
@@ -45,6 +46,7 @@ pub(super) enum Order {
     Signal(i32),
     Taken { rank: Rank, target: Target, count: u32 },
     Closed { rank: Rank, target: Target },
+    Finish,
 }
 
 /// The first order of all.
@@ -124,6 +126,7 @@ impl Order {
             Self::Signal(signal) => (514, signal.to_le_bytes().to_vec()),
             Self::Taken { rank, target, count } => (515, [&of(*rank, *target), &count.to_le_bytes()[..]].concat()),
             Self::Closed { rank, target } => (516, of(*rank, *target)),
+            Self::Finish => (517, Vec::new()),
         }
     }
 
@@ -139,6 +142,7 @@ impl Order {
                 let (rank, target) = stream(&mut fields)?;
                 Self::Closed { rank, target }
             }
+            517 => Self::Finish,
             _ => return Err(Malformed::Kind(kind)),
         };
         fields.end().map(|()| decoded)
@@ -184,6 +188,7 @@ impl Report {
                     0 => End::Exited(number as u8),
                     1 => End::Killed(number as i32),
                     2 => End::Deserted,
+                    3 => End::Lost,
                     _ => return Err(Malformed::Reason(how.into())),
                 };
                 Self::Ended { rank, pid, failed: failed != 0, end }
@@ -218,7 +223,8 @@ mod tests {
     #[test]
     fn orders_and_reports_travel_whole_or_not_at_all() {
         let (rank, target) = (Rank(7), Target::Stderr);
-        for order in [Order::Signal(15), Order::Taken { rank, target, count: 99 }, Order::Closed { rank, target }] {
+        let taken = Order::Taken { rank, target, count: 99 };
+        for order in [Order::Signal(15), taken, Order::Closed { rank, target }, Order::Finish] {
             let (kind, fields) = order.encode();
             assert_eq!(Order::decode(kind, &fields), Ok(order));
             assert!((0..fields.len()).all(|cut| Order::decode(kind, &fields[..cut]).is_err()));
@@ -234,6 +240,7 @@ mod tests {
             end(true, End::Killed(9)),
             end(false, End::Exited(0)),
             end(true, End::Deserted),
+            end(true, End::Lost),
         ] {
             let (kind, fields) = report.encode();
             assert_eq!(Report::decode(kind, &fields), Ok(report));

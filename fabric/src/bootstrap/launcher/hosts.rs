@@ -48,7 +48,14 @@ impl Slots {
         for item in text.split(',').map(str::trim) {
             let wrong = |why: &str| failed(format!("the list of hosts has {item:?}, which {why}"), None);
             let (name, slots) = match item.strip_prefix('[').and_then(|item| item.split_once(']')) {
-                Some((name, slots)) => (name, slots.strip_prefix(':')),
+                Some((name, "")) => (name, None),
+                Some((name, slots)) => {
+                    let slots = slots.strip_prefix(':');
+                    (name, Some(slots.ok_or_else(|| wrong("has something else than `:N` behind its brackets"))?))
+                }
+                None if item.matches(':').count() > 1 => {
+                    return Err(wrong("has several colons: an IPv6 address is written in brackets, `[fe80::5]:4`"));
+                }
                 None => item.rsplit_once(':').map_or((item, None), |(name, slots)| (name, Some(slots))),
             };
             let slots = slots.map_or(Ok(1), str::parse).map_err(|_| wrong("has no whole number of ranks"))?;
@@ -76,11 +83,16 @@ impl Hosts {
     /// The hosts that get ranks, and by rank the number of its host: each is filled before the next.
     ///
     /// # Errors
-    /// [`Error::Launch`]: there is not room for so many.
+    /// [`Error::Launch`]: there is not room for so many, or two of them are this host.
     pub(crate) fn assign(&self, size: u32) -> Result<(Vec<&Slots>, Vec<u16>), Error> {
         let room: u64 = self.list.iter().map(|host| u64::from(host.slots)).sum();
         if u64::from(size) > room {
             let what = format!("{size} ranks, and the hosts have room for {room} (HOST:N takes N)");
+            return Err(Error::Launch { what, source: None });
+        }
+        let mut here = self.list.iter().filter(|host| host.is_here());
+        if let (Some(Slots { name, .. }), Some(Slots { name: again, .. })) = (here.next(), here.next()) {
+            let what = format!("the list of hosts has {name:?} and {again:?}, and both are this host");
             return Err(Error::Launch { what, source: None });
         }
         let by_rank = self.list.iter().enumerate().flat_map(|(at, host)| (0..host.slots).map(move |_| at as u16));
@@ -106,9 +118,23 @@ mod tests {
         assert_eq!(Slots::parse(file.to_str().unwrap()).unwrap(), [slots("a", 2), slots("user@b.example", 1)]);
         fs::remove_file(&file).unwrap();
         assert!(matches!(Slots::parse(file.to_str().unwrap()), Err(Error::Launch { source: Some(_), .. })));
-        for wrong in
-            ["", "a,,b", "a:0", "a:-1", "a:x", "a:99999999999", ":2", "-oProxyCommand=x", "a b", "a;b", "a,b,a:2"]
-        {
+        for wrong in [
+            "fe80::5",
+            "[fe80::1]4",
+            "[fe80::1]:",
+            "[fe80::1",
+            "",
+            "a,,b",
+            "a:0",
+            "a:-1",
+            "a:x",
+            "a:99999999999",
+            ":2",
+            "-oProxyCommand=x",
+            "a b",
+            "a;b",
+            "a,b,a:2",
+        ] {
             assert!(Slots::parse(wrong).unwrap_err().to_string().contains("list of hosts"), "{wrong}");
         }
     }

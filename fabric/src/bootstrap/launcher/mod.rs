@@ -15,6 +15,7 @@ mod agent;
 mod control;
 mod events;
 mod hosts;
+mod limits;
 mod output;
 mod ranks;
 mod remote;
@@ -40,6 +41,7 @@ pub use crate::bootstrap::launcher::hosts::{Hosts, Slots};
 use crate::Error;
 use crate::bootstrap::bridge::{Bridge, Desk};
 use crate::bootstrap::environment::{Environment, FABRIC, SECRET_FILE};
+use crate::bootstrap::launcher::limits::{Limits, NotStarted};
 use crate::bootstrap::launcher::output::{Output, Stream, Target};
 use crate::bootstrap::launcher::ranks::Ranks;
 use crate::bootstrap::launcher::remote::Remote;
@@ -105,6 +107,9 @@ pub struct Interrupt {
     pub raised: OwnedFd,
 }
 
+/// What keeps a job, its processes, and their output.
+type Started = ((Arc<Board>, Server), (Ranks, Remote), Vec<Stream>);
+
 impl Launch {
     /// Starts the job and waits for its end. Returns the exit status for the launcher: that of the first rank that
     /// failed (128 + n if signal n killed it), 128 + n if an interrupt by signal n ended the job, else 0.
@@ -131,15 +136,24 @@ impl Launch {
     /// and kills them, when it loses the launcher.
     ///
     /// Agents have `ONESIDED_JOIN_TIMEOUT` seconds to answer. A host whose agent is silent for `ONESIDED_SUSPECT_AFTER`
-    /// seconds is lost, and that is a failure of its ranks. Only ranks on this host can read standard input.
+    /// seconds is lost, and that is a failure of its ranks. Only ranks on this host can read standard input. An interrupt
+    /// before all agents have answered ends the job's start, and what was started.
     ///
     /// # Errors
     /// As [`run`](Self::run). [`Error::Launch`], naming the host: too few slots, a remote shell that cannot be started or
     /// ends, no such program there or one of another version.
     pub fn run_on(&self, hosts: &Hosts, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
+        match self.start_on(hosts, interrupts) {
+            Ok((keeper, ranks, streams)) => self.supervise(keeper, ranks, streams, interrupts, observe),
+            Err(NotStarted::Interrupted(signal)) => Ok(End::Killed(signal.as_raw()).code()),
+            Err(NotStarted::Failed(error)) => Err(error),
+        }
+    }
+
+    fn start_on(&self, hosts: &Hosts, interrupts: &[Interrupt]) -> Result<Started, NotStarted> {
         let spare_descriptors = self.check()?;
         let suspect_after = bridge::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
-        let until = Instant::now() + start::patience()?;
+        let limits = Limits { until: Instant::now() + start::patience()?, interrupts };
         let (used, by_rank) = hosts.assign(self.size)?;
         let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
         (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
@@ -147,16 +161,16 @@ impl Launch {
         let mut server = Server::start(Arc::clone(&board), secret.clone(), spare_descriptors)?;
         let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
         let (mut remote, links, mut streams) =
-            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &desk, until)?;
+            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &desk, &limits)?;
         server.bridge(Bridge::hub(links, suspect_after, Some(desk)))?;
         let here = used.iter().position(|host| host.is_here());
         let own = (0..).map(Rank).zip(&by_rank).filter(|(_, host)| Some(usize::from(**host)) == here);
         let own = own.map(|(rank, _)| rank);
-        let all = remote.wait_for_all(&self.program, until);
-        let all = all.and_then(|()| self.start_all(own, &server, &secret, &Surroundings::own()));
+        let all = remote.wait_for_all(&self.program, &limits);
+        let all = all.and_then(|()| Ok(self.start_all(own, &server, &secret, &Surroundings::own())?));
         let (ranks, own) = all.inspect_err(|_| server.stop())?; // the agents are told to go
         streams.extend(own);
-        self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
+        Ok(((board, server), (ranks, remote), streams))
     }
 
     fn supervise(
@@ -204,10 +218,11 @@ impl Launch {
         for rank in own {
             let environment =
                 Environment { rank, size: self.size, address: server.address().to_owned(), secret: secret.clone() };
-            let mut child = self
-                .command(&environment, surroundings)
-                .spawn()
-                .map_err(|source| Error::Program { program: self.program.clone(), source })?;
+            let mut child = self.command(&environment, surroundings).spawn().map_err(|source| Error::Program {
+                program: self.program.clone(),
+                host: None,
+                source,
+            })?;
             let label = self.labels.then_some(rank);
             let pipes = [
                 (child.stdout.take().map(OwnedFd::from), Target::Stdout),

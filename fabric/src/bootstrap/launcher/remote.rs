@@ -8,22 +8,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remote_memory::Rank;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::Error;
 use crate::bootstrap::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said};
+use crate::bootstrap::environment::OF_A_JOB;
 use crate::bootstrap::launcher::control::{Order, Report, Start};
 use crate::bootstrap::launcher::hosts::{Hosts, Slots};
+use crate::bootstrap::launcher::limits::{Limits, NotStarted};
 use crate::bootstrap::launcher::output::{Stream, Target};
 use crate::bootstrap::launcher::remote_shell::Agent;
 use crate::bootstrap::launcher::supervisor::Ended;
 use crate::bootstrap::launcher::{End, Event, GRACE, Launch};
 use crate::bootstrap::protocol::Nonce;
 use crate::bootstrap::secret::random_bytes;
-use crate::bootstrap::{Secret, Server, timespec};
+use crate::bootstrap::{Secret, Server};
 
 /// The agents on other hosts, and what is known of their ranks.
 #[derive(Debug)]
@@ -74,8 +75,8 @@ impl Remote {
         (used, by_rank): (&[&Slots], &[u16]),
         (secret, suspect_after): (&Secret, Duration),
         desk: &Arc<Desk>,
-        until: Instant,
-    ) -> Result<Started, Error> {
+        limits: &Limits<'_>,
+    ) -> Result<Started, NotStarted> {
         let folder = std::env::current_dir().map_err(super::failed("find the working directory"))?;
         let mut agents = Vec::new();
         for (host, slots) in (0..).zip(used).filter(|(_, slots)| !slots.is_here()) {
@@ -85,7 +86,7 @@ impl Remote {
         // Only when all have come: from then on nobody may be silent for long.
         let mut links = Vec::new();
         for (agent, nonce) in &mut agents {
-            let (theirs, stream) = agent.greet(until)?;
+            let (theirs, stream) = agent.greet(limits)?;
             let link = Link::new(stream, LinkEnd::Hub, secret, nonce, &theirs);
             links.push((agent.host, link.map_err(|source| agent.failed("use its stream", Some(source)))?));
         }
@@ -126,27 +127,27 @@ impl Remote {
     }
 
     /// Waits until every agent has started its ranks.
-    pub(super) fn wait_for_all(&mut self, program: &OsString, until: Instant) -> Result<(), Error> {
+    pub(super) fn wait_for_all(&mut self, program: &OsString, limits: &Limits<'_>) -> Result<(), NotStarted> {
         while self.agents.iter().any(|agent| !agent.started) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if !limits.wait_for(self.desk.readable())? {
                 let late = self.agents.iter().find(|agent| !agent.started);
-                return Err(late.map_or_else(
+                let late = late.map_or_else(
                     || Error::Launch { what: "the agents are late".to_owned(), source: None },
                     |agent| agent.failed("it did not start its ranks in time", None),
-                ));
+                );
+                return Err(late.into());
             }
-            let _ = poll(&mut [PollFd::new(&self.desk.readable(), PollFlags::IN)], Some(&timespec(left)));
             for news in self.desk.take() {
                 let (host, report) = match news {
                     News::Said { host: Some(host), kind, fields } => (host, Report::decode(kind, &fields)),
                     News::Said { .. } => continue,
                     News::Lost { host, why } => {
                         let agent = self.agents.iter_mut().find(|agent| Some(agent.host) == host);
-                        return Err(agent.map_or_else(
+                        let lost = agent.map_or_else(
                             || Error::Launch { what: why.clone(), source: None },
                             |agent| agent.lost(&why),
-                        ));
+                        );
+                        return Err(lost.into());
                     }
                 };
                 match report {
@@ -157,17 +158,18 @@ impl Remote {
                             .for_each(|agent| agent.started = true);
                     }
                     Ok(Report::Failed { errno, what }) => {
-                        if errno != 0 {
-                            let source = io::Error::from_raw_os_error(errno);
-                            return Err(Error::Program { program: program.clone(), source });
-                        }
                         let agent = self.agents.iter().find(|agent| agent.host == host);
                         let name = agent.map_or("?", |agent| &agent.name);
-                        return Err(Error::Launch { what: format!("host {name}: {what}"), source: None });
+                        if errno != 0 {
+                            let (program, host) = (program.clone(), Some(name.to_owned()));
+                            let source = io::Error::from_raw_os_error(errno);
+                            return Err(Error::Program { program, host, source }.into());
+                        }
+                        return Err(Error::Launch { what: format!("host {name}: {what}"), source: None }.into());
                     }
                     // It was quick: kept for later.
                     Ok(report) => self.take(host, report),
-                    Err(error) => return Err(Error::Launch { what: error.to_string(), source: None }),
+                    Err(error) => return Err(Error::Launch { what: error.to_string(), source: None }.into()),
                 }
             }
         }
@@ -213,6 +215,17 @@ impl Remote {
         if !self.running.is_empty() {
             server.post(None, kind, fields);
         }
+    }
+
+    /// Has the agents end their ranks' streams with what was written up to now.
+    pub(super) fn finish(&self, server: &Server) {
+        let (kind, fields) = Order::Finish.encode();
+        server.post(None, kind, fields);
+    }
+
+    /// Whether output of some rank may still come, or waits to be printed.
+    pub(super) fn has_output(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.pipe.is_some())
     }
 
     /// Takes in what the agents said, and moves output on.
@@ -271,10 +284,11 @@ impl Remote {
     }
 }
 
-/// The environment that goes along: our own variables, but for those of the job itself, and what was asked for.
+/// The environment that goes along: our own variables and what was asked for, but nothing of a job that we are part of.
 fn variables(export: &[OsString]) -> Vec<(OsString, OsString)> {
     let own = |name: &OsString| name.to_string_lossy().starts_with("ONESIDED_");
-    std::env::vars_os().filter(|(name, _)| own(name) || export.contains(name)).collect()
+    let of_a_job = |name: &OsString| OF_A_JOB.iter().any(|of_a_job| name == of_a_job);
+    std::env::vars_os().filter(|(name, _)| (own(name) || export.contains(name)) && !of_a_job(name)).collect()
 }
 
 impl Drop for Remote {

@@ -1,22 +1,23 @@
 //! The remote shell that starts an agent, until the agent has answered.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
+use crate::bootstrap::Secret;
 use crate::bootstrap::bridge::Stream as LinkStream;
+use crate::bootstrap::environment::OF_A_JOB;
 use crate::bootstrap::launcher::control::MARK;
 use crate::bootstrap::launcher::hosts::{Hosts, Slots};
+use crate::bootstrap::launcher::limits::{Limits, NotStarted};
 use crate::bootstrap::launcher::{End, die_with_the_launcher};
 use crate::bootstrap::protocol::{Nonce, VERSION};
-use crate::bootstrap::{Secret, timespec};
 
 /// The most that is read of what a login shell prints before the agent speaks.
 const MOST_NOISE: usize = 256 << 10;
@@ -48,6 +49,7 @@ impl Agent {
         let mut command = Command::new(shell);
         command.args(options).args([&slots.name, &agent]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        OF_A_JOB.iter().for_each(|name| drop(command.env_remove(name))); // a remote shell may be set up to send them
         die_with_the_launcher(&mut command);
         let shell = shell.to_string_lossy().into_owned();
         let failed = |what: &str, source| {
@@ -63,9 +65,9 @@ impl Agent {
     }
 
     /// Waits for the agent's line.
-    pub(super) fn greet(&mut self, until: Instant) -> Result<(Nonce, LinkStream), Error> {
+    pub(super) fn greet(&mut self, limits: &Limits<'_>) -> Result<(Nonce, LinkStream), NotStarted> {
         let (Some(stdin), Some(stdout)) = (self.child.stdin.take(), self.child.stdout.take()) else {
-            return Err(self.failed("it has no streams", None));
+            return Err(self.failed("it has no streams", None).into());
         };
         let (stdin, stdout) = (OwnedFd::from(stdin), OwnedFd::from(stdout));
         let (mut heard, mut begin) = (Vec::new(), 0);
@@ -79,22 +81,17 @@ impl Agent {
                 }
             }
             if heard.len() > MOST_NOISE {
-                return Err(self.failed("something else than an agent answers, and does not stop", None));
+                return Err(self.failed("something else than an agent answers, and does not stop", None).into());
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.failed("no agent answered in time (ONESIDED_JOIN_TIMEOUT)", None));
+            if !limits.wait_for(stdout.as_fd())? {
+                return Err(self.failed("no agent answered in time (ONESIDED_JOIN_TIMEOUT)", None).into());
             }
-            let _ = poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timespec(left)));
             let mut buffer = [0; 4096];
-            if !matches!(poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timespec(Duration::ZERO))), Ok(1)) {
-                continue;
-            }
             match rustix::io::read(&stdout, &mut buffer) {
-                Ok(0) => return Err(self.never_came()),
+                Ok(0) => return Err(self.never_came().into()),
                 Ok(read) => heard.extend_from_slice(&buffer[..read]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(self.failed("hear from its agent", Some(error.into()))),
+                Err(error) => return Err(self.failed("hear from its agent", Some(error.into())).into()),
             }
         }
     }

@@ -9,6 +9,7 @@ use remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
+use crate::bootstrap::launcher::limits::raised_of;
 use crate::bootstrap::launcher::output::Output;
 use crate::bootstrap::launcher::ranks::Ranks;
 use crate::bootstrap::launcher::remote::Remote;
@@ -186,16 +187,12 @@ impl<'i> Supervisor<'i> {
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        let raised = self.interrupts.iter().zip(&polled).find(|(_, polled)| !polled.revents().is_empty());
-        Ok(raised.map(|(interrupt, _)| {
-            // One byte, so that two signals are two interrupts.
-            let _ = rustix::io::read(&interrupt.raised, &mut [0; 1]);
-            interrupt.signal
-        }))
+        Ok(raised_of(self.interrupts, &polled))
     }
 
-    /// All ranks have ended. What they left running may write its last lines before it is killed. An interrupt ends
-    /// the printing: whoever should read may have stopped reading.
+    /// All ranks have ended. What they left running may write its last lines before it is killed; what the ranks wrote is
+    /// printed whole, however slow its reader, and on its way from other hosts there may be several pipes full of it. An
+    /// interrupt ends the printing: whoever should read may have stopped reading.
     fn last_lines(&mut self) -> io::Result<Option<Signal>> {
         let until = Instant::now() + LAST_LINES;
         while !self.output.is_done() && Instant::now() < until {
@@ -204,11 +201,17 @@ impl<'i> Supervisor<'i> {
             }
             self.remote.take_in(&self.server);
         }
-        self.output.finish();
+        self.remote.finish(&self.server);
+        let mut finished = false;
         while !self.output.is_done() {
+            if !finished && !self.remote.has_output() {
+                self.output.finish();
+                finished = true;
+            }
             if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {
                 return Ok(Some(signal));
             }
+            self.remote.take_in(&self.server);
         }
         Ok(None)
     }

@@ -32,19 +32,24 @@ pub(super) enum Found {
 /// # Errors
 /// See [`join`](super::join).
 pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
+    let mut greeted = false;
     loop {
-        let stream = connect(place, until)?;
+        let stream = connect(place, until, greeted)?;
         match ask(place, stream, until) {
             Ok(found) => return Ok(found),
             // Rank 0 has too many strangers, or what listened was no rank 0 of ours and has gone; it costs one more try.
-            Err(Unanswered::ClosedAtOnce) if Instant::now() < until => std::thread::sleep(PAUSE),
-            Err(Unanswered::ClosedAtOnce) => return Err(late()),
+            Err(Unanswered::Closed { after_greeting }) if Instant::now() < until => {
+                greeted |= after_greeting;
+                std::thread::sleep(PAUSE);
+            }
+            Err(Unanswered::Closed { .. }) => return Err(late()),
             Err(Unanswered::Error(error)) => return Err(error),
         }
     }
 }
 
-fn connect(place: &Place, until: Instant) -> Result<TcpStream, Error> {
+/// With `greeted`, rank 0 has listened: where nobody listens now, nobody will.
+fn connect(place: &Place, until: Instant, greeted: bool) -> Result<TcpStream, Error> {
     let failed = |source: io::Error| {
         let what = format!("connect to rank 0 at {} (ONESIDED_ADDRESS): it did not listen in time", place.address);
         Error::Join { what, source: Some(source) }
@@ -57,6 +62,9 @@ fn connect(place: &Place, until: Instant) -> Result<TcpStream, Error> {
             },
             Err(error) => error, // a name server may answer later
         };
+        if greeted && last.kind() == ErrorKind::ConnectionRefused {
+            return Err(self::failed("rank 0 closed the connection without an answer, and listens no more", None));
+        }
         if Instant::now() + PAUSE >= until {
             return Err(failed(last));
         }
@@ -79,8 +87,10 @@ fn connect_to_any(addresses: impl Iterator<Item = SocketAddr>, until: Instant) -
 }
 
 enum Unanswered {
-    /// Closed before a single byte came.
-    ClosedAtOnce,
+    /// Closed before a single byte came, of a greeting or of the answer.
+    Closed {
+        after_greeting: bool,
+    },
     Error(Error),
 }
 
@@ -96,11 +106,17 @@ fn ask(place: &Place, stream: TcpStream, until: Instant) -> Result<Found, Unansw
     let mut coming = Coming { rank: *rank, size: *size, host: *host, nonce: random_bytes(), proof: [0; 32] };
     coming.proof = coming.proof(secret, &greeting);
     let mut writer = &stream;
-    writer.write_all(&coming.encode()).map_err(|error| failed("speak to rank 0", Some(error)))?; // a few bytes
-    let answer = hear(&stream, until).map_err(|unanswered| match unanswered {
-        Unanswered::ClosedAtOnce => failed("rank 0 closed the connection without an answer", None),
-        Unanswered::Error(error) => error,
-    })?;
+    let driven_out = Unanswered::Closed { after_greeting: true };
+    match writer.write_all(&coming.encode()) {
+        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+            return Err(driven_out);
+        }
+        written => written.map_err(|error| failed("speak to rank 0", Some(error)))?, // a few bytes
+    }
+    let answer = match hear(&stream, until) {
+        Err(Unanswered::Closed { .. }) => return Err(driven_out),
+        heard => heard?,
+    };
     match answer {
         FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, &greeting, &socket)) => {
             Ok(Found::Here(socket))
@@ -136,9 +152,9 @@ fn hear(mut stream: &TcpStream, until: Instant) -> Result<FromRankZero, Unanswer
         let mut bytes = vec![0; missing];
         match stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut bytes)) {
             Ok(read @ 1..) => incoming.add(&bytes[..read]),
-            Ok(0) if incoming.is_empty() => return Err(Unanswered::ClosedAtOnce),
+            Ok(0) if incoming.is_empty() => return Err(Unanswered::Closed { after_greeting: false }),
             Err(error) if error.kind() == ErrorKind::ConnectionReset && incoming.is_empty() => {
-                return Err(Unanswered::ClosedAtOnce);
+                return Err(Unanswered::Closed { after_greeting: false });
             }
             Ok(0) => return Err(failed("hear from rank 0", Some(ErrorKind::UnexpectedEof.into())).into()),
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}

@@ -263,6 +263,28 @@ fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     })
 }
 
+/// A burst of strangers drives out who was greeted and had not yet spoken.
+#[test]
+fn who_is_driven_out_tries_again() {
+    let (listener, secret) = (TcpListener::bind("127.0.0.1:0").unwrap(), Secret::random());
+    let place = place(&listener.local_addr().unwrap().to_string(), 1, 2, &secret);
+    scope(|scope| {
+        scope.spawn(|| {
+            for answers in [false, true] {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(&FromRankZero::Greeting { nonce: [1; 32] }.encode()).unwrap();
+                if answers {
+                    let coming = Coming::decode(&frame(&stream).unwrap()).unwrap();
+                    let (proof, socket) = (coming.answer(&secret, &[1; 32], "there"), "there".to_owned());
+                    stream.write_all(&FromRankZero::Here { proof, socket }.encode()).unwrap();
+                }
+            }
+        });
+        let found = caller::find(&place, Instant::now() + SOON).unwrap();
+        assert!(matches!(found, Found::Here(socket) if socket == "there"));
+    });
+}
+
 #[test]
 fn what_is_no_rank_0_is_a_typed_error() {
     let greeting = FromRankZero::Greeting { nonce: [1; 32] }.encode();

@@ -1,0 +1,84 @@
+//! Hosts of `onesided run --hosts` that are this one twice, come late, or come while somebody ends the job; and the last
+//! words of their ranks.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::hosts::launch::Rsh;
+use crate::support::{eventually, finish, onesided, runs, start};
+
+#[test]
+fn this_host_by_two_names_is_refused() {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let ended = finish(&mut onesided(&["run", "--hosts", &format!("localhost:1,{name}:1"), "-n", "2", "--", "true"]));
+    assert!(ended.code() != 0 && ended.stderr.contains("this host"), "{ended:?}");
+}
+
+#[test]
+fn a_host_that_comes_late_is_no_silence_of_the_others() {
+    let rsh = Rsh::new("[ $host = a ] || sleep 2; sh -c \"$*; exit \\$?\"");
+    let mut command = rsh.script("a:1,b:1", "2", &[], "echo $ONESIDED_RANK");
+    let mut ended = finish(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+    ended.stdout.sort();
+    assert_eq!((ended.code(), ended.stdout), (0, ["[0] 0", "[1] 1"].map(str::to_owned).to_vec()), "{}", ended.stderr);
+}
+
+/// While the agent has not answered, and while it answered and says nothing more.
+#[test]
+fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
+    let nonce = "0".repeat(64);
+    for (come, signal) in
+        [(String::new(), Signal::TERM), (format!("echo onesided agent 2 0.1.0 {nonce}; "), Signal::INT)]
+    {
+        let rsh = Rsh::new(&format!("echo $$ >&2; {come}exec sleep 60"));
+        let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
+        let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));
+        let shell: i32 = running.error_line().parse().unwrap();
+        running.signal(signal);
+        let ended = running.wait();
+        assert_eq!(ended.code(), 128 + signal.as_raw(), "{ended:?}");
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+        eventually(Duration::from_secs(1), "the remote shell is gone", || !runs(shell));
+    }
+}
+
+/// What a shell says that reads the output of a job.
+fn read_by(job: &Command, reader: &str) -> (String, String) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{{ \"$@\"; echo status $? >&2; }} | {reader}"), "sh"]);
+    shell.arg(job.get_program()).args(job.get_args()).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).trim().to_owned()).into()
+}
+
+#[test]
+fn a_reader_that_pauses_gets_all_output_of_remote_ranks() {
+    let rsh = Rsh::local();
+    let job = rsh.script("a:1,b:1", "2", &[], "seq 30000");
+    assert_eq!(read_by(&job, "{ sleep 4; wc -l; }"), ("60000".to_owned(), "status 0".to_owned()));
+}
+
+#[test]
+fn what_remote_ranks_leave_running_ends_with_the_job() {
+    let rsh = Rsh::local();
+    let job = rsh.script("a:1", "1", &[], "yes & sleep 60 & exit 0");
+    assert_eq!(read_by(&job, "tail -n 1"), ("y".to_owned(), "status 0".to_owned()));
+}
+
+#[test]
+fn a_program_that_is_missing_names_its_host() {
+    let rsh = Rsh::local();
+    let ended = finish(&mut onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "/no/such/program"]].concat()));
+    assert!(ended.stderr.contains("/no/such/program") && ended.stderr.contains("host a"), "{ended:?}");
+    assert_eq!(ended.code(), 127, "{ended:?}");
+}
+
+#[test]
+fn the_variables_of_an_outer_job_stay_behind() {
+    let rsh = Rsh::new("env | grep -c ^ONESIDED_SECRET= >&2; exit 3");
+    let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
+    let ended = finish(command.env("ONESIDED_SECRET", "0".repeat(64)));
+    assert!(ended.stderr.starts_with("0\n"), "the remote shell has it: {ended:?}");
+}
