@@ -18,6 +18,12 @@ pub enum Error {
     Window(#[from] windows::Error),
 }
 
+impl<M> From<windows::GivenBack<M>> for Error {
+    fn from(failed: windows::GivenBack<M>) -> Self {
+        Self::Window(failed.into())
+    }
+}
+
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

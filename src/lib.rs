@@ -49,8 +49,8 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, Info, Kind, Local, Located, LocatedValue, LockAll,
-    LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode,
+    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, Local, Located, LocatedValue,
+    LockAll, LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode,
     NoCheckEpoch, Op, Path, Paths, Place, Reach, Runs, Scope, Shape, StartRequest, Transfer, Versioned, VersionedEpoch,
     VersionedRead, VersionedWrite, WaitUntil, Window,
 };

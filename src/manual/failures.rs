@@ -10,7 +10,7 @@
 //! | a rank died that may hold a shared lock | whoever waits for it exclusively, after a second | [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | whoever waits for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
-//! | a rank died that only owns the memory | nobody on shared memory: the memory stays; on verbs whoever operates on it | [`PeerDied`](crate::FaultKind) |
+//! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |

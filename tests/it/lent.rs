@@ -20,6 +20,7 @@ pub(crate) const ROLES: &[Role] = &[
     ("lent: owner dies", owner_dies),
     ("lent: owner stops", owner_stops),
     ("lent: list", list),
+    ("lent: end fails", end_fails),
     ("lent: many", many),
     ("lent: owner cannot answer", owner_cannot_answer),
 ];
@@ -589,7 +590,28 @@ fn a_slot_that_is_freed_is_another_threads_at_once() {
         });
         others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
         window.detach(fill).unwrap();
+        let clone = window.clone();
         window.close().unwrap();
+        let error = clone.attach(vec![1]).unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     })
     .unwrap();
+}
+
+#[test]
+fn a_vector_comes_back_from_a_window_whose_end_fails() {
+    let ended = jobs::start(2, "lent: end fails").wait();
+    assert_eq!(ended.ok(), [0], "{ended:?}");
+}
+
+fn end_fails(world: World) {
+    let window = Window::<u64>::create(&world, vec![3; 10]).unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        jobs::die();
+    }
+    let (error, vector) = window.close_into().unwrap_err().into_parts();
+    assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
+    assert_eq!(vector.unwrap(), [3; 10]);
+    ok();
 }

@@ -139,6 +139,7 @@ impl<F: Fabric> Inner<F> {
         if self.made != Made::Attached {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
+        self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
         let mut own = self.attached.own();
         let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;
@@ -302,7 +303,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// Attaches `len` zeroed elements that the fabric allocates: peers reach them as they reach a window's own part, on shm
-    /// by loads and stores.
+    /// by loads and stores. That is why nothing tells a peer on shm, which has reached it, that it was
+    /// [detached](Self::detach): what it puts then is lost.
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
@@ -347,7 +349,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl<T: Element, F: Drive> Window<T, F> {
     /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
-    /// Not collective. Whoever uses the place from now on gets an error.
+    /// Not collective. Whoever looks the place up for the first time from now on gets an error. A peer that has reached it
+    /// before finds it again: its operations then are errors where the vector was lent, and on verbs; of memory that was
+    /// [attached by length](Self::attach_zeroed) a peer on shm goes on to read and write pages that this rank has left, and
+    /// nothing tells it.
     ///
     /// # Errors
     /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the

@@ -12,7 +12,7 @@ use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, Segment, wait_for};
 
 use crate::window::Inner;
-use crate::{Access, Element, Error, Window};
+use crate::{Access, Element, Error, GivenBack, Window};
 
 /// Elements in registered memory, which nobody but this rank reaches: a put from it and a get into it move no byte through
 /// the processor where the fabric has a card.
@@ -103,7 +103,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// that may be used again; the target has the elements after a [`flush`](Self::flush) or the unlock.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], of the part or of the buffer; [`Error::Operation`].
+    /// When waited for: [`Error::Range`], of the part or of the buffer, which comes back with it; [`Error::Operation`],
+    /// with which it is lost.
     ///
     /// # Cancel safety
     /// A transfer that is dropped goes on; the buffer is gone.
@@ -162,7 +163,7 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
     ///
     /// # Errors
     /// See [`Access::put_buffer`].
-    pub fn wait(self) -> Result<Buffer<T, F>, Error> {
+    pub fn wait(self) -> Result<Buffer<T, F>, GivenBack<Buffer<T, F>>> {
         let inner = self.access.inner;
         wait_for(inner.fabric(), self)
     }
@@ -172,7 +173,7 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
 impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
-    type Output = Result<Buffer<T, F>, Error>;
+    type Output = Result<Buffer<T, F>, GivenBack<Buffer<T, F>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { access, operation, place, state } = &mut *self;
@@ -182,11 +183,11 @@ impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
             None => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
         };
         Poll::Ready(match (state.take(), outcome) {
-            (Some((_, Err(error))), _) => Err(error),
+            (Some((buffer, Err(error))), _) => Err(GivenBack::new(error, Some(buffer))),
             (Some((buffer, Ok(_))), Ok(())) => Ok(buffer),
             (_, outcome) => {
                 let fault = outcome.err().unwrap_or(Fault::new(FaultKind::Closed));
-                Err(access.copy().failed(operation, *place, fault))
+                Err(GivenBack::new(access.copy().failed(operation, *place, fault), None))
             }
         })
     }

@@ -7,7 +7,7 @@ use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, block_on};
 
 use crate::part::Made;
-use crate::{Element, Error, Window};
+use crate::{Element, Error, GivenBack, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
@@ -37,20 +37,27 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_into_async(self) -> Result<Vec<T>, Error> {
+    pub async fn close_into_async(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let own = self.inner.world.rank();
         let failed = |fault| self.inner.failed("close_into", own, fault);
         let ended = self.end().await;
         if self.inner.made != Made::Created {
-            return ended.and(Err(failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()))));
+            let error =
+                ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
+            return Err(GivenBack::new(error, None));
         }
         let memory = match self.inner.attached.kept() {
             // A part without elements lent nothing.
             Some(memory) => Ok(memory),
             None => self.inner.take_back(&self.inner.own).await,
         };
-        ended?;
-        memory.map_err(failed)?.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported)))
+        let vector =
+            memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported))).map_err(failed);
+        match (ended, vector) {
+            (Ok(()), Ok(vector)) => Ok(vector),
+            (Err(error), vector) => Err(GivenBack::new(error, vector.ok())),
+            (Ok(()), Err(error)) => Err(GivenBack::new(error, None)),
+        }
     }
 
     /// Completes what this rank has posted and waits for the others.
@@ -77,8 +84,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl<T: Element, F: Drive> Window<T, F> {
     /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. Other handles of the window are dead then:
-    /// their operations fail.
+    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
+    /// said there.
     ///
     /// ```
     /// # use windows::Window;
@@ -94,16 +101,20 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back, or, if a peer stays in the middle of
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
     /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
     /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
-    pub fn close_into(self) -> Result<Vec<T>, Error> {
+    pub fn close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let inner = Arc::clone(&self.inner);
         block_on(inner.fabric(), self.close_into_async())
     }
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
     /// after its caller was gone. Collective.
+    ///
+    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
+    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
+    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped

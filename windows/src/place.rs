@@ -11,8 +11,9 @@ pub(crate) const SLOTS: u32 = 256;
 
 /// A place in attached memory: 8 bytes that may lie in a window and be compared and swapped, as the links of a list do.
 ///
-/// It names the memory, not the rank: that stands beside it, or is known. A place in memory that was detached is an error and
-/// never another's memory, until 65,535 others have been in its slot.
+/// It names the memory, not the rank: that stands beside it, or is known. A place in memory that was detached is never
+/// another's memory, until 65,535 others have been in its slot. Whoever has not reached it before gets an error; for the
+/// others see [`detach`](crate::Window::detach).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Place(pub(crate) u64); // slot 8 bits | generation 16 bits, never 0 | offset 40 bits

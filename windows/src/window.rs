@@ -184,6 +184,7 @@ impl<F: Fabric> Inner<F> {
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
+        self.check_open()?;
         let open =
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
@@ -233,6 +234,11 @@ impl<F: Fabric> Inner<F> {
             // It is one's own, and there.
             let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
         }
+    }
+
+    /// `Closed` once the window was ended here.
+    pub(crate) fn check_open(&self) -> Result<(), Fault> {
+        if self.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
     }
 
     /// Whether the window was ended here.

@@ -114,10 +114,10 @@ impl Lent {
     /// The peer's side: has the beginning of a range copied by its owner, and gives how much that was. Blocks.
     pub(super) fn ask(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
         let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?; // first: it is why the line broke, most of the time
         if *broken {
             return Err(Fault::of(FaultKind::Refused, self.owner));
         }
-        self.alive()?;
         if self.is_shut() {
             return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
         }

@@ -130,9 +130,11 @@ async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Out
     let epoch = window.lock_exclusive(next).await?;
     for (offset, range) in [(1, 0..LEN), (0, 5..LEN + 6), (usize::MAX, 0..1)] {
         let buffer = window.buffer(LEN + 5)?;
-        assert!(matches!(epoch.put_buffer(offset, buffer, range.clone()).await, Err(Error::Range { .. })));
-        let buffer = window.buffer(LEN + 5)?;
-        assert!(matches!(epoch.get_buffer(offset, buffer, range).await, Err(Error::Range { .. })));
+        let (error, buffer) = epoch.put_buffer(offset, buffer, range.clone()).await.unwrap_err().into_parts();
+        assert!(matches!(error, Error::Range { .. }));
+        let failed = epoch.get_buffer(offset, buffer.unwrap(), range).await.unwrap_err();
+        assert!(matches!(failed.error(), Error::Range { .. }));
+        assert_eq!(failed.into_parts().1.unwrap().len(), LEN + 5);
     }
     epoch.unlock_async().await?;
     assert!(window.buffer(0).is_err() && window.buffer(usize::MAX).is_err());
