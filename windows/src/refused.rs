@@ -322,7 +322,8 @@ struct Scopes;
 /// fn test(access: &windows::Access<'_, u8, fabric::Any>, buffer: windows::Buffer<u8>) -> Result<(), windows::Error> {
 ///     let transfer = access.put_buffer(0, buffer, 0..1);
 ///     buffer.write(0, &[1])?;
-///     transfer.wait().map(drop)
+///     transfer.wait()?;
+///     Ok(())
 /// }
 /// ```
 struct Buffers;
