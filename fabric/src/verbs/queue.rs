@@ -253,6 +253,7 @@ impl Inner {
             posting = self.wait_for_room(peer, posting, N);
         }
         if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
+            posting.unproven = false; // nothing ever proves it; who flushes is told of it once
             drop(posting);
             return self.refuse(rank, &orders);
         }
