@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
-use remote_memory::{Fault, FaultKind, Notify};
+use remote_memory::{Fault, FaultKind, Notify, Rank};
 
 use crate::members::Members;
 use crate::{Fabric, Segment, WORLD_BYTES};
@@ -16,6 +16,9 @@ const ROUNDS: u64 = 24;
 const GATHER: u64 = 1024;
 /// The most that one rank contributes to a [`Collective::all_gather`], in bytes: the first word is the length.
 pub(crate) const GATHER_BYTES: u64 = 1024;
+
+/// For how long after a failed write the news of a death may come, in nanoseconds.
+const NEWS: u64 = 1_000_000_000;
 
 const _: () = assert!(ROUNDS * 8 <= GATHER && GATHER + 8 + GATHER_BYTES <= WORLD_BYTES);
 
@@ -103,23 +106,36 @@ impl<F: Fabric> Collective<F> {
             let from = members.named_by_fabric(fabric, from).ok_or(Fault::new(FaultKind::NoSuchRank))?;
             let own = fabric.word_in(&own, slot)?;
             let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, deadline)));
-            poll_fn(|cx| {
+            let mut untold = None;
+            let waited = poll_fn(|cx| {
                 // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.
                 match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
                     Some(Poll::Ready(Err(fault))) => {
-                        // A death says more than what it led to: that another has left meanwhile.
-                        let dead = members.casualty(fabric).map(|dead| Fault::of(FaultKind::PeerDied, dead));
-                        return Poll::Ready(Err(dead.unwrap_or(fault)));
+                        untold = Some(fault);
+                        return Poll::Ready(Err(fault));
                     }
                     Some(Poll::Ready(Ok(_))) => told = None,
                     Some(Poll::Pending) | None => {}
                 }
                 wait.as_mut().poll(cx)
             })
-            .await?;
+            .await;
+            if let Some(fault) = untold {
+                return Err(self.cause(fabric, own, (from, fault)).await);
+            }
+            waited?;
             distance *= 2;
             slot += 8;
         }
         Ok(())
+    }
+
+    /// What made a write fail, if a death did: the card of a rank that dies refuses before its death is known.
+    async fn cause<'f>(&'f self, fabric: &'f F, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
+        let until = fabric.now().saturating_add(NEWS);
+        match self.members.wait_until(fabric, own, |_| false, (from, until)).await {
+            Err(death) if death.kind() == FaultKind::PeerDied => death,
+            _ => fault,
+        }
     }
 }
