@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
+use crate::ends::Ends;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
 use crate::verbs::queue::{Order, Peer};
@@ -297,11 +298,7 @@ impl Verbs {
 
     /// What posting to a rank that has ended would tell.
     pub(crate) fn check_alive(&self, rank: Rank) -> Result<(), Fault> {
-        match self.liveness(rank) {
-            Liveness::Alive => Ok(()),
-            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
-        }
+        self.ended(Patience::on(rank))
     }
 
     /// Keeps a fault that nobody awaited for the next flush.
