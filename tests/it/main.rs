@@ -10,6 +10,7 @@ mod examples;
 mod exclusion;
 mod faults;
 mod forks;
+mod handles;
 mod jobs;
 mod large;
 mod lent;

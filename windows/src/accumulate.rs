@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Rows, is_wordless, over_rows};
 use crate::combine::{Piece, Pieces, Turns, Work};
@@ -143,7 +143,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     }
 }
 
-handle!([T: AtomicElement, F: Drive], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
+handle!([T: AtomicElement, F], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
 
 /// One word after another, each to its end.
 #[inline(never)]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
@@ -146,7 +146,7 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     }
 }
 
-handle!([T: AtomicElement, F: Drive], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
+handle!([T: AtomicElement, F], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
 
 #[inline(never)]
 fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {

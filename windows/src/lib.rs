@@ -15,22 +15,27 @@
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
-//! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
+//! | sync | [`Window::sync`] |
 //! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
 //! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
 //! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
-//! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
+//! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`] |
 //! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
 //! # Handles
 //!
 //! A call that may have to wait gives a handle, and so there is one of it: `.wait()` blocks the thread, `.await` does not and
-//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is.
-//! Operations, and requests for locks, begin when they are called; every other handle says that nothing happens before it is
-//! waited for. Where there is a `.deadline()`, it is part of what is asked for: when it has passed the call has failed, and has
-//! left nothing behind. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
+//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is,
+//! to be waited for again. Operations, and requests for locks, begin when they are called; every other handle says that
+//! nothing happens before it is waited for, and to look is to begin. Where there is a `.deadline()`, it is part of what is
+//! asked for: when it has passed the call has failed, and has left nothing behind.
+//!
+//! A handle gives its result once. One that has nothing to give away (a get, a flush, an unlock, an exposure) says so again
+//! when it is asked again; a lock says that it is closed; the others panic, as futures may. What a drop means is said where the
+//! handle is described. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
 //! [`Window::attach`]).
 //!
 //! [`Window::scope`] alone blocks, and has a twin that does not: that what was borrowed is free when it returns, even by a
@@ -39,9 +44,6 @@
 //! The names and their meaning are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section 5.
 
 #![forbid(unsafe_code)]
-
-#[macro_use]
-mod handle;
 
 mod access;
 mod access_epoch;
@@ -60,6 +62,7 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod flush_all;
 mod fused;
 mod given_back;
 mod handles;
@@ -81,6 +84,7 @@ mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod sync;
 mod unlock;
 mod versioned;
 mod window;
@@ -97,18 +101,19 @@ pub use crate::create::{Builder, LockDesign};
 pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
-pub use crate::epochs::Epochs;
+pub use crate::epochs::{Epochs, LockCall, UnlockCall};
 pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::flush_all::{FlushAll, UnlockAll};
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
-pub use crate::lock::{LockFuture, LockRequest};
+pub use crate::lock::LockRequest;
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::shape::Runs;
 use crate::{Access, Accumulate, AtomicElement, Element, Error, Op, Shape};
@@ -184,7 +184,7 @@ impl<T: Element, F: Drive> GetShaped<'_, '_, T, F> {
     }
 }
 
-handle!([T: Element, F: Drive], GetShaped<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
+handle!([T: Element, F], GetShaped<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
 impl<T, F: Fabric> Unpin for GetShaped<'_, '_, T, F> {}

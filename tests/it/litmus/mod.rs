@@ -81,6 +81,8 @@ litmus! {
     coherence: order::coherence, 3, [LatePuts];
     read_own_writes: order::read_own_writes, 2, [LatePuts];
     signal: order::signal, 2, [LatePuts];
+    sync_store_buffering: order::sync_store_buffering, 2, [LateOwn];
+    sync_message_passing: order::sync_message_passing, 2, [LatePuts];
     single_access: order::single_access, 3, [TornBytes];
     lock_hands_over: locks::lock_hands_over, 3, [OpenLocks, LatePuts];
     locked_update: locks::locked_update, 3, [OpenLocks, EarlyBytes];
