@@ -128,6 +128,7 @@ impl Inner {
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
+        self.patrol();
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
         let bed = &self.bed;
         let doorbell = self.board.doorbell(self.rank);

@@ -74,7 +74,7 @@ impl Future for VerbsRecv<'_> {
         if let Some(found) = look() {
             return Poll::Ready(found);
         }
-        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
+        if let Err(fault) = self.fabric.wait_on(self.patience) {
             self.fabric.progress();
             return Poll::Ready(look().unwrap_or(Err(fault))); // what came before the end counts
         }
