@@ -8,18 +8,16 @@ use crate::fabric::check_rank;
 pub(crate) trait Ends: RemoteMemory {
     /// The fault of a wait that somebody's end ended, if it did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        let (rank, any) = match patience.watch {
+        let rank = match patience.watch {
             Watch::Nobody => return Ok(()),
             // A death rings every doorbell, so that all waits are polled then.
-            Watch::Rank(rank) | Watch::Hearing(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
+            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
         };
         check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
+        match self.liveness(rank) {
+            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            Liveness::Alive => Ok(()),
         }
     }
 

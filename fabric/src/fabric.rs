@@ -140,6 +140,33 @@ pub trait Fabric: Mailbox + Clone + Debug {
         None
     }
 
+    /// Copies bytes out of a [mapped](Self::mapped) segment, by loads of this thread, at once: it waits for nothing that is
+    /// under way.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unsupported` for what is not mapped.
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.read_own(segment, offset, into);
+        }
+        // Where all of it is mapped, a get is such a copy.
+        match crate::drive::poll_now(&mut self.get(segment, offset, into)) {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
+        }
+    }
+
+    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See [`read_mapped`](Self::read_mapped).
+    ///
+    /// # Errors
+    /// As [`read_mapped`](Self::read_mapped).
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.write_own(segment, offset, from);
+        }
+        self.put(segment, offset, from)
+    }
+
     /// Which way puts and gets of a segment take.
     fn path(&self, segment: &Self::Segment) -> Path {
         let _ = segment;

@@ -115,15 +115,17 @@ impl State {
                 Due::Detect(rank) => {
                     self.lives[rank as usize] = Life::Dead;
                     self.casualty.get_or_insert(Rank(rank));
-                    self.wake_watchers(|watch| {
-                        matches!(watch, Watch::All(_) | Watch::Hearing(_)) || watch == Watch::Rank(Rank(rank))
+                    self.wake_watchers(|watch| match watch {
+                        Watch::Rank(dead) => dead == Rank(rank),
+                        Watch::Hearing(_) => true,
+                        Watch::Nobody => false,
                     });
                     None
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
                     self.wake_watchers(|watch| match watch {
-                        Watch::Rank(left) | Watch::All(left) | Watch::Hearing(left) => left == Rank(rank),
+                        Watch::Rank(left) | Watch::Hearing(left) => left == Rank(rank),
                         Watch::Nobody => false,
                     });
                     None

@@ -100,7 +100,9 @@
 //! [`Window::direct`](crate::Window::direct) gives a part that is mapped here as atomics, and copies in and out of it. They
 //! are the same memory that the window's operations reach: on shm a store of release order here is seen by an atomic
 //! operation or a get there that reads it, with all that came before; atomics of both kinds are atomic against one another. MPI's
-//! unified memory model. On verbs there are one's own words only, and a change by the CPU is not atomic against the card's.
+//! unified memory model. On verbs there are one's own words only, on mixed those of the ranks of one's host, and a change by the
+//! CPU is not atomic against the card's: what atomic operations change is not stored to at the same time
+//! ([`Direct`](crate::windows::Direct)). What this rank has put is seen by its loads after a flush.
 //!
 //! # On which ground each promise stands
 //!
@@ -108,7 +110,7 @@
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
-//! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer |
+//! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer (Soft-RoCE keeps that order without a fence) |
 //! | what `Locked::get` reads is read under the lock | the compare-swap is an acquire | a read behind the compare-swap on the same connection; it counts only if that took the lock |
 //! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |

@@ -173,7 +173,7 @@ fn update_under_locks() -> i32 {
     let rounds = std::env::var("ONESIDED_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().unwrap());
     let run = || -> Result<(), Box<dyn std::error::Error>> {
         let world = World::<Any>::init()?;
-        let window = Window::<u64>::allocate(&world, 32)?;
+        let window = Window::<u64>::allocate(&world, 32).wait()?;
         for round in 1..=rounds {
             let home = window.locked(((round + u64::from(world.rank())) % u64::from(world.size())) as u32);
             let mut record = [0; 16];
@@ -187,11 +187,11 @@ fn update_under_locks() -> i32 {
             }
         }
         for rank in 0..world.size() {
-            window.locked(rank).flush()?.wait()?;
+            window.locked(rank).flush().wait()?;
         }
         world.barrier().wait()?;
         assert_eq!(window.local().read(0..16), [rounds; 16]);
-        Ok(window.close()?)
+        Ok(window.close().wait()?)
     };
     match run() {
         Ok(()) => say!("updated {rounds} times"),

@@ -299,6 +299,22 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.read_mapped(segment, offset, into),
+            (Second(fabric), Second(segment)) => fabric.read_mapped(segment, offset, into),
+            _ => Err(FOREIGN),
+        }
+    }
+
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.write_mapped(segment, offset, from),
+            (Second(fabric), Second(segment)) => fabric.write_mapped(segment, offset, from),
+            _ => Err(FOREIGN),
+        }
+    }
+
     fn path(&self, segment: &Self::Segment) -> Path {
         match (self, segment) {
             (First(fabric), First(segment)) => fabric.path(segment),

@@ -149,7 +149,7 @@ impl Verbs {
         self.out_of_patience(patience)?;
         let rank = match patience.watch {
             Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) | Watch::Hearing(rank) | Watch::All(rank) => rank,
+            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
         };
         if rank == self.rank() {
             return Ok(()); // what others write comes by their connections

@@ -70,10 +70,6 @@ impl State {
         let watched = match patience.watch {
             Watch::Nobody => None,
             Watch::Rank(rank) | Watch::Hearing(rank) => self.absent(rank),
-            Watch::All(rank) => {
-                let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
-                casualty.or_else(|| self.absent(rank))
-            }
         };
         watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
     }

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use fabric::remote_memory::{Notify, Patience, Port, Rank};
+use fabric::remote_memory::{Notify, Patience, Port, Rank, RemoteMemory};
 use fabric::{Agent, Any, Fabric, World, block_on};
 use sim::{End, Network, SimFabric, Simulation};
 use windows::Error;
@@ -40,6 +40,9 @@ impl AddAssign for Seen {
 }
 
 type Outcome = Result<Seen, Error>;
+
+/// No message takes as long, in nanoseconds.
+const LONG: u64 = 30_000_000_000;
 
 /// The tests of each: `name: body, ranks, flaws that it must catch`.
 macro_rules! litmus {
@@ -245,7 +248,7 @@ impl<F: Fabric> Rig<F> {
 
     async fn told(&self) -> u64 {
         let fabric = self.world.fabric();
-        let message = fabric.recv(Port::USER, Patience::on_all(fabric.rank())).await.unwrap();
+        let message = fabric.recv(Port::USER, Patience::until(fabric.now() + LONG)).await.unwrap();
         u64::from_le_bytes(message.bytes().try_into().unwrap())
     }
 }
