@@ -17,7 +17,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
+    pub async fn close_async(mut self) -> Result<(), Error> {
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -37,10 +37,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_into_async(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+    pub async fn close_into_async(mut self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let own = self.inner.world.rank();
-        let failed = |fault| self.inner.failed("close_into", own, fault);
         let ended = self.end().await;
+        let failed = |fault| self.inner.failed("close_into", own, fault);
         if self.inner.made != Made::Created {
             let error =
                 ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
@@ -61,7 +61,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// Completes what this rank has posted and waits for the others.
-    async fn end(&self) -> Result<(), Error> {
+    async fn end(&mut self) -> Result<(), Error> {
         let own = self.inner.world.rank();
         // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
         let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
@@ -70,6 +70,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
         flushed = flushed.and(self.inner.kept());
+        // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.targets.iter_mut().for_each(|target| drop(target.take()));
+        }
         // Others wait for this rank even if something of its own failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "close",
@@ -105,8 +109,8 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
     /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
     pub fn close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_into_async())
+        let world = self.world().clone();
+        block_on(world.fabric(), self.close_into_async())
     }
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
@@ -114,14 +118,14 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
     /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
+    /// on shm it goes to memory that nobody has got for something else, over a card it costs the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
     /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
     /// 5 s); [`Error::Collective`] where a rank died.
     pub fn close(self) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_async())
+        let world = self.world().clone();
+        block_on(world.fabric(), self.close_async())
     }
 }
