@@ -37,7 +37,8 @@ use crate::run::{FabricName, interrupts};
 ///
 /// Measured with 2 processes: lock + unlock; lock + put + unlock; put, get, fetch_and_op, compare_and_swap and accumulate
 /// of 8 B, each with a flush; 64 puts or gets and one flush; the bandwidth of put and get of 64 KiB to 4 MiB; the
-/// allocation of windows of 4 KiB to 16 MiB; a first lock while the target waits, and while it computes. With 2, 4 and 8:
+/// allocation of windows of 4 KiB to 16 MiB, alone, until each rank has touched every page of its part, until the window is
+/// freed, and all of that; a first lock while the target waits, and while it computes. With 2, 4 and 8:
 /// how many locks all get together, and the smallest share by the largest.
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv and pip, and a C
