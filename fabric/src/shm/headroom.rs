@@ -15,7 +15,7 @@ use crate::drive;
 pub(crate) const SMALL: u64 = 1 << 20;
 
 /// For how long, in nanoseconds, an answer holds, and for which part of what there was.
-const HOLDS: u64 = 100_000_000;
+const HOLDS: u64 = 1_000_000_000;
 const PART: u64 = 8;
 
 /// Until when, and for how many bytes, the last answer holds.

@@ -93,9 +93,10 @@ null), `ranks`, `metric`, `unit`, `values` (by program and `limit`: `median`, `m
 fast onesided was as each of the others). These names stay.
 
 Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
-MPI types and communicators are looked at in every call, ours are known to the compiler. perftest's loops check nothing and
-have no flush and no window. It tells the median of its rounds; ours is the median of batches, each the average of about ten,
-and a batch of compare_and_swap begins with a put.";
+MPI types and communicators are looked at in every call, ours are known to the compiler. Windows are allocated and freed one
+after the other: ours get the zeroed pages of those before, MPI's fault in new ones, as our first of a size does.
+perftest's loops check nothing and have no flush and no window. It tells the median of its rounds; ours is the median of
+batches, each the average of about ten, and a batch of compare_and_swap begins with a put.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.from.as_deref().map(read).transpose()?;

@@ -46,7 +46,7 @@ const START_AT: u64 = 8;
 const LEN_AT: u64 = 16;
 
 /// Of how many bytes of the arena there is one slot.
-const BYTES_A_SLOT: u64 = 16 << 10;
+const BYTES_A_SLOT: u64 = 8 << 10;
 
 fn slots_in(arena: u64) -> u32 {
     (arena / BYTES_A_SLOT).min(1 << SLOT_BITS) as u32

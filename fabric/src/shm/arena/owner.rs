@@ -15,9 +15,10 @@ use crate::shm::arena::free::{Free, PAGE, Place};
 use crate::shm::arena::{Arena, LAST_USE, LEN_AT, PIECE, Piece, SLOT, START_AT, region, slots_in};
 use crate::shm::hold::Hold;
 
-/// How long an arena is at most, those of all ranks of a host together, and at least: below it there is none.
-const LONGEST: u64 = 1 << 30;
-const LONGEST_TOGETHER: u64 = 1 << 40;
+/// How long an arena is at most, those of all ranks together, and at least: below it there is none. No longer, because a
+/// process that locks its memory (mlockall) has all pages of what it maps.
+const LONGEST: u64 = 128 << 20;
+const LONGEST_TOGETHER: u64 = 8 << 30;
 const SHORTEST: u64 = 1 << 20;
 /// The part of an arena that one piece may have.
 const PIECES: u64 = 4;
