@@ -8,7 +8,7 @@ use crate::support::ranks;
 const SIZES: [usize; 6] = [1, 100, 512, 9000, 70_000, 600_000];
 
 fn window(world: &World, len: usize) -> Window<u64> {
-    Window::allocate(world, len).unwrap()
+    Window::allocate(world, len).wait().unwrap()
 }
 
 /// Writes to all of every part, from everywhere; a part is all of one value then.
@@ -17,7 +17,7 @@ fn fill(window: &Window<u64>) {
     for target in (0..world.size()).filter(|target| *target != world.rank()) {
         let epoch = window.lock_exclusive(target).wait().unwrap();
         epoch.put(0, &vec![u64::MAX; len]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     window.local().write(len / 2, &[u64::MAX]).unwrap();
     world.barrier().wait().unwrap();
@@ -33,7 +33,7 @@ fn assert_new(window: &Window<u64>) {
     let mut seen = vec![1; len];
     epoch.get(0, &mut seen).wait().unwrap();
     assert_eq!(seen, vec![0; len], "rank {} sees old contents of rank {next}", world.rank());
-    epoch.unlock().unwrap();
+    epoch.unlock().wait().unwrap();
     world.barrier().wait().unwrap();
 }
 
@@ -50,7 +50,7 @@ fn a_new_window_shows_nothing_of_those_before() {
                     drop(window); // without its close; the others have come as far
                     world.barrier().wait().unwrap();
                 } else {
-                    window.close().unwrap();
+                    window.close().wait().unwrap();
                 }
             }
         }
@@ -72,7 +72,7 @@ fn a_handle_that_was_kept_reaches_no_later_window() {
             let old = window(&world, len);
             fill(&old);
             let kept = (world.rank() == 1).then(|| old.clone());
-            old.close().unwrap();
+            old.close().wait().unwrap();
             for _ in 0..20 {
                 let (new, other) = (window(&world, len), window(&world, len));
                 if let Some(kept) = &kept {
@@ -80,14 +80,14 @@ fn a_handle_that_was_kept_reaches_no_later_window() {
                     for target in [0, 2] {
                         let late = kept.lock_exclusive(target).wait().unwrap();
                         late.put(0, &vec![5; len]).unwrap();
-                        late.unlock().unwrap();
+                        late.unlock().wait().unwrap();
                     }
                 }
                 world.barrier().wait().unwrap();
                 assert_new(&new);
                 assert_new(&other);
-                other.close().unwrap();
-                new.close().unwrap();
+                other.close().wait().unwrap();
+                new.close().wait().unwrap();
             }
         }
     });
@@ -98,12 +98,12 @@ fn the_first_contact_by_a_handle_that_was_kept_is_an_error() {
     ranks(2, |world| {
         let old = window(&world, 8);
         let kept = old.clone();
-        old.close().unwrap();
+        old.close().wait().unwrap();
         let new = window(&world, 8);
         let error = kept.lock_exclusive(1 - world.rank()).wait().map(drop).unwrap_err();
         assert_eq!(Error::from(error).fault().map(|fault| fault.kind()), Some(FaultKind::Closed));
         assert_new(&new);
-        new.close().unwrap();
+        new.close().wait().unwrap();
     });
 }
 
@@ -118,13 +118,13 @@ fn thousands_of_windows_at_the_same_time() {
                 let epoch = window.lock_exclusive(other).wait().unwrap();
                 let old = epoch.fetch_add(1, number + round).wait().unwrap();
                 assert_eq!(old, 0, "window {number}");
-                epoch.unlock().unwrap();
+                epoch.unlock().wait().unwrap();
             }
             world.barrier().wait().unwrap();
             for (number, window) in (1_u64..).zip(&windows) {
                 assert_eq!(window.local().read(0..3), [0, number + round, 0], "window {number}");
             }
-            windows.into_iter().for_each(|window| window.close().unwrap());
+            windows.into_iter().for_each(|window| window.close().wait().unwrap());
         }
     });
 }
@@ -133,13 +133,13 @@ fn thousands_of_windows_at_the_same_time() {
 fn windows_with_all_their_pages() {
     ranks(2, |world| {
         for len in [1, 100, 100_000, 1 << 20] {
-            let window = Window::<u64>::builder().populate().allocate(&world, len).unwrap();
+            let window = Window::<u64>::builder().populate().allocate(&world, len).wait().unwrap();
             assert_new(&window);
             fill(&window);
-            window.close().unwrap();
+            window.close().wait().unwrap();
         }
-        let error = Window::<u64>::builder().populate().allocate(&world, 1 << 44).map(drop).unwrap_err();
+        let error = Window::<u64>::builder().populate().allocate(&world, 1 << 44).wait().map(drop).unwrap_err();
         assert!(error.to_string().starts_with("create window"), "{error}");
-        window(&world, 8).close().unwrap();
+        window(&world, 8).close().wait().unwrap();
     });
 }
