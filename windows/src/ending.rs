@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Drive, Fabric, UserMemory, block_on};
 
+use crate::lent::Spare;
 use crate::part::Made;
 use crate::{Element, Error, GivenBack, Window};
 
@@ -38,25 +39,50 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn close_into_async(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let own = self.inner.world.rank();
-        let failed = |fault| self.inner.failed("close_into", own, fault);
+        let (ended, memory) = self.end_into().await;
+        let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
+        self.given_back("close_into", ended, vector)
+    }
+
+    /// The same, and gives back the memory that this rank's part was [created from](crate::Builder::create_from). See
+    /// [`close_into_memory`](Self::close_into_memory).
+    ///
+    /// # Errors
+    /// As [`close_into_memory`](Self::close_into_memory).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn close_into_memory_async(self) -> Result<UserMemory, GivenBack<UserMemory>> {
+        let (ended, memory) = self.end_into().await;
+        self.given_back("close_into_memory", ended, memory)
+    }
+
+    /// Ends the window and takes its memory back.
+    async fn end_into(&self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
         let ended = self.end().await;
-        if self.inner.made != Made::Created {
-            let error =
-                ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
-            return Err(GivenBack::new(error, None));
-        }
+        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
         let memory = match self.inner.attached.kept() {
+            _ if self.inner.made != Made::Created => unsupported,
             // A part without elements lent nothing.
-            Some(memory) => Ok(memory),
+            Some(Spare::Empty(memory)) => Ok(memory),
+            Some(Spare::Part(_)) => unsupported,
             None => self.inner.take_back(&self.inner.own).await,
         };
-        let vector =
-            memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported))).map_err(failed);
-        match (ended, vector) {
-            (Ok(()), Ok(vector)) => Ok(vector),
-            (Err(error), vector) => Err(GivenBack::new(error, vector.ok())),
-            (Ok(()), Err(error)) => Err(GivenBack::new(error, None)),
+        (ended, memory)
+    }
+
+    fn given_back<M>(
+        &self,
+        operation: &'static str,
+        ended: Result<(), Error>,
+        memory: Result<M, Fault>,
+    ) -> Result<M, GivenBack<M>> {
+        match (ended, memory) {
+            (Ok(()), Ok(memory)) => Ok(memory),
+            (Err(error), memory) => Err(GivenBack::new(error, memory.ok())),
+            (Ok(()), Err(fault)) => {
+                Err(GivenBack::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
+            }
         }
     }
 
@@ -107,6 +133,17 @@ impl<T: Element, F: Drive> Window<T, F> {
     pub fn close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let inner = Arc::clone(&self.inner);
         block_on(inner.fabric(), self.close_into_async())
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
+    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
+    ///
+    /// # Errors
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
+    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
+    pub fn close_into_memory(self) -> Result<UserMemory, GivenBack<UserMemory>> {
+        let inner = Arc::clone(&self.inner);
+        block_on(inner.fabric(), self.close_into_memory_async())
     }
 
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
