@@ -318,16 +318,21 @@ impl Fabric for SimFabric {
             state.absent(rank).map_or(Ok((part, false)), Err)
         };
         match open() {
-            Ok((part, own)) => {
-                Ok(SimSegment { rank, region, len, at, part, _held: own.then(|| self.hold(region)) })
-            }
+            Ok((part, own)) => Ok(SimSegment { rank, region, len, at, part, _held: own.then(|| self.hold(region)) }),
             Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
         }
     }
 
     fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
         if rank.0 < self.size() {
-            return Ok(SimSegment { rank, region: WORLD_REGION, len: fabric::WORLD_BYTES, at: 0, part: false, _held: None });
+            return Ok(SimSegment {
+                rank,
+                region: WORLD_REGION,
+                len: fabric::WORLD_BYTES,
+                at: 0,
+                part: false,
+                _held: None,
+            });
         }
         let fault = Fault::of(FaultKind::NoSuchRank, rank);
         Err(Error::Open { rank, what: fault.to_string(), fault, source: None })

@@ -207,7 +207,8 @@ impl Error {
     pub fn fault(&self) -> Option<Fault> {
         match self {
             Self::Create { source, .. } | Self::Attach { source, .. } | Self::Lend { source } => Some(source.fault()),
-            Self::TakeBack { fault } | Self::CreateElsewhere { fault, .. }
+            Self::TakeBack { fault }
+            | Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
             | Self::Operation { fault, .. }
             | Self::Collective { fault, .. } => Some(*fault),

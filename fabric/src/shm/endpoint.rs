@@ -426,7 +426,8 @@ impl Fabric for Shm {
             let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
             let all = lent.len();
             let segment = ShmSegment::of_lent(lent, (key.rank, key.region), None);
-            let part = if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
+            let part =
+                if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
             return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
         }
         if key.len == 0 || key.len > memory.len() as u64 {
