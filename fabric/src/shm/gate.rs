@@ -3,7 +3,7 @@
 //!
 //! The hand-shake is Dekker's: who passes announces itself, then looks whether the gate is shut; the owner shuts it, then
 //! looks who is inside. A full fence on both sides between the write and the look makes it impossible that both miss the
-//! other. Explored by loom in `explored`.
+//! other. On the passing side sequentially consistent operations do for the fence. Explored by loom in `explored`.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -21,10 +21,13 @@ pub(crate) struct Inside<'a>(&'a AtomicU64);
 impl<'a> Gate<'a> {
     /// Passes, unless the gate is shut. As long as the pass is held the owner does not have its memory back.
     pub(crate) fn pass(self) -> Option<Inside<'a>> {
-        self.inside.fetch_add(1, Ordering::Relaxed);
+        // Both in the one order of all sequentially consistent operations, so that no fence need stand between them: on
+        // x86-64 that is one locked instruction instead of two.
+        self.inside.fetch_add(1, Ordering::SeqCst);
         let inside = Inside(self.inside);
-        fence(Ordering::SeqCst);
-        (self.shut.load(Ordering::Relaxed) == 0).then_some(inside)
+        #[cfg(onesided_loom)]
+        fence(Ordering::SeqCst); // loom has that order for fences only
+        (self.shut.load(Ordering::SeqCst) == 0).then_some(inside)
     }
 }
 

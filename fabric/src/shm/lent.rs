@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bootstrap::{Process, timespec};
+use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
 use crate::shm::gate::{Inside, is_inside, shut};
@@ -154,12 +155,9 @@ impl Lent {
         self.control.gate(self.me).pass().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 
+    /// The fault that the owner's end is.
     pub(super) fn alive(&self) -> Result<(), Fault> {
-        match self.board.liveness(self.owner) {
-            Liveness::Alive => Ok(()),
-            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, self.owner)),
-            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, self.owner)),
-        }
+        ended(self.owner, self.board.liveness(self.owner))
     }
 
     /// Why there is no word to be had of it: a word is a reference that would outlive the loan.
@@ -251,8 +249,8 @@ impl Lent {
             return false;
         }
         let Some(process) = self.board.process(rank).filter(|process| *process != Process::own()) else { return false };
-        let ended = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
-        process.watch().is_ok_and(|watch| watch.is_none_or(ended))
+        let gone = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
+        process.watch().is_ok_and(|watch| watch.is_none_or(gone))
     }
 }
 
