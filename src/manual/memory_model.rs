@@ -81,7 +81,7 @@
 //! keep all promises of the table above: a put is there when it returns, or at the flush. Three differ:
 //!
 //! - *Single accesses.* On shm a put or a get of 8 bytes between processes is a copy by the kernel, which promises no
-//!   more than bytes. What several ranks change at the same time is changed by atomic operations, which are single for
+//!   more than bytes, so that sentence 6 is not promised either. What several ranks change at the same time is changed by atomic operations, which are single for
 //!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
 //! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
 //!   All of them are atomic against one another. The thread is asked only when an operation is waited for: a sum that is
@@ -139,7 +139,7 @@
 //! # How each promise is tested
 //!
 //! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
-//! processes on shared memory, by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
+//! processes on shared memory, on allocated memory and on lent (by copies of the kernel and by helper threads), by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
 //! `scripts/test`), and in simulation, where messages overtake each other. Beside each runs the same program on a fabric
 //! that breaks the promise on purpose, and the test must see that. They lie in `tests/it/litmus`.
 //!
