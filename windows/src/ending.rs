@@ -149,9 +149,10 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
     /// after its caller was gone. Collective.
     ///
-    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
-    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
+    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
+    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
+    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody reads any
+    /// more, over a card they cost the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped

@@ -182,6 +182,15 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
+    /// A target, to begin something there that was not begun before this rank ended the window.
+    #[inline]
+    pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.targets.get(rank as usize).and_then(OnceLock::get) {
+            Some(target) if !self.closed.load(Ordering::Relaxed) => Ok(target),
+            _ => self.reach(rank), // which tells of the end
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {

@@ -231,7 +231,7 @@ impl Lent {
             Some(_) => {}
         }
         shut(self.control.gate(self.me).shut);
-        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).inside) && !self.is_gone(*rank);
+        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).announced) && !self.is_gone(*rank);
         if (0..self.board.size()).map(Rank).any(|rank| inside(&rank)) {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::gate::{Gate, is_inside, shut};
+use crate::shm::gate::{Announced, Gate, is_inside, shut};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU64, fence};
 use crate::sync::thread;
@@ -28,7 +28,7 @@ enum Flaw {
 /// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
 struct Lent {
     shut: AtomicU64,
-    inside: Vec<AtomicU64>,
+    inside: Vec<[AtomicU64; 2]>,
     memory: UnsafeCell<u64>,
 }
 
@@ -42,11 +42,12 @@ unsafe impl Send for Lent {}
 impl Lent {
     /// What a peer does: passes and copies.
     fn copy(&self, rank: usize, flaw: Flaw) {
-        let inside = &self.inside[rank];
+        let [place, count] = &self.inside[rank];
+        let inside = place;
         let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
         match flaw {
             Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait => {
-                if let Some(_inside) = (Gate { shut: &self.shut, inside }).pass() {
+                if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { place, count } }).pass() {
                     touch();
                 }
             }
@@ -78,8 +79,8 @@ impl Lent {
         } else {
             shut(&self.shut);
         }
-        for inside in &self.inside {
-            while flaw != Flaw::NoWait && is_inside(inside) {
+        for [place, count] in &self.inside {
+            while flaw != Flaw::NoWait && is_inside(Announced { place, count }) {
                 thread::yield_now();
             }
         }
@@ -89,7 +90,7 @@ impl Lent {
 
 fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let inside = (0..ranks).map(|_| AtomicU64::new(0)).collect();
+        let inside = (0..ranks).map(|_| [0, 0].map(AtomicU64::new)).collect();
         let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
         let peer = |rank| {
             let lent = Arc::clone(&lent);
@@ -108,7 +109,7 @@ fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
 
 /// Two threads of one rank share its count.
 fn two_threads_of_a_rank() {
-    let inside = vec![AtomicU64::new(0)];
+    let inside = vec![[0, 0].map(AtomicU64::new)];
     let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
     let peer = || {
         let lent = Arc::clone(&lent);
