@@ -23,6 +23,8 @@ enum Flaw {
     LeaveRelaxed,
     /// The owner waits for nobody.
     NoWait,
+    /// The owner looks only at the place that one thread of a rank has.
+    OthersUnseen,
 }
 
 /// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
@@ -46,7 +48,7 @@ impl Lent {
         let inside = place;
         let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
         match flaw {
-            Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait => {
+            Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait | Flaw::OthersUnseen => {
                 if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { place, count } }).pass() {
                     touch();
                 }
@@ -67,7 +69,7 @@ impl Lent {
                 if self.shut.load(Relaxed) == 0 {
                     touch();
                 }
-                inside.fetch_sub(1, if flaw == Flaw::LeaveRelaxed { Relaxed } else { Release });
+                inside.store(0, if flaw == Flaw::LeaveRelaxed { Relaxed } else { Release });
             }
         }
     }
@@ -79,7 +81,9 @@ impl Lent {
         } else {
             shut(&self.shut);
         }
+        let nobody = AtomicU64::new(0);
         for [place, count] in &self.inside {
+            let count = if flaw == Flaw::OthersUnseen { &nobody } else { count };
             while flaw != Flaw::NoWait && is_inside(Announced { place, count }) {
                 thread::yield_now();
             }
@@ -107,29 +111,30 @@ fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two threads of one rank share its count.
-fn two_threads_of_a_rank() {
+/// Two threads of one rank share its place and its count.
+fn two_threads_of_a_rank(flaw: Flaw) {
     let inside = vec![[0, 0].map(AtomicU64::new)];
     let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
     let peer = || {
         let lent = Arc::clone(&lent);
-        Box::new(move || lent.copy(0, Flaw::None)) as Box<dyn FnOnce() + Send>
+        Box::new(move || lent.copy(0, flaw)) as Box<dyn FnOnce() + Send>
     };
     let (one, two, owner) = (peer(), peer(), Arc::clone(&lent));
-    together([one, two, Box::new(move || owner.take_back(Flaw::None))]);
+    together([one, two, Box::new(move || owner.take_back(flaw))]);
 }
 
 #[test]
 fn who_took_memory_back_has_it_alone() {
     holds(None, 55, lent(1, Flaw::None));
     holds(Some(3), 887, lent(2, Flaw::None));
-    holds(Some(3), 1_000, two_threads_of_a_rank);
+    holds(Some(3), 1_000, || two_threads_of_a_rank(Flaw::None));
 }
 
 #[test]
 fn every_flaw_of_the_gate_is_caught() {
     use Flaw::{LeaveRelaxed, LookBeforeAnnouncement, NoWait, PassWithoutFence, ShutWithoutFence};
     explore(None, lent(1, Flaw::None));
+    caught("Causality violation", || two_threads_of_a_rank(Flaw::OthersUnseen));
     for flaw in [PassWithoutFence, ShutWithoutFence, LookBeforeAnnouncement, LeaveRelaxed, NoWait] {
         caught("Causality violation", lent(1, flaw));
     }
