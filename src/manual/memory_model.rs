@@ -81,8 +81,8 @@
 //! keep all promises of the table above: a put is there when it returns, or at the flush. Three differ:
 //!
 //! - *Single accesses.* On shm a put or a get of 8 bytes between processes is a copy by the kernel, which promises no
-//!   more than bytes, so that sentence 6 is not promised either. What several ranks change at the same time is changed by atomic operations, which are single for
-//!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
+//!   more than bytes, so that sentence 6 is not promised either. What several ranks change at the same time is changed by
+//!   atomic operations, which are single for everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
 //! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
 //!   All of them are atomic against one another. The thread is asked only when an operation is waited for: a sum that is
 //!   dropped, which elsewhere was posted, is not done. A [`signal`](crate::Access::signal) is a put, and who

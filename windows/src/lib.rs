@@ -10,7 +10,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
-//! | overlapping windows | [`LentMemory`], [`Window::create_over`] |
+//! | overlapping windows; mappings and other memory | [`LentMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
