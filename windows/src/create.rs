@@ -9,14 +9,14 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Capabilities, Drive, Fabric, Segment, UserMemory, World, block_on};
+use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::agent::{Layout, is_wordless};
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LentMemory, Window, place, signals};
+use crate::{Element, Error, LentMemory, Request, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ fn exponential(first: Duration, longest: Duration) -> Backoff {
     Backoff::new(std::iter::from_fn(|| intervals.next_backoff()))
 }
 
-/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024)`.
+/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
     name: Arc<str>,
@@ -135,19 +135,11 @@ impl<T: Element> Builder<T> {
     /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
     /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Design`] where `ONESIDED_LOCK` names no lock;
     /// [`Error::Collective`] where a rank died.
-    pub fn allocate<F: Drive>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.allocate_async(world, len))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
-        self.make(world, (Made::Allocated, None), len).await
+    pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "allocate", self.make(world, (Made::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
@@ -162,20 +154,12 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
-    pub fn create<F: Drive>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.create_async(world, memory))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn create_async<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
+    pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
         let len = memory.len();
-        self.over_memory(world, memory.into(), len).await
+        Request::new(world.fabric().clone(), "create", self.over(world, memory.into(), len))
     }
 
     /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), a mapping say, as
@@ -185,32 +169,15 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// As [`create`](Self::create); the memory is freed then.
-    pub fn create_from<F: Drive>(self, world: &World<F>, memory: UserMemory) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.create_from_async(world, memory))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`create_from`](Self::create_from).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn create_from_async<F: Fabric>(
-        self,
-        world: &World<F>,
-        memory: UserMemory,
-    ) -> Result<Window<T, F>, Error> {
+    pub fn create_from<F: Fabric>(self, world: &World<F>, memory: UserMemory) -> Request<'_, Window<T, F>, F> {
         let len = memory.len().checked_div(size_of::<T>()).unwrap_or(0);
-        self.over_memory(world, memory, len).await
+        Request::new(world.fabric().clone(), "create_from", self.over(world, memory, len))
     }
 
-    async fn over_memory<F: Fabric>(
-        self,
-        world: &World<F>,
-        memory: UserMemory,
-        len: usize,
-    ) -> Result<Window<T, F>, Error> {
+    async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
         if len == 0 {
             let window = self.make(world, (Made::Created, None), 0).await?;
             window.inner().attached.keep(Spare::Empty(memory));
@@ -231,23 +198,19 @@ impl<T: Element> Builder<T> {
     /// # Errors
     /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range does not lie in the memory, with
     /// `Misaligned`, and with `Closed` if it was given back.
-    pub fn create_over<F: Drive>(
-        self,
-        world: &World<F>,
-        memory: &LentMemory<F>,
-        range: Range<usize>,
-    ) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.create_over_async(world, memory, range))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`create_over`](Self::create_over).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn create_over_async<F: Fabric>(
+    pub fn create_over<'w, F: Fabric>(
+        self,
+        world: &'w World<F>,
+        memory: &'w LentMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "create_over", self.over_part(world, memory, range))
+    }
+
+    async fn over_part<F: Fabric>(
         self,
         world: &World<F>,
         memory: &LentMemory<F>,
@@ -269,19 +232,11 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub fn dynamic<F: Drive>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.dynamic_async(world))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn dynamic_async<F: Fabric>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
-        self.make(world, (Made::Attached, None), 0).await
+    pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "dynamic", self.make(world, (Made::Attached, None), 0))
     }
 
     /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why

@@ -1,24 +1,37 @@
 //! How a window ends, and how its memory comes back.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, UserMemory, block_on};
+use fabric::{Fabric, UserMemory};
 
 use crate::lent::Spare;
 use crate::part::Made;
-use crate::{Element, Error, GivenBack, Window};
+use crate::{Element, Error, GivenBack, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
+    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
+    /// after its caller was gone. Collective.
+    ///
+    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
+    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
+    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody reads any
+    /// more, over a card they cost the connection once the peer has freed it.
     ///
     /// # Errors
-    /// As [`close`](Self::close).
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
+    /// 5 s); [`Error::Collective`] where a rank died.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
+    pub fn close(self) -> Request<'static, (), F> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close", self.run_close())
+    }
+
+    async fn run_close(self) -> Result<(), Error> {
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -30,29 +43,56 @@ impl<T: Element, F: Fabric> Window<T, F> {
         ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
     }
 
-    /// The same, and gives back the vector that this rank's part was [created](Self::create) over. See
-    /// [`close_into`](Self::close_into).
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
+    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
+    /// said there.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::create(&world, vec![world.rank(); 100]).wait()?;
+    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
+    /// epoch.put(7, &[77])?;
+    /// epoch.unlock().wait()?;
+    /// let vector = window.close_into().wait()?;
+    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
     ///
     /// # Errors
-    /// As [`close_into`](Self::close_into).
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
+    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
+    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_into_async(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+    pub fn close_into(self) -> Request<'static, Vec<T>, F, GivenBack<Vec<T>>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into", self.run_close_into())
+    }
+
+    async fn run_close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
         let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
         self.given_back("close_into", ended, vector)
     }
 
-    /// The same, and gives back the memory that this rank's part was [created from](crate::Builder::create_from). See
-    /// [`close_into_memory`](Self::close_into_memory).
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
+    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
     ///
     /// # Errors
-    /// As [`close_into_memory`](Self::close_into_memory).
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
+    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_into_memory_async(self) -> Result<UserMemory, GivenBack<UserMemory>> {
+    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, GivenBack<UserMemory>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into_memory", self.run_close_into_memory())
+    }
+
+    async fn run_close_into_memory(self) -> Result<UserMemory, GivenBack<UserMemory>> {
         let (ended, memory) = self.end_into().await;
         self.given_back("close_into_memory", ended, memory)
     }
@@ -105,61 +145,5 @@ impl<T: Element, F: Fabric> Window<T, F> {
         self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
         self.inner.close_agent();
         flushed.and(barrier)
-    }
-}
-
-impl<T: Element, F: Drive> Window<T, F> {
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
-    /// said there.
-    ///
-    /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
-    /// let window = Window::create(&world, vec![world.rank(); 100])?;
-    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
-    /// epoch.put(7, &[77])?;
-    /// epoch.unlock()?;
-    /// let vector = window.close_into()?;
-    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
-    /// # Ok(())
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
-    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
-    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
-    pub fn close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_into_async())
-    }
-
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
-    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
-    ///
-    /// # Errors
-    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
-    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
-    pub fn close_into_memory(self) -> Result<UserMemory, GivenBack<UserMemory>> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_into_memory_async())
-    }
-
-    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
-    /// after its caller was gone. Collective.
-    ///
-    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
-    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
-    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody reads any
-    /// more, over a card they cost the connection once the peer has freed it.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
-    /// 5 s); [`Error::Collective`] where a rank died.
-    pub fn close(self) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_async())
     }
 }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, UserMemory, World, block_on};
+use fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::is_wordless;
 use crate::window::{SETTLE, TURN};
-use crate::{Error, GivenBack};
+use crate::{Error, GivenBack, Request};
 
 /// Memory of this rank's that windows are made over parts of, as many as wanted, one after another or at the same time:
 /// parts may overlap (MPI's overlapping windows). It is lent once and comes back when the last window over it is closed.
@@ -18,19 +18,19 @@ use crate::{Error, GivenBack};
 /// # use windows::{LentMemory, Window};
 /// # fabric::threads(2, |world| {
 /// let memory = LentMemory::new(&world, vec![0_u64; 100])?;
-/// let all = Window::<u64>::create_over(&world, &memory, 0..100)?;
-/// let half = Window::<u64>::create_over(&world, &memory, 50..100)?;
+/// let all = Window::<u64>::create_over(&world, &memory, 0..100).wait()?;
+/// let half = Window::<u64>::create_over(&world, &memory, 50..100).wait()?;
 /// let next = (world.rank() + 1) % world.size();
 /// let (one, other) = (all.lock_shared(next).wait()?, half.lock_shared(next).wait()?);
 /// one.put(53, &[7])?;
 /// one.flush().wait()?;
 /// assert_eq!(other.fetch_add(3, 1).wait()?, 7);
 /// assert_eq!(one.fetch_one(53).wait()?, 8);
-/// one.unlock()?;
-/// other.unlock()?;
-/// all.close()?;
-/// half.close()?;
-/// let vector = memory.take_back()?.into_vec::<u64>().unwrap();
+/// one.unlock().wait()?;
+/// other.unlock().wait()?;
+/// all.close().wait()?;
+/// half.close().wait()?;
+/// let vector = memory.take_back().wait()?.into_vec::<u64>().unwrap();
 /// assert_eq!(vector[53], 8);
 /// # Ok(())
 /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
@@ -97,14 +97,22 @@ impl<F: Fabric> LentMemory<F> {
         self.0.state().windows
     }
 
-    /// Gives the memory back without blocking the thread. See [`take_back`](Self::take_back).
+    /// Gives the memory back, as it is now, when it is waited for: [`into_vec`](UserMemory::into_vec) and
+    /// [`into_owner`](UserMemory::into_owner) make of it what it was. Not collective. Other handles are for nothing then.
     ///
     /// # Errors
-    /// As [`take_back`](Self::take_back).
+    /// With this handle, [`Error::StillLent`] as long as a window of this rank lies over it; [`Error::TakeBack`] with
+    /// `TimedOut` if a peer stays in the middle of an operation on it for 5 s (it is stopped): no peer begins another one, and
+    /// the call may be repeated; with `Closed` if it was given back before.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the memory is lent no longer, and lost.
-    pub async fn take_back_async(self) -> Result<UserMemory, GivenBack<Self>> {
+    /// Dropped in the middle, the memory is lent no longer, and lost.
+    pub fn take_back(self) -> Request<'static, UserMemory, F, GivenBack<Self>> {
+        let fabric = self.0.world.fabric().clone();
+        Request::new(fabric, "take_back", self.run_take_back())
+    }
+
+    async fn run_take_back(self) -> Result<UserMemory, GivenBack<Self>> {
         let refused = {
             let mut state = self.0.state();
             let refused = (state.windows > 0).then_some(Error::StillLent { windows: state.windows });
@@ -149,20 +157,6 @@ impl<F: Fabric> LentMemory<F> {
         let part = part.map_err(|fault| failed("the fabric has no parts of it", fault.kind()))?;
         state.windows += 1;
         Ok((part, Hold(Arc::clone(&self.0))))
-    }
-}
-
-impl<F: Drive> LentMemory<F> {
-    /// Gives the memory back, as it is now: [`into_vec`](UserMemory::into_vec) and
-    /// [`into_owner`](UserMemory::into_owner) make of it what it was. Not collective. Other handles are for nothing then.
-    ///
-    /// # Errors
-    /// With this handle, [`Error::StillLent`] as long as a window of this rank lies over it; [`Error::TakeBack`] with
-    /// `TimedOut` if a peer stays in the middle of an operation on it for 5 s (it is stopped): no peer begins another one, and
-    /// the call may be repeated; with `Closed` if it was given back before.
-    pub fn take_back(self) -> Result<UserMemory, GivenBack<Self>> {
-        let shared = Arc::clone(&self.0);
-        block_on(shared.world.fabric(), self.take_back_async())
     }
 }
 

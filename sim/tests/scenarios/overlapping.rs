@@ -23,7 +23,7 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
     let memory = LentMemory::new(&world, (0..LEN as u64).collect::<Vec<_>>())?;
     let mut windows = Vec::new();
     for start in STARTS {
-        windows.push(Window::<u64>::builder().name("part").create_over_async(&world, &memory, start..LEN).await?);
+        windows.push(Window::<u64>::builder().name("part").create_over(&world, &memory, start..LEN).await?);
     }
     assert_eq!((memory.windows(), windows[1].len(next)), (3, LEN - 30));
     for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0)] {
@@ -36,8 +36,8 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
         let mut seen = vec![0; values.len()];
         get.get(start - STARTS[to], &mut seen).await?;
         assert_eq!(seen, values);
-        put.unlock_async().await?;
-        get.unlock_async().await?;
+        put.unlock().await?;
+        get.unlock().await?;
         // Their owner sees it through all of them.
         world.barrier().await.unwrap();
         let expected: Vec<u64> = (0..(LEN - start) as u64).map(|at| at + other * u64::from(before + 1)).collect();
@@ -48,16 +48,16 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
         world.barrier().await.unwrap();
         // And by fences of the one, local writes of the other.
         windows[to].local().write(start - STARTS[to], &[u64::from(me) + 7])?;
-        let epoch = windows[from].fence().into_future().await?;
+        let epoch = windows[from].fence().await?;
         let mut one = [0];
         epoch.at(next)?.get(start - STARTS[from], &mut one).await?;
         assert_eq!(one, [u64::from(next) + 7]);
-        epoch.end_async().await?;
+        epoch.end().await?;
     }
     for window in windows {
-        window.close_async().await?;
+        window.close().await?;
     }
-    let vector = memory.take_back_async().await?.into_vec::<u64>().unwrap();
+    let vector = memory.take_back().await?.into_vec::<u64>().unwrap();
     assert_eq!((vector.len(), vector[29], vector[30]), (LEN, 29, u64::from(me) + 7));
     Ok(())
 }
@@ -66,13 +66,13 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
     const TURNS: u64 = 30;
     let (me, size) = (world.rank(), world.size());
     let memory = LentMemory::new(&world, vec![0_u64; 8])?;
-    let one = Window::<u64>::builder().create_over_async(&world, &memory, 0..6).await?;
-    let other = Window::<u64>::builder().create_over_async(&world, &memory, 2..8).await?;
-    let (ones, others) = (one.lock_all().locked().await?, other.lock_all().locked().await?);
+    let one = Window::<u64>::builder().create_over(&world, &memory, 0..6).await?;
+    let other = Window::<u64>::builder().create_over(&world, &memory, 2..8).await?;
+    let (ones, others) = (one.lock_all().await?, other.lock_all().await?);
     let mut highest = 0;
     for turn in 0..TURNS {
         let target = ((u64::from(me) + turn) % u64::from(size)) as u32;
-        let (one, other) = (ones.at(target), others.at(target));
+        let (one, other) = (ones.at(target)?, others.at(target)?);
         // All ranks on the same words, by turns through the one and the other.
         if turn % 2 == u64::from(me) % 2 {
             one.fetch_add(4, 1).await?;
@@ -92,12 +92,12 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
         }
         highest = highest.max(found + 1);
     }
-    ones.unlock_all_async().await?;
-    others.unlock_all_async().await?;
+    ones.unlock_all().await?;
+    others.unlock_all().await?;
     assert!(highest > 0);
-    one.close_async().await?;
-    other.close_async().await?;
-    let vector = memory.take_back_async().await?.into_vec::<u64>().unwrap();
+    one.close().await?;
+    other.close().await?;
+    let vector = memory.take_back().await?.into_vec::<u64>().unwrap();
     // Each rank went round, so that each target had as many turns as every rank, more or less.
     let total: u64 = vector[3];
     assert_eq!(vector, [0, 0, 0, total, 2 * total, 2 * total, 0, 0]);
@@ -110,9 +110,9 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
 async fn elements_of_other_types<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     let memory = LentMemory::new(&world, vec![0_u32; 9])?; // its last word is half the vector's spare capacity
-    let halves = Window::<u16>::builder().create_over_async(&world, &memory, 4..18).await?;
-    let words = Window::<u32>::builder().create_over_async(&world, &memory, 0..9).await?;
-    let long = Window::<u64>::builder().create_over_async(&world, &memory, 1..2).await?;
+    let halves = Window::<u16>::builder().create_over(&world, &memory, 4..18).await?;
+    let words = Window::<u32>::builder().create_over(&world, &memory, 0..9).await?;
+    let long = Window::<u64>::builder().create_over(&world, &memory, 1..2).await?;
     let (small, middle, large) =
         (halves.lock_shared(next).await?, words.lock_shared(next).await?, long.lock_shared(next).await?);
     small.fetch_and_op(1, 0x1234, Op::Sum).await?;
@@ -124,13 +124,13 @@ async fn elements_of_other_types<F: Fabric>(world: World<F>) -> Outcome {
     middle.accumulate(8, &[u32::MAX], Op::Sum).await?;
     assert_eq!(small.fetch_and_op(13, 1, Op::Sum).await?, u16::MAX);
     assert!(matches!(small.put(14, &[1]), Err(Error::Range { .. })));
-    small.unlock_async().await?;
-    middle.unlock_async().await?;
-    large.unlock_async().await?;
-    halves.close_async().await?;
-    words.close_async().await?;
-    long.close_async().await?;
-    let vector = memory.take_back_async().await?.into_vec::<u32>().unwrap();
+    small.unlock().await?;
+    middle.unlock().await?;
+    large.unlock().await?;
+    halves.close().await?;
+    words.close().await?;
+    long.close().await?;
+    let vector = memory.take_back().await?.into_vec::<u32>().unwrap();
     assert_eq!(vector, [0, 0, 0x1234_0002, 1, 0, 0, 0, 0, 0xffff]);
     Ok(())
 }
@@ -138,42 +138,42 @@ async fn elements_of_other_types<F: Fabric>(world: World<F>) -> Outcome {
 async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     let mut memory = LentMemory::new(&world, vec![0_u64; 10])?;
-    let first = Window::<u64>::builder().create_over_async(&world, &memory, 0..10).await?;
-    let second = Window::<u64>::builder().create_over_async(&world, &memory, 5..10).await?;
-    let refused = memory.take_back_async().await.unwrap_err();
+    let first = Window::<u64>::builder().create_over(&world, &memory, 0..10).await?;
+    let second = Window::<u64>::builder().create_over(&world, &memory, 5..10).await?;
+    let refused = memory.take_back().await.unwrap_err();
     assert!(matches!(refused.error(), Error::StillLent { windows: 2 }), "{refused}");
     memory = refused.into_parts().1.unwrap();
-    first.close_async().await?;
+    first.close().await?;
     // The other one is not harmed by that, and it takes another in its place.
-    let third = Window::<u64>::builder().create_over_async(&world, &memory, 0..6).await?;
+    let third = Window::<u64>::builder().create_over(&world, &memory, 0..6).await?;
     let (epoch, again) = (second.lock_shared(next).await?, third.lock_shared(next).await?);
     again.put(5, &[11])?;
     again.flush().await?;
     assert_eq!(epoch.fetch_add(0, 1).await?, 11);
-    epoch.unlock_async().await?;
-    again.unlock_async().await?;
-    second.close_async().await?;
-    let refused = memory.take_back_async().await.unwrap_err();
+    epoch.unlock().await?;
+    again.unlock().await?;
+    second.close().await?;
+    let refused = memory.take_back().await.unwrap_err();
     memory = refused.into_parts().1.unwrap();
-    assert!(third.clone().close_into_async().await.is_err(), "it is not its own to give");
+    assert!(third.clone().close_into().await.is_err(), "it is not its own to give");
     let other = memory.clone();
-    let vector = memory.take_back_async().await?.into_vec::<u64>().unwrap();
+    let vector = memory.take_back().await?.into_vec::<u64>().unwrap();
     assert_eq!(vector, [0, 0, 0, 0, 0, 12, 0, 0, 0, 0]);
     // Nothing is to be had of it any more, and every rank says so.
-    let again = Window::<u64>::builder().create_over_async(&world, &other, 0..1).await;
+    let again = Window::<u64>::builder().create_over(&world, &other, 0..1).await;
     assert!(matches!(again, Err(Error::Create { .. })), "{again:?}");
-    let closed = other.take_back_async().await.unwrap_err();
+    let closed = other.take_back().await.unwrap_err();
     assert!(matches!(closed.error(), Error::TakeBack { .. }), "{closed}");
     // The last window keeps memory whose handles are gone; and no elements are held, too.
     let memory = LentMemory::new(&world, vec![world.rank(); 4])?;
-    let window = Window::<u32>::builder().create_over_async(&world, &memory, 2..4).await?;
-    let none = Window::<u32>::builder().create_over_async(&world, &memory, 2..2).await?;
+    let window = Window::<u32>::builder().create_over(&world, &memory, 2..4).await?;
+    let none = Window::<u32>::builder().create_over(&world, &memory, 2..2).await?;
     assert_eq!(memory.windows(), 2);
-    none.close_async().await?;
+    none.close().await?;
     assert_eq!(memory.windows(), 1);
     drop(memory);
     assert_eq!(window.lock_shared(next).await?.fetch_one(1).await?, next);
-    window.close_async().await
+    window.close().await
 }
 
 async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
@@ -184,7 +184,7 @@ async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
     for range in [0..9, 9..9, usize::MAX - 1..usize::MAX, 2..4, std::ops::Range { start: 4, end: 0 }] {
         // One rank's mistake is every rank's error.
         let range = if world.rank() == last { range } else { 0..4 };
-        let outcome = Window::<u16>::builder().uneven().create_over_async(&world, &memory, range.clone()).await;
+        let outcome = Window::<u16>::builder().uneven().create_over(&world, &memory, range.clone()).await;
         match outcome {
             Err(Error::Create { .. }) if world.rank() == last => {}
             Err(Error::CreateElsewhere { rank, .. }) if rank == last => {}
@@ -194,37 +194,37 @@ async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
     assert_eq!(memory.windows(), 0);
     // Parts and memory of other kinds meet in one window.
     let window = match world.rank() {
-        0 => Window::<u16>::builder().create_over_async(&world, &memory, 4..8).await?,
-        _ => Window::<u16>::builder().create_async(&world, vec![1; 4]).await?,
+        0 => Window::<u16>::builder().create_over(&world, &memory, 4..8).await?,
+        _ => Window::<u16>::builder().create(&world, vec![1; 4]).await?,
     };
     let epoch = window.lock_shared(last).await?;
     epoch.accumulate(0, &[1; 4], Op::Sum).await?;
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
     world.barrier().await.unwrap();
     let ranks = if world.rank() == last { world.size() as u16 } else { 0 };
     assert_eq!(window.local().read(0..4), [1 + ranks; 4]);
-    window.close_async().await?;
-    memory.take_back_async().await?;
+    window.close().await?;
+    memory.take_back().await?;
     Ok(())
 }
 
 async fn memory_of_something_else<F: Fabric>(world: World<F>) -> Outcome {
     let (me, next) = (world.rank(), (world.rank() + 1) % world.size());
     let memory = UserMemory::from(vec![u64::from(me); 5]);
-    let window = Window::<u32>::builder().create_from_async(&world, memory).await?;
+    let window = Window::<u32>::builder().create_from(&world, memory).await?;
     assert_eq!(window.len(next), 10);
     let epoch = window.lock_exclusive(next).await?;
     assert_eq!(epoch.fetch_add(8, 5).await?, next);
-    epoch.unlock_async().await?;
-    let memory = window.close_into_memory_async().await?;
+    epoch.unlock().await?;
+    let memory = window.close_into_memory().await?;
     assert_eq!(memory.into_vec::<u64>().unwrap()[3..], [u64::from(me), u64::from(me) + 5]);
     // Too little for an element, and what is no vector of the window's type.
-    let window = Window::<[u64; 4]>::builder().create_from_async(&world, vec![1_u64; 3].into()).await?;
+    let window = Window::<[u64; 4]>::builder().create_from(&world, vec![1_u64; 3].into()).await?;
     assert_eq!(window.len(next), 0);
-    assert_eq!(window.close_into_memory_async().await?.into_vec::<u64>().unwrap(), [1; 3]);
-    let window = Window::<u32>::builder().create_from_async(&world, vec![1_u64].into()).await?;
-    assert!(window.close_into_async().await.is_err());
-    let allocated = Window::<u8>::builder().allocate_async(&world, 3).await?;
-    assert!(allocated.close_into_memory_async().await.is_err());
+    assert_eq!(window.close_into_memory().await?.into_vec::<u64>().unwrap(), [1; 3]);
+    let window = Window::<u32>::builder().create_from(&world, vec![1_u64].into()).await?;
+    assert!(window.close_into().await.is_err());
+    let allocated = Window::<u8>::builder().allocate(&world, 3).await?;
+    assert!(allocated.close_into_memory().await.is_err());
     Ok(())
 }

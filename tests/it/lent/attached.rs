@@ -15,13 +15,13 @@ fn memory_that_was_taken_back_is_an_error_for_peers() {
 
 /// Rank 0's vector comes and goes; the others have places of it.
 fn taken_back(world: World) {
-    let places = Window::<u64>::allocate(&world, 4).unwrap();
-    let window = Window::<u64>::builder().name("loans").dynamic(&world).unwrap();
+    let places = Window::<u64>::allocate(&world, 4).wait().unwrap();
+    let window = Window::<u64>::builder().name("loans").dynamic(&world).wait().unwrap();
     let tell = |what: u64| {
         for target in 0..world.size() {
             let epoch = places.lock_exclusive(target).wait().unwrap();
             epoch.put(0, &[what]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
     };
     for turn in 0..5_u64 {
@@ -42,7 +42,7 @@ fn taken_back(world: World) {
         there.fetch_add(10, 1).wait().unwrap();
         world.barrier().wait().unwrap();
         if let Some(place) = mine {
-            let vector = window.detach(place).unwrap();
+            let vector = window.detach(place).wait().unwrap();
             assert_eq!(vector[..4], [100 + turn, 100 + turn, 100 + turn, turn]);
             assert_eq!((vector[10], vector.len()), (turn + 3, 1000));
         }
@@ -53,11 +53,11 @@ fn taken_back(world: World) {
         no_region(there.put(0, &[1]).unwrap_err().into());
         no_region(there.get(0, &mut seen).wait().unwrap_err().into());
         no_region(there.fetch_add(0, 1).wait().unwrap_err().into());
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         world.barrier().wait().unwrap();
     }
-    window.close().unwrap();
-    places.close().unwrap();
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
     ok();
 }
 
@@ -69,8 +69,8 @@ fn a_list_over_attached_memory_of_processes_has_every_node() {
 /// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next place, value]`.
 fn list(world: World) {
     const NODES: u64 = 20;
-    let head = Window::<u64>::builder().name("head").allocate(&world, 2).unwrap();
-    let nodes = Window::<u64>::builder().name("nodes").dynamic(&world).unwrap();
+    let head = Window::<u64>::builder().name("head").allocate(&world, 2).wait().unwrap();
+    let nodes = Window::<u64>::builder().name("nodes").dynamic(&world).wait().unwrap();
     let mut mine = Vec::new();
     for number in 0..NODES {
         let value = u64::from(world.rank()) * NODES + number;
@@ -80,9 +80,9 @@ fn list(world: World) {
         epoch.get(0, &mut first).wait().unwrap();
         let own = nodes.lock_shared(world.rank()).wait().unwrap();
         own.attached(place).wait().unwrap().put(0, &first).unwrap();
-        own.unlock().unwrap();
+        own.unlock().wait().unwrap();
         epoch.put(0, &[world.rank().into(), place.to_word()]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         mine.push(place);
     }
     world.barrier().wait().unwrap();
@@ -95,16 +95,16 @@ fn list(world: World) {
         epoch.attached(Place::from_word(at[1])).wait().unwrap().get(0, &mut node).wait().unwrap();
         values.push(node[2]);
         at = [node[0], node[1]];
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     values.sort_unstable();
     assert_eq!(values, (0..u64::from(world.size()) * NODES).collect::<Vec<_>>());
     world.barrier().wait().unwrap();
     for place in mine {
-        assert_eq!(nodes.detach(place).unwrap().len(), 3);
+        assert_eq!(nodes.detach(place).wait().unwrap().len(), 3);
     }
-    nodes.close().unwrap();
-    head.close().unwrap();
+    nodes.close().wait().unwrap();
+    head.close().wait().unwrap();
     ok();
 }
 
@@ -116,15 +116,15 @@ fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
 
 /// Rank 1 meets more memory of rank 0's than it may have files open.
 fn many(world: World) {
-    let places = Window::<u64>::allocate(&world, 1).unwrap();
-    let window = Window::<u64>::builder().name("many").dynamic(&world).unwrap();
+    let places = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    let window = Window::<u64>::builder().name("many").dynamic(&world).wait().unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..getrlimit(Resource::Nofile) }).unwrap();
     for turn in 0..100 {
         let mine = (world.rank() == 0).then(|| {
             let place = if turn % 2 == 0 { window.attach(vec![turn; 10]) } else { window.attach_zeroed(10) }.unwrap();
             let epoch = places.lock_exclusive(1).wait().unwrap();
             epoch.put(0, &[place.to_word()]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
             place
         });
         world.barrier().wait().unwrap();
@@ -132,22 +132,22 @@ fn many(world: World) {
             let epoch = window.lock_shared(0).wait().unwrap();
             let place = Place::from_word(places.local().read(0..1)[0]);
             epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
         world.barrier().wait().unwrap();
         if let Some(place) = mine {
-            assert_eq!(window.detach(place).unwrap()[3], turn + 1);
+            assert_eq!(window.detach(place).wait().unwrap()[3], turn + 1);
         }
     }
-    window.close().unwrap();
-    places.close().unwrap();
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
     ok();
 }
 
 #[test]
 fn a_slot_that_is_freed_is_another_threads_at_once() {
     onesided::threads(1, |world| {
-        let window = Window::<u64>::builder().name("slots").dynamic(&world).unwrap();
+        let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
         let fill = window.attach_zeroed(1).unwrap();
         let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
         std::thread::scope(|scope| {
@@ -157,16 +157,16 @@ fn a_slot_that_is_freed_is_another_threads_at_once() {
                         let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
                         let epoch = window.lock_shared(0).wait().unwrap();
                         epoch.attached(place).wait().unwrap();
-                        epoch.unlock().unwrap();
-                        assert_eq!(window.detach(place).unwrap(), [7]);
+                        epoch.unlock().wait().unwrap();
+                        assert_eq!(window.detach(place).wait().unwrap(), [7]);
                     }
                 });
             }
         });
-        others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
-        window.detach(fill).unwrap();
+        others.into_iter().for_each(|place| drop(window.detach(place).wait().unwrap()));
+        window.detach(fill).wait().unwrap();
         let clone = window.clone();
-        window.close().unwrap();
+        window.close().wait().unwrap();
         let error = clone.attach(vec![1]).unwrap_err();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     })

@@ -28,15 +28,15 @@ const LONG: usize = 4 << 20;
 
 impl Copied {
     fn new(world: &World) -> Self {
-        let window = Window::<u64>::builder().name("copied").dynamic(world).unwrap();
-        let board = Window::<u64>::builder().name("board").allocate(world, 8).unwrap();
+        let window = Window::<u64>::builder().name("copied").dynamic(world).wait().unwrap();
+        let board = Window::<u64>::builder().name("board").allocate(world, 8).wait().unwrap();
         Self { window, board }
     }
 
     fn tell(&self, target: u32, at: usize, value: u64) {
         let epoch = self.board.lock_exclusive(target).wait().unwrap();
         epoch.put(at, &[value]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
 
     fn told(&self, at: usize) -> u64 {
@@ -83,7 +83,7 @@ fn copier_dies(world: World) {
     std::thread::sleep(Duration::from_millis(30));
     send(copier, Signal::KILL);
     let begin = Instant::now();
-    let mut vector = copied.window.detach(place).unwrap();
+    let mut vector = copied.window.detach(place).wait().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(vector.iter().all(|element| *element == 1 || *element == u64::MAX));
     vector.fill(3);
@@ -115,7 +115,7 @@ fn copier_stops(world: World) {
     send(copier, Signal::STOP);
     eventually(Duration::from_secs(5), "it stops", || state(copier) == Some('T'));
     // Where it was stopped, inside or outside, is chance: then the memory is back, or given up.
-    let mut vector = match copied.window.detach(place) {
+    let mut vector = match copied.window.detach(place).wait() {
         Ok(mut vector) => {
             vector.fill(3);
             Some(vector)
@@ -174,12 +174,12 @@ fn a_stopped_owner_is_waited_for_or_not_needed() {
 
 /// Its memory is reached while it is stopped where the kernel copies; its helper answers when it goes on.
 fn owner_stops(world: World) {
-    let board = Window::<u64>::builder().name("board").allocate(&world, 2).unwrap();
-    let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).unwrap();
+    let board = Window::<u64>::builder().name("board").allocate(&world, 2).wait().unwrap();
+    let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).wait().unwrap();
     if world.rank() == 0 {
         let epoch = board.lock_exclusive(1).wait().unwrap();
         epoch.put(0, &[std::process::id().into()]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
@@ -201,10 +201,10 @@ fn owner_stops(world: World) {
         send(owner, Signal::CONT);
         let before = fetch.wait().unwrap();
         assert!(before == 5 || before == 6);
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    window.close().unwrap();
-    board.close().unwrap();
+    window.close().wait().unwrap();
+    board.close().wait().unwrap();
     ok();
 }
 
@@ -216,7 +216,7 @@ fn an_owner_that_cannot_answer_is_an_error() {
 
 /// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
 fn owner_cannot_answer(world: World) {
-    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).unwrap();
+    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).wait().unwrap();
     let before = getrlimit(Resource::Nofile);
     if world.rank() == 0 {
         setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
@@ -227,7 +227,7 @@ fn owner_cannot_answer(world: World) {
         drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
         let error = epoch.fetch_add(3, 1).wait().unwrap_err();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
@@ -237,9 +237,9 @@ fn owner_cannot_answer(world: World) {
     if world.rank() == 1 {
         let epoch = window.lock_shared(0).wait().unwrap();
         assert_eq!(epoch.fetch_add(3, 1).wait().unwrap(), 5, "what was refused was not done");
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
@@ -250,12 +250,12 @@ fn a_vector_comes_back_from_a_window_whose_end_fails() {
 }
 
 fn end_fails(world: World) {
-    let window = Window::<u64>::create(&world, vec![3; 10]).unwrap();
+    let window = Window::<u64>::create(&world, vec![3; 10]).wait().unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
         jobs::die();
     }
-    let (error, vector) = window.close_into().unwrap_err().into_parts();
+    let (error, vector) = window.close_into().wait().unwrap_err().into_parts();
     assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
     assert_eq!(vector.unwrap(), [3; 10]);
     ok();

@@ -66,7 +66,7 @@ fn mapped(world: World) {
     std::fs::remove_file(&path).unwrap(); // it lasts as long as it is open
     file.write_all(&vec![me as u8; LEN]).unwrap();
     let memory = Mapping::new(Some(&file), LEN).into_memory();
-    let window = Window::<u16>::builder().create_from(&world, memory).unwrap();
+    let window = Window::<u16>::builder().create_from(&world, memory).wait().unwrap();
     assert_eq!(window.len(next), LEN / 2);
     expected_path_of_words(&world);
     let epoch = window.lock_exclusive(next).wait().unwrap();
@@ -75,8 +75,8 @@ fn mapped(world: World) {
     assert_eq!(seen, [u16::from(next as u8) * 0x101; 3]);
     epoch.put(2040, &[0x3231; 16]).unwrap(); // from one page to the next
     epoch.accumulate(1, &[5], Op::Replace).wait().unwrap();
-    epoch.unlock().unwrap();
-    let memory = window.close_into_memory().unwrap();
+    epoch.unlock().wait().unwrap();
+    let memory = window.close_into_memory().wait().unwrap();
     assert_eq!((memory.len(), memory.bytes()[4080..4112].to_vec()), (LEN, b"12".repeat(16)));
     let mapping = memory.into_owner::<Mapping>().unwrap_or_else(|_| panic!("it was lent so"));
     let mut there = Vec::new();
@@ -90,19 +90,19 @@ fn mapped(world: World) {
 
     // Two windows over anonymous pages; a mapping that is never given back goes with the last of them.
     let memory = LentMemory::new(&world, Mapping::new(None, LEN).into_memory()).unwrap();
-    let whole = Window::<u64>::create_over(&world, &memory, 0..LEN / 8).unwrap();
-    let part = Window::<u64>::create_over(&world, &memory, 100..200).unwrap();
+    let whole = Window::<u64>::create_over(&world, &memory, 0..LEN / 8).wait().unwrap();
+    let part = Window::<u64>::create_over(&world, &memory, 100..200).wait().unwrap();
     drop(memory);
     whole.lock_shared(next).wait().unwrap().fetch_add(150, 3).wait().unwrap();
     assert_eq!(part.lock_shared(next).wait().unwrap().fetch_one(50).wait().unwrap(), 3);
-    whole.close().unwrap();
-    part.close().unwrap();
+    whole.close().wait().unwrap();
+    part.close().wait().unwrap();
     ok();
 }
 
 /// A mapping goes the way that vectors go.
 fn expected_path_of_words(world: &World) {
-    let window = Window::<u64>::builder().create_from(world, Mapping::new(None, 4096).into_memory()).unwrap();
+    let window = Window::<u64>::builder().create_from(world, Mapping::new(None, 4096).into_memory()).wait().unwrap();
     expected_path(&window, 1 - world.rank());
-    window.close().unwrap();
+    window.close().wait().unwrap();
 }

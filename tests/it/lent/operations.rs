@@ -36,7 +36,7 @@ fn random_operations<T: Model>(world: &World, len: usize) {
     let mut values = TestRunner::new(Config::default());
     let mut value = || T::values().new_tree(&mut values).unwrap().current();
     let first: Vec<T> = vec![T::zeroed(); len];
-    let window = Window::create(world, first.clone()).unwrap();
+    let window = Window::create(world, first.clone()).wait().unwrap();
     let mut model = first;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).wait().unwrap();
@@ -109,9 +109,9 @@ fn random_operations<T: Model>(world: &World, len: usize) {
         ] {
             assert!(error.to_string().contains("elements there"), "{error}");
         }
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    let vector = window.close_into().unwrap();
+    let vector = window.close_into().wait().unwrap();
     assert_eq!(vector.len(), len);
     if world.rank() == 0 {
         assert!(vector.iter().all(|element| same(*element, T::zeroed())));
@@ -126,7 +126,7 @@ fn atomics_on_lent_memory_are_atomic_and_need_nothing_of_a_computing_owner() {
 fn counts(world: World) {
     const TURNS: usize = 200;
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u64>::builder().name("counts").create(&world, vec![0; 10]).unwrap();
+    let window = Window::<u64>::builder().name("counts").create(&world, vec![0; 10]).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     if me == 0 {
         compute(Duration::from_millis(300)); // its helper serves meanwhile
@@ -134,12 +134,12 @@ fn counts(world: World) {
     let begin = Instant::now();
     for turn in 0..TURNS {
         for target in 0..size {
-            all.at(target).fetch_add(0, 1).wait().unwrap();
-            all.at(target).accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
-            let mut found = all.at(target).fetch_one(4).wait().unwrap();
+            all.at(target).unwrap().fetch_add(0, 1).wait().unwrap();
+            all.at(target).unwrap().accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
+            let mut found = all.at(target).unwrap().fetch_one(4).wait().unwrap();
             let mut done = turn % 10 != 0;
             while !done {
-                let before = all.at(target).compare_and_swap(4, found, found + 1).wait().unwrap();
+                let before = all.at(target).unwrap().compare_and_swap(4, found, found + 1).wait().unwrap();
                 (done, found) = (before == found, before);
             }
         }
@@ -148,13 +148,13 @@ fn counts(world: World) {
         }
     }
     // Handles that are open at the same time are waited for in any order.
-    let one = all.at((me + 1) % size).fetch_add(5, 1);
-    let two = all.at((me + 1) % size).fetch_add(5, 1);
+    let one = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
+    let two = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
     two.wait().unwrap();
     one.wait().unwrap();
-    all.at((me + 1) % size).put(6 + me as usize % 4, &[7]).unwrap();
+    all.at((me + 1) % size).unwrap().put(6 + me as usize % 4, &[7]).unwrap();
     let mut seen = [0];
-    all.at((me + 1) % size).get(6 + me as usize % 4, &mut seen).wait().unwrap();
+    all.at((me + 1) % size).unwrap().get(6 + me as usize % 4, &mut seen).wait().unwrap();
     assert_eq!(seen, [7]);
     let next = (me + 1) % size;
     let (path, paths) = (expected_path(&window, next), window.paths(next));
@@ -167,8 +167,8 @@ fn counts(world: World) {
     assert!(paths.of(Path::Helper) >= 3 * TURNS as u64 + 2, "{paths}");
     let here = window.paths(me);
     assert!(here.of(Path::Helper) == 0 && here.of(Path::Cpu) >= 3 * TURNS as u64, "{here}");
-    all.unlock_all().unwrap();
-    let vector = window.close_into().unwrap();
+    all.unlock_all().wait().unwrap();
+    let vector = window.close_into().wait().unwrap();
     let turns = TURNS as u64 * u64::from(size);
     assert_eq!(vector[..6], [turns, turns, 2 * turns, 3 * turns, turns / 10, 2]);
     assert_eq!(vector[6..].iter().sum::<u64>(), 7);

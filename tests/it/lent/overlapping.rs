@@ -17,12 +17,12 @@ fn overlapping(world: World) {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
     let memory = LentMemory::new(&world, vec![0_u64; 1000]).unwrap();
-    let all = Window::<u64>::builder().name("all").create_over(&world, &memory, 0..1000).unwrap();
-    let late = Window::<u64>::builder().name("late").create_over(&world, &memory, 500..1000).unwrap();
+    let all = Window::<u64>::builder().name("all").create_over(&world, &memory, 0..1000).wait().unwrap();
+    let late = Window::<u64>::builder().name("late").create_over(&world, &memory, 500..1000).wait().unwrap();
     expected_path(&all, next);
     expected_path(&late, next);
     let (alls, lates) = (all.lock_all().wait().unwrap(), late.lock_all().wait().unwrap());
-    let (there, over) = (alls.at(next), lates.at(next));
+    let (there, over) = (alls.at(next).unwrap(), lates.at(next).unwrap());
     for turn in 0..TURNS {
         let at = 500 + turn as usize;
         there.put(at, &[turn + 1, turn + 2]).unwrap();
@@ -32,15 +32,15 @@ fn overlapping(world: World) {
         assert_eq!(seen, [turn + 1, turn + 2]);
         // All ranks on one word of rank 0, through either.
         if turn % 2 == 0 {
-            alls.at(0).fetch_add(900, 1).wait().unwrap();
+            alls.at(0).unwrap().fetch_add(900, 1).wait().unwrap();
         } else {
-            lates.at(0).accumulate(400, &[1], Op::Sum).wait().unwrap();
+            lates.at(0).unwrap().accumulate(400, &[1], Op::Sum).wait().unwrap();
         }
     }
-    alls.unlock_all().unwrap();
-    lates.unlock_all().unwrap();
+    alls.unlock_all().wait().unwrap();
+    lates.unlock_all().wait().unwrap();
     // Its end is the end of that window, not of the memory.
-    all.close().unwrap();
+    all.close().wait().unwrap();
     let epoch = late.lock_shared(next).wait().unwrap();
     let mut seen = [0];
     epoch.get(99, &mut seen).wait().unwrap();
@@ -48,11 +48,11 @@ fn overlapping(world: World) {
     assert_eq!(epoch.fetch_add(300, u64::from(me)).wait().unwrap(), 0);
     // Only the owner's last word ends it: whatever windows were closed in whatever order.
     world.barrier().wait().unwrap();
-    let memory = memory.take_back().unwrap_err().into_parts().1.unwrap();
-    epoch.unlock().unwrap();
+    let memory = memory.take_back().wait().unwrap_err().into_parts().1.unwrap();
+    epoch.unlock().wait().unwrap();
     let again = late.clone();
-    late.close().unwrap();
-    let vector = memory.take_back().unwrap().into_vec::<u64>().unwrap();
+    late.close().wait().unwrap();
+    let vector = memory.take_back().wait().unwrap().into_vec::<u64>().unwrap();
     assert_eq!((vector[500], vector[800]), (1, u64::from((me + size - 1) % size)));
     assert_eq!(vector[900], if me == 0 { TURNS * u64::from(size) } else { 0 });
     world.barrier().wait().unwrap();
@@ -73,7 +73,7 @@ fn threads_that_use_one_memory_through_several_windows_share_one_line_to_its_own
 fn one_line(world: World) {
     const LEN: usize = 3000;
     let memory = LentMemory::new(&world, vec![0_u64; 2 * LEN]).unwrap();
-    let windows = [0, LEN].map(|start| Window::<u64>::create_over(&world, &memory, start..start + LEN).unwrap());
+    let windows = [0, LEN].map(|start| Window::<u64>::create_over(&world, &memory, start..start + LEN).wait().unwrap());
     let next = 1 - world.rank();
     std::thread::scope(|scope| {
         for (window, mark) in windows.iter().zip([1_u64 << 32, 2 << 32]) {
@@ -85,11 +85,11 @@ fn one_line(world: World) {
                     epoch.get(0, &mut seen[..len]).wait().unwrap();
                     assert!(seen[..len].iter().all(|element| *element == mark | turn as u64), "turn {turn}");
                 }
-                epoch.unlock().unwrap();
+                epoch.unlock().wait().unwrap();
             });
         }
     });
-    windows.into_iter().for_each(|window| window.close().unwrap());
-    memory.take_back().unwrap();
+    windows.into_iter().for_each(|window| window.close().wait().unwrap());
+    memory.take_back().wait().unwrap();
     ok();
 }

@@ -24,8 +24,8 @@ pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
         seen.forbidden += u64::from([own, there].iter().flatten().any(|found| *found != round));
         epoch = epoch.fence().await?;
     }
-    epoch.end_async().await?;
-    window.close_async().await?;
+    epoch.end().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -50,10 +50,10 @@ pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outc
             seen.forbidden += u64::from(found != [round]);
             rig.skew().await;
             epoch.at(target)?.put(1, &[round; LEN])?;
-            epoch.complete_async().await?;
+            epoch.complete().await?;
         }
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
                 epoch.flush().await?;
                 drop(epoch);
             } else {
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
         }
         rig.barrier().await;
@@ -84,6 +84,6 @@ pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
         seen.forbidden += u64::from(late(me, &own)) + u64::from(late((me + 1) % size, &there));
         rig.barrier().await;
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }

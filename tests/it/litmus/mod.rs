@@ -220,9 +220,9 @@ impl<F: Fabric> Rig<F> {
     async fn window<T: Element>(&self, len: usize) -> Result<Window<T, F>, Error> {
         let builder = Window::<T>::builder();
         if self.lent {
-            builder.create_async(&self.world, vec![T::zeroed(); len]).await
+            builder.create(&self.world, vec![T::zeroed(); len]).await
         } else {
-            builder.allocate_async(&self.world, len).await
+            builder.allocate(&self.world, len).await
         }
     }
 
