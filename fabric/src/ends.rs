@@ -1,8 +1,17 @@
 //! Whose end ends a wait.
 
-use remote_memory::{Fault, FaultKind, Liveness, Patience, RemoteMemory, Watch};
+use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
+
+/// The fault that a rank's end is for whoever needs it.
+pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
+    match liveness {
+        Liveness::Alive => Ok(()),
+        Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+        Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+    }
+}
 
 /// What every wait on a real fabric asks before it goes on waiting.
 pub(crate) trait Ends: RemoteMemory {
@@ -14,11 +23,7 @@ pub(crate) trait Ends: RemoteMemory {
             Watch::Rank(rank) | Watch::Hearing(rank) => rank,
         };
         check_rank(self, rank)?;
-        match self.liveness(rank) {
-            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
-            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            Liveness::Alive => Ok(()),
-        }
+        ended(rank, self.liveness(rank))
     }
 
     /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.

@@ -105,6 +105,10 @@ impl Fabric for Mixed {
         self.verbs.reclaim(&own.card)
     }
 
+    fn part(&self, own: &MixedSegment, offset: u64, len: u64) -> Result<MixedSegment, Fault> {
+        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
+    }
+
     /// Of ranks of this host as well. A change of a word by the CPU is not atomic against the card's.
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
         segment.near.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
