@@ -234,7 +234,7 @@ fn what_keeps_an_agent_from_starting_is_said() {
     assert!(said(&path(&local), &["--agent", "/no/onesided"]).contains("host alpha: no `onesided` is there"));
     assert!(said(&path(&Rsh::new("exit 255")), &[]).contains("did not reach it (exit status 255)"));
     assert!(said(&path(&Rsh::new("exit 3")), &[]).contains("exited with status 3"));
-    assert!(said(&path(&Rsh::new("sleep 60")), &[]).contains("no agent answered in time"));
+    assert!(said(&path(&Rsh::new("sleep 60")), &[]).contains("no agent answered within 2 s"));
     assert!(said(&path(&Rsh::new("yes")), &[]).contains("something else than an agent"));
     let version = said(&path(&Rsh::new("echo onesided agent 77 9.9.9 abc; sleep 60")), &[]);
     assert!(version.contains("onesided 9.9.9 is installed there"), "{version}");

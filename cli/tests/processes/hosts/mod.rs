@@ -6,3 +6,4 @@ mod lossy;
 mod meet;
 mod network;
 pub(crate) mod rsh;
+mod ssh;
