@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 use fabric::Error;
-use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, Slots};
+use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
 use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
@@ -46,20 +46,14 @@ pub(crate) struct Args {
     fabric: FabricName,
 
     /// The hosts and how many ranks each takes, `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each is
-    /// filled before the next
+    /// filled before the next. `slurm`: those of the Slurm allocation that this is called in, reached by srun
     #[arg(long, value_name = "LIST")]
     hosts: Option<String>,
 
     /// The remote shell and its options, called with a host and a command line. Split at white space, without regard to
-    /// quotes: what needs more is a script
-    #[arg(
-        long,
-        value_name = "COMMAND",
-        env = "ONESIDED_RSH",
-        default_value = "ssh -x -T -o BatchMode=yes",
-        requires = "hosts"
-    )]
-    rsh: String,
+    /// quotes: what needs more is a script [default: ssh -x -T -o BatchMode=yes]
+    #[arg(long, value_name = "COMMAND", env = "ONESIDED_RSH", requires = "hosts")]
+    rsh: Option<String>,
 
     /// Where `onesided` is on the other hosts, if not in the same place as here
     #[arg(long, value_name = "PATH", requires = "hosts")]
@@ -145,12 +139,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     let agent = args.agent.clone().map_or_else(std::env::current_exe, Ok)?;
-    let rsh: Vec<_> = args.rsh.split_whitespace().map(OsString::from).collect();
+    let slurm = list == "slurm";
+    let default = if slurm { SRUN } else { SSH };
+    let rsh: Vec<_> = args.rsh.as_deref().unwrap_or(default).split_whitespace().map(OsString::from).collect();
     if rsh.is_empty() {
         return Err(Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"));
     }
-    let list = Slots::parse(list).map_err(|error| Failure::new(USAGE, error))?;
-    Ok(Hosts { list, rsh, agent, export: args.export.clone() })
+    let before_line = if slurm && args.rsh.is_none() { vec!["sh".into(), "-c".into()] } else { vec![] };
+    let list = if slurm { Slots::of_slurm() } else { Slots::parse(list) };
+    let list = list.map_err(|error| Failure::new(USAGE, error))?;
+    Ok(Hosts { list, rsh, before_line, agent, export: args.export.clone() })
 }
 
 /// `onesided agent`: what `run --hosts` starts elsewhere.

@@ -3,7 +3,8 @@
 mod coming;
 mod launch;
 mod lossy;
+mod managed;
 mod meet;
-mod network;
+pub(crate) mod network;
 pub(crate) mod rsh;
 mod ssh;

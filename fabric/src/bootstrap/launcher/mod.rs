@@ -20,6 +20,7 @@ mod output;
 mod ranks;
 mod remote;
 mod remote_shell;
+mod slurm;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 pub use crate::bootstrap::launcher::agent::agent;
 pub use crate::bootstrap::launcher::events::{End, Event};
 pub use crate::bootstrap::launcher::hosts::{Hosts, Slots};
+pub use crate::bootstrap::launcher::slurm::SRUN;
 
 use crate::Error;
 use crate::bootstrap::bridge::{Bridge, Desk};

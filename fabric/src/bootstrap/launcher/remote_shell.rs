@@ -59,7 +59,7 @@ impl Agent {
         };
         let agent = format!("'{}' agent", hosts.agent.to_string_lossy().replace('\'', "'\\''"));
         let mut command = Command::new(shell);
-        command.args(options).args([&slots.name, &agent]);
+        command.args(options).arg(&slots.name).args(&hosts.before_line).arg(&agent);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         for name in OF_A_JOB {
             command.env_remove(name); // a remote shell may be set up to send it

@@ -31,6 +31,8 @@ pub struct Place {
     pub(crate) host: HostId,
     /// How long another host may be silent.
     pub(crate) suspect_after: Duration,
+    /// Who said where rank 0 listens.
+    pub(crate) told_by: &'static str,
 }
 
 impl Place {
@@ -47,7 +49,7 @@ impl Place {
         let file = variable(SECRET_FILE).unwrap_or_default();
         let suspect_after = suspect_after(variable(SUSPECT_AFTER))?;
         let secret = read_secret(Path::new(&file))?;
-        Ok(Self { address, rank, size, secret, host: host_name::own(), suspect_after })
+        Ok(Self { address, rank, size, secret, host: host_name::own(), suspect_after, told_by: ADDRESS })
     }
 }
 
