@@ -30,16 +30,25 @@ pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
 /// Whatever the ranks have started and left running in their process groups is killed at the job's end.
 #[derive(Debug, clap::Args)]
 ///
-/// With `--hosts` a remote shell starts this same program on each other host, in the same place; it needs no password to
-/// get there. The ranks have the same working directory, and the variables ONESIDED_* and those that `--export` names.
-/// Standard input goes to rank 0 only if it runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5)
-/// is lost, and that is a failure of its ranks.
+/// With `--hosts` ssh starts `onesided` on each other host, where it has to lie in the same place as here (or --agent), as
+/// has the program. ssh asks nobody: `ssh -o BatchMode=yes HOST true` has to succeed from here. The ranks have the same
+/// working directory, and the variables ONESIDED_* and those that `--export` names. Standard input goes to rank 0 only if it
+/// runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and that is a failure of its
+/// ranks. Between hosts memory is reached by `--fabric verbs` or `mixed`; shared memory joins ranks of one host only.
 #[command(after_help = "Examples:\n  onesided run -n 4 -- ./histogram data.txt\n  \
-    onesided run --hosts alpha:2,beta:2 -n 4 --fabric verbs -- ./histogram data.txt")]
+    onesided run --hosts alpha:2,beta:2 --fabric verbs -- ./histogram data.txt\n  \
+    sbatch -N 2 -n 4 --wrap 'onesided run --hosts slurm --fabric verbs -- ./histogram data.txt'")]
 pub(crate) struct Args {
-    /// How many ranks
-    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    ranks: u32,
+    /// How many ranks; with `--hosts`, if not said, as many as they take
+    #[arg(
+        short = 'n',
+        long = "ranks",
+        visible_alias = "np",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        required_unless_present = "hosts"
+    )]
+    ranks: Option<u32>,
 
     /// What the ranks reach each other's memory by
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
@@ -114,8 +123,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let fabric = args.fabric.built_in()?.to_owned();
     let hosts = args.hosts.as_deref().map(|list| hosts(list, &args)).transpose()?;
     let mut command = args.program.into_iter();
+    // The sum of what fits a number each may not fit one; then there are too many in any case.
+    let room = hosts.iter().flat_map(|hosts| &hosts.list).fold(0_u32, |sum, host| sum.saturating_add(host.slots));
+    let size = args.ranks.unwrap_or(room);
     let launch = Launch {
-        size: args.ranks,
+        size,
         program: command.next().unwrap_or_default(),
         args: command.collect(),
         fabric,
@@ -123,7 +135,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             Policy::Abort => OnFailure::Abort,
             Policy::Continue => OnFailure::Continue,
         },
-        labels: args.label || (args.ranks > 1 && !args.no_label),
+        labels: args.label || (size > 1 && !args.no_label),
     };
     let interrupts = interrupts()?;
     let observe = &mut |event: Event| say(&event.to_string());

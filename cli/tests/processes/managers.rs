@@ -122,7 +122,7 @@ fn ranks_of_a_process_manager_meet() {
     all_said(&Manager::of_mpich(1, "exchange").wait(), "sum 0");
 }
 
-/// What Slurm sets beside the socket. Slurm itself was not there to be tried.
+/// What Slurm sets beside the socket; Slurm itself is tried in the stage `slurm`.
 #[test]
 fn slurm_says_rank_and_size_in_its_own_variables() {
     let slurm = |rank: u32| vec![("SLURM_PROCID", rank.to_string()), ("SLURM_NTASKS", "3".to_owned())];

@@ -69,7 +69,8 @@ impl Start {
 fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
     let number = |name: &str| variable(name)?.to_str()?.parse::<u32>().ok();
     let (by, size, instead) = if variable("SLURM_STEP_ID").is_some() && variable("SLURM_PROCID").is_some() {
-        let instead = "start it with `srun --mpi=pmi2`, or in the allocation with `onesided run --hosts slurm`";
+        let instead = "start it with `srun --mpi=pmi2`, in the allocation with `onesided run --hosts slurm`, or give it a \
+                       rendezvous (ONESIDED_ADDRESS and ONESIDED_SECRET_FILE)";
         ("srun", number("SLURM_STEP_NUM_TASKS")?, instead)
     } else {
         let instead = "start it with `onesided run`, or by a rendezvous (ONESIDED_ADDRESS, see the manual)";

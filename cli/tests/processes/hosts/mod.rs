@@ -7,4 +7,5 @@ mod managed;
 mod meet;
 pub(crate) mod network;
 pub(crate) mod rsh;
+mod slurm;
 mod ssh;

@@ -112,7 +112,7 @@ impl Drop for Ssh {
 }
 
 /// The processes that run a program and descend from one.
-fn descendants(of: i32, program: &str) -> Vec<i32> {
+pub(super) fn descendants(of: i32, program: &str) -> Vec<i32> {
     let parent = |pid: i32| -> Option<i32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()

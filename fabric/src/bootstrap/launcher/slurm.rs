@@ -76,9 +76,7 @@ fn expanded(name: &str) -> Option<Vec<String>> {
             return None;
         }
         all.iter_mut().for_each(|name| name.push_str(plain));
-        let Some((inside, after)) = inside.map(|more| more.split_once(']')).unwrap_or(Some(("", ""))) else {
-            return None;
-        };
+        let (inside, after) = inside.map_or(Some(("", "")), |more| more.split_once(']'))?;
         if !inside.is_empty() {
             let numbers = numbers(inside)?;
             if all.len() * numbers.len() > MOST {
