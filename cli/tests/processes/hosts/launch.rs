@@ -216,7 +216,8 @@ fn an_agent_that_is_stopped_is_a_lost_host() {
     let ended = running.wait();
     assert!(ended.stderr.contains("host a is lost with 1 rank: it was silent for"), "{ended:?}");
     assert_eq!(ended.code(), 1, "{ended:?}");
-    kill(agents[0], Signal::CONT);
+    // It may have gone with its shell's process group.
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(agents[0]).unwrap(), Signal::CONT);
     eventually(Duration::from_secs(2), "it ends", || !runs(agents[0]));
 }
 

@@ -159,7 +159,7 @@ fn what_ssh_refuses_names_the_host_and_what_to_do() {
     told(&ssh.refused("host1,host2"), "host2", "REMOTE HOST IDENTIFICATION HAS CHANGED");
     ssh.know(&["", "host", "host"]);
     ssh.identify_by("wrong_user");
-    told(&ssh.refused("host1,host2"), "host1", "Permission denied (publickey");
+    told(&ssh.refused("host1:2"), "host1", "Permission denied (publickey");
     ssh.identify_by("user");
     told(&ssh.refused("host1,host7"), "host7", "No route to host");
     // One that accepts and says nothing. Another that is refused meanwhile is told of at once.
