@@ -6,8 +6,8 @@ use std::ops::Range;
 /// datatypes of MPI's one-sided calls say about the target). On the origin's side they lie in a row, in the order of the
 /// shape.
 ///
-/// A shape is as large as a slice and allocates nothing. A structure with gaps (`MPI_Type_create_struct`) is rather an
-/// [`Element`](crate::Element) of its own.
+/// A shape is as large as a slice and allocates nothing. Of records (`MPI_Type_create_struct`) it says which;
+/// [`Access::fields`](crate::Access::fields) says what of each.
 ///
 /// ```
 /// # use windows::Shape;
@@ -82,13 +82,6 @@ pub struct Runs<'s> {
     next: usize,
     /// A run that was looked at to see whether it touches.
     ahead: Option<Range<usize>>,
-}
-
-impl<'s> Runs<'s> {
-    /// Whose runs they are.
-    pub(crate) const fn shape(&self) -> Shape<'s> {
-        self.shape
-    }
 }
 
 impl Runs<'_> {
