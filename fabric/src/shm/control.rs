@@ -12,7 +12,7 @@ use crate::shm::Mapping;
 use crate::shm::gate::Gate;
 
 /// `LENTMEM` and the layout's version.
-const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
 
 // The layout, in bytes: a header line, a line a rank, then at a page's beginning a buffer a rank.
 const HEADER: u64 = 64;

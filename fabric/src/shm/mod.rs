@@ -20,6 +20,7 @@ mod headroom;
 mod lent;
 mod mapping;
 mod once_table;
+mod pieces;
 mod process_vm;
 mod ring;
 mod segment;
