@@ -111,6 +111,10 @@ pub trait Fields<T>: Copy + Send + Sync + fmt::Debug + Sealed + 'static {
     #[doc(hidden)]
     type PartsMut<'b>: Iterator<Item = (u64, &'b mut [u8])> + Send;
 
+    /// How many pieces each record has; `None`: a whole run is one.
+    #[doc(hidden)]
+    const PIECES: Option<usize>;
+
     /// Takes values and their records from the beginning of a run, which is not empty.
     #[doc(hidden)]
     fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [Self::Values]) -> Self::Parts<'b>;
@@ -156,6 +160,7 @@ impl Sealed for Whole {}
 
 impl<T: Element> Fields<T> for Whole {
     type Values = T;
+    const PIECES: Option<usize> = None;
     type Parts<'b> = std::option::IntoIter<(u64, &'b [u8])>;
     type PartsMut<'b> = std::option::IntoIter<(u64, &'b mut [u8])>;
 
@@ -178,6 +183,7 @@ impl<T, V> Sealed for Field<T, V> {}
 
 impl<T: Element, V: Element> Fields<T> for Field<T, V> {
     type Values = V;
+    const PIECES: Option<usize> = Some(1);
     type Parts<'b> = std::option::IntoIter<(u64, &'b [u8])>;
     type PartsMut<'b> = std::option::IntoIter<(u64, &'b mut [u8])>;
 
@@ -200,6 +206,7 @@ macro_rules! tuples {
 
         impl<T: Element, $($type: Element),*> Fields<T> for ($(Field<T, $type>,)*) {
             type Values = ($($type,)*);
+            const PIECES: Option<usize> = Some($count);
             type Parts<'b> = std::iter::Flatten<std::option::IntoIter<[(u64, &'b [u8]); $count]>>;
             type PartsMut<'b> = std::iter::Flatten<std::option::IntoIter<[(u64, &'b mut [u8]); $count]>>;
 

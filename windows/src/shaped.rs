@@ -128,12 +128,15 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         fields: S,
         values: &'s [S::Values],
     ) -> Self {
-        let (place, checked) = Self::check(&access, (offset, shape), values.len());
-        let put = checked.and_then(|()| {
-            let cuts = Cuts::<T, S>::new(offset, shape.runs(), fields, values);
-            access.inner.fabric().put_pieces(&access.target.data, cuts)
-        });
-        Self { access, operation, place, state: State::Done(put) }
+        let (place, checked) = Self::check::<S>(&access, (offset, shape), values.len());
+        let cuts = Cuts::<T, S>::new(offset, shape.runs(), fields, values);
+        let Access { inner, target, .. } = access;
+        let state = match checked {
+            Err(fault) => State::Done(Err(fault)),
+            Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, cuts))),
+            Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, cuts)),
+        };
+        Self { access, operation, place, state }
     }
 
     pub(crate) fn get<S: Fields<T>>(
@@ -143,32 +146,37 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         fields: S,
         into: &'s mut [S::Values],
     ) -> Self {
-        let (place, checked) = Self::check(&access, (offset, shape), into.len());
+        let (place, checked) = Self::check::<S>(&access, (offset, shape), into.len());
+        let cuts = CutsMut::<T, S>::new(offset, shape.runs(), fields, into);
+        let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
-            Ok(()) => {
-                let cuts = CutsMut::<T, S>::new(offset, shape.runs(), fields, into);
-                if access.inner.immediate {
-                    State::Done(access.inner.fabric().get_pieces(&access.target.data, cuts))
-                } else {
-                    State::UnderWay(Box::pin(Gets::begin(access.copy(), cuts)))
-                }
-            }
+            Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, cuts))),
+            Ok(false) if inner.immediate => State::Done(inner.fabric().get_pieces(&target.data, cuts)),
+            Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), cuts))),
         };
         Self { access, operation, place, state }
     }
 
-    /// Whether the slice fits the shape, and the shape the part.
-    fn check(
+    /// Whether the slice fits the shape, and the shape the part; if so, whether the owner's helper thread is to carry it.
+    fn check<S: Fields<T>>(
         access: &Access<'_, T, F>,
         (offset, shape): (usize, Shape<'_>),
         given: usize,
-    ) -> ((usize, usize), Result<(), Fault>) {
-        let lengths = (shape.count(), given);
-        match Access::<'_, T, F>::lengths(lengths.0, lengths.1) {
-            Ok(()) => ((offset, shape.end()), access.range(offset, shape.end()).map(drop)),
-            Err(fault) => (lengths, Err(fault)),
+    ) -> ((usize, usize), Result<bool, Fault>) {
+        let (Access { inner, target, .. }, lengths) = (access, (shape.count(), given));
+        if let Err(fault) = Access::<'_, T, F>::lengths(lengths.0, lengths.1) {
+            return (lengths, Err(fault));
         }
+        let place = (offset, shape.end());
+        let fits = offset.checked_add(place.1).is_some_and(|end| end <= target.len);
+        if !inner.immediate && fits {
+            let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
+            if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {
+                return (place, Ok(true)); // each message is counted
+            }
+        }
+        (place, access.range(place.0, place.1).map(|_| false))
     }
 }
 

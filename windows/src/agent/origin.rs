@@ -65,7 +65,7 @@ impl<F: Fabric> Inner<F> {
         })
     }
 
-    async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
         let (fabric, layout, owner) = (self.fabric(), Layout::new(self.world.size()), target.fabric_rank());
         if target.locks.len() < layout.end() || self.own_locks.len() < layout.end() {
             return Err(Fault::of(FaultKind::Unsupported, owner));
