@@ -242,7 +242,7 @@ fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
             epoch.get(0, &mut all).wait().unwrap();
             assert_eq!(all, model);
         }
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         Ok(())
     });
     run.unwrap_or_else(|error| panic!("{error}"));
@@ -251,8 +251,8 @@ fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
 #[test]
 fn fields_follow_the_model() {
     ranks(2, |world| {
-        let allocated = Window::<Particle>::allocate(&world, LEN).unwrap();
-        let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).unwrap();
+        let allocated = Window::<Particle>::allocate(&world, LEN).wait().unwrap();
+        let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
         if world.rank() == 0 {
             for target in 0..2 {
                 follows_the_model(&allocated, target, 100);
@@ -260,8 +260,8 @@ fn fields_follow_the_model() {
             }
         }
         world.barrier().wait().unwrap();
-        lent.close().unwrap();
-        allocated.close().unwrap();
+        lent.close().wait().unwrap();
+        allocated.close().wait().unwrap();
     });
 }
 
@@ -276,19 +276,19 @@ fn fields_of_another_process_follow_the_model() {
 }
 
 fn operations(world: World) {
-    let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).unwrap();
+    let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
     if world.rank() == 0 {
         follows_the_model(&lent, 1, 20);
     }
     world.barrier().wait().unwrap();
-    lent.close().unwrap();
+    lent.close().wait().unwrap();
     ok();
 }
 
 /// More pieces, and more bytes, than any message or list of the system's takes; between them what is not reached stays.
 fn many(world: World) {
     const LEN: usize = 30_000;
-    let window = Window::create(&world, vec![Odd::zeroed(); LEN]).unwrap();
+    let window = Window::create(&world, vec![Odd::zeroed(); LEN]).wait().unwrap();
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).wait().unwrap();
         let numbers: Vec<u64> = (0..LEN as u64).map(|at| at << 32 | 5).collect();
@@ -317,17 +317,17 @@ fn many(world: World) {
         let touched = |at: usize| at >= 2 && (at - 2) % 9000 < 7000 && at - 2 < 25_000;
         assert!(back.iter().enumerate().all(|(at, odd)| (odd.first == 77) == touched(at)));
         assert_eq!(window.paths(1).of(Path::Card), 0);
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
 #[test]
 fn what_does_not_fit_moves_nothing_and_says_so() {
     ranks(1, |world| {
-        let window = Window::<Odd>::builder().name("odd").allocate(&world, 10).unwrap();
+        let window = Window::<Odd>::builder().name("odd").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_exclusive(0).wait().unwrap();
         let number = epoch.fields(field!(Odd, number));
         let error = number.put(8, &[1, 2, 3]).wait().unwrap_err().to_string();
@@ -355,10 +355,10 @@ fn what_does_not_fit_moves_nothing_and_says_so() {
         assert_eq!(found, [0, 3]);
         assert!(matches!(first.get_accumulate(8, &[1], &mut found, Op::Sum).wait(), Err(Error::Lengths { .. })));
         assert!(matches!(first.accumulate(8, &[1; 3], Op::Sum).wait(), Err(Error::Range { .. })));
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         let mut expected = [Odd::zeroed(); 10];
         expected[9].first = 3;
         assert_eq!(window.local().read(0..10), expected);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }

@@ -28,7 +28,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     ///     mass: f32,
     ///     hits: u32,
     /// }
-    /// let particles = Window::<Particle>::allocate(&world, 10)?;
+    /// let particles = Window::<Particle>::allocate(&world, 10).wait()?;
     /// let epoch = particles.lock_shared(1).wait()?;
     /// # if world.rank() == 0 {
     /// let (x, y, mass) = (field!(Particle, x), field!(Particle, y), field!(Particle, mass));
@@ -41,8 +41,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// epoch.get(7, &mut seventh).wait()?;
     /// assert_eq!(seventh, [Particle { x: 0.3, y: 0.4, mass: 2.5, hits: 5 }]);
     /// # }
-    /// # epoch.unlock()?;
-    /// # particles.close()
+    /// # epoch.unlock().wait()?;
+    /// # particles.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///

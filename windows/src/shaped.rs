@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, poll_now, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::cuts::{Cuts, CutsMut};
 use crate::fields::Whole;
@@ -23,15 +23,15 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// ```
     /// # use windows::{Shape, Window};
     /// # fabric::threads(1, |world| {
-    /// let matrix = Window::<f32>::allocate(&world, 4 * 10)?; // 4 rows of 10
+    /// let matrix = Window::<f32>::allocate(&world, 4 * 10).wait()?; // 4 rows of 10
     /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
     /// let epoch = matrix.lock_exclusive(0).wait()?;
     /// epoch.put_shaped(7, column, &[1.0, 2.0, 3.0, 4.0]).wait()?;
     /// let mut row = [0.0; 10];
     /// epoch.get(20, &mut row).wait()?;
     /// assert_eq!(row[7], 3.0);
-    /// # epoch.unlock()?;
-    /// # matrix.close()
+    /// # epoch.unlock().wait()?;
+    /// # matrix.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -239,19 +239,9 @@ impl<T: Element, F: Drive> Shaped<'_, T, F> {
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
-
-    /// Whether the slice may be used again, without waiting (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool, Error> {
-        let inner = self.access.inner;
-        match poll_now(inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
+
+handle!([T: Element, F: Drive], Shaped<'_, T, F>, (), Error, |moves| moves.access.inner.fabric());
 
 impl<T: Element, F: Fabric> Future for Shaped<'_, T, F> {
     type Output = Result<(), Error>;

@@ -135,10 +135,10 @@ impl Lent {
                 entry[8..].copy_from_slice(&(piece.len as u64).to_le_bytes());
                 // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer, which is of the page's
                 // mapping.
-                unsafe { crate::copy::into_shared(buffer.add(number * ENTRY), &entry) };
+                unsafe { crate::copy::into_shared(buffer.wrapping_add(number * ENTRY), &entry) };
                 if let Bytes::From(from) = piece.bytes {
                     // SAFETY: as above, and `len` bytes that the caller lends.
-                    unsafe { crate::copy::copy(buffer.add(at), from, piece.len) };
+                    unsafe { crate::copy::copy(buffer.wrapping_add(at), from, piece.len) };
                 }
                 at += piece.len;
             }
@@ -148,7 +148,7 @@ impl Lent {
             for piece in pieces {
                 if let Bytes::Into(into) = piece.bytes {
                     // SAFETY: as above; the caller lends its bytes exclusively.
-                    unsafe { crate::copy::copy(into, buffer.add(at), piece.len) };
+                    unsafe { crate::copy::copy(into, buffer.wrapping_add(at), piece.len) };
                 }
                 at += piece.len;
             }
@@ -186,7 +186,7 @@ impl Lent {
         self.copy_directly(&pieces)?;
         if !put {
             // SAFETY: as above.
-            unsafe { crate::copy::into_shared(buffer.add(entries), &message[entries..]) };
+            unsafe { crate::copy::into_shared(buffer.wrapping_add(entries), &message[entries..]) };
         }
         Ok(())
     }

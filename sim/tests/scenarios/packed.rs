@@ -24,7 +24,7 @@ async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     for packed in [true, false] {
         let builder = Window::<u32>::builder().pack_shapes(packed).count_paths(true);
-        let window = builder.allocate_async(&world, 3 * PIECES).await?;
+        let window = builder.allocate(&world, 3 * PIECES).await?;
         let shape = Shape::Vector { count: PIECES, block: 2, stride: 3 };
         for round in 1..4 {
             let epoch = window.lock_exclusive(next).await?;
@@ -41,7 +41,7 @@ async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
             epoch.get(0, &mut all).await?;
             assert_eq!(all, expected);
             assert!(shape.runs().flatten().map(|at| expected[at]).eq(some));
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
             world.barrier().await.unwrap();
             assert_eq!(window.local().read(0..3 * PIECES), expected);
             world.barrier().await.unwrap();
@@ -49,7 +49,7 @@ async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
         let carried = window.paths(next).of(Path::Helper);
         let mapped = matches!(world.fabric().capabilities().name, "shm" | "mixed");
         assert!(mapped || (carried > 0) == packed, "{}", window.paths(next));
-        window.close_async().await?;
+        window.close().await?;
     }
     Ok(())
 }
@@ -57,17 +57,17 @@ async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
 /// More than one message each, in one direction and the other at the same time.
 async fn fields_are_carried<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 1500;
-    let window = Window::<Record>::builder().pack_shapes(true).allocate_async(&world, LEN).await?;
+    let window = Window::<Record>::builder().pack_shapes(true).allocate(&world, LEN).await?;
     let other = 1 - world.rank();
-    let all = window.lock_all().locked().await?;
-    let fields = all.at(other).fields((field!(Record, right), field!(Record, left)));
+    let all = window.lock_all().await?;
+    let fields = all.at(other)?.fields((field!(Record, right), field!(Record, left)));
     let odd = Shape::Vector { count: LEN / 2, block: 1, stride: 2 };
     let values: Vec<_> = (0..LEN as u16 / 2).map(|at| ([at, other as u16], 7 * u32::from(at))).collect();
     fields.put_shaped(1, odd, &values).await?;
     let mut back = vec![([0; 2], 0); LEN / 2];
     fields.get_shaped(1, odd, &mut back).await?;
     assert_eq!(back, values);
-    all.flush_all_async().await?;
+    all.flush_all().await?;
     world.barrier().await.unwrap();
     for (at, record) in window.local().read(0..LEN).into_iter().enumerate() {
         let half = at as u16 / 2;
@@ -77,6 +77,6 @@ async fn fields_are_carried<F: Fabric>(world: World<F>) -> Outcome {
         };
         assert_eq!(record, expected, "record {at}");
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }

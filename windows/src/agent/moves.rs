@@ -17,6 +17,11 @@ use crate::window::{Inner, Target};
 pub(super) const BYTES: u8 = 13;
 
 /// From how many pieces on, and up to how many bytes each on average, the helper thread is asked.
+///
+/// Measured on Soft-RoCE (two ranks of one emulated host, pieces of 8 bytes, microseconds with the flush), by card and by helper:
+/// 16 pieces: put 2114 and 8561, get 10700 and 6863; 32: put 2793 and 3205, get 12024 and 2868; 64: put 3854 and 3354, get 9897
+/// and 3044; 128: put 18488 and 8215, get 60235 and 7186; 512: put 43335 and 27682, get 562783 and 27479. A card of hardware
+/// takes more pieces in the time in which a thread wakes up.
 const PIECES: usize = 64;
 const LONGEST: usize = 256;
 
