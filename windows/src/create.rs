@@ -87,6 +87,7 @@ pub struct Builder<T> {
     name: Arc<str>,
     design: Option<LockDesign>,
     uneven: bool,
+    populated: bool,
     counted: Option<bool>,
     packed: bool,
     element: std::marker::PhantomData<T>,
@@ -98,6 +99,7 @@ impl<T: Element> Default for Builder<T> {
             name: "".into(),
             design: None,
             uneven: false,
+            populated: false,
             counted: None,
             packed: false,
             element: std::marker::PhantomData,
@@ -127,6 +129,15 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// Has all pages of an allocated window there when it is made: each rank's part near the CPU that runs it then. It takes
+    /// longer, nobody meets a page that is not there later, and that there is not so much memory is an error of
+    /// [`allocate`](Self::allocate).
+    #[must_use]
+    pub const fn populate(mut self) -> Self {
+        self.populated = true;
+        self
+    }
+
     /// Counts which [path](Window::paths) each operation takes, also where that costs something beside the operation: where
     /// it is an instruction. Otherwise as `ONESIDED_COUNT=1` says.
     #[must_use]
@@ -150,6 +161,15 @@ impl<T: Element> Builder<T> {
     }
 
     /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs. Collective.
+    ///
+    /// On shared memory a part of more than 64 KiB gets its pages when they are first touched, near the CPU that does: whoever
+    /// initializes its own part has it near itself. As with memory from `malloc`, only what is clearly too much is refused
+    /// here (more than the host, or the control group, has left; limits): where memory has run out when a page is
+    /// touched, the kernel's out-of-memory killer ends a process, never a `SIGBUS`. With [`populate`](Self::populate),
+    /// where the system overcommits nothing, and on verbs all pages are there when this returns.
+    ///
+    /// What a closed window leaves free a later one gets, zeroed: a rank keeps up to 32 MiB of memory for that, and then an
+    /// allocation is no system call.
     ///
     /// # Errors
     /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
@@ -241,6 +261,17 @@ impl<T: Element> Builder<T> {
             Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
             None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
         };
+        let parts = parts.and_then(|(data, locks)| {
+            if self.populated && made == Made::Allocated {
+                fabric.populate(&data)?;
+            }
+            if made == Made::Allocated && packed {
+                // Its helper thread has to be there before the others are told that all is well.
+                let ready = Box::pin(std::future::ready(()));
+                fabric.serve(ready).map_err(fabric::Error::operation("start its helper thread"))?;
+            }
+            Ok((data, locks))
+        });
         let mine = Part {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),

@@ -1,7 +1,7 @@
 //! How a window ends, and how its memory comes back.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
@@ -15,7 +15,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
     /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
+    /// on shm it goes to memory that nobody has got for something else, over a card it costs the connection once the peer has
+    /// freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
@@ -29,7 +30,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close", self.run_close())
     }
 
-    async fn run_close(self) -> Result<(), Error> {
+    async fn run_close(mut self) -> Result<(), Error> {
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -70,10 +71,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close_into", self.run_close_into())
     }
 
-    async fn run_close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+    async fn run_close_into(mut self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let own = self.inner.world.rank();
-        let failed = |fault| self.inner.failed("close_into", own, fault);
         let ended = self.end().await;
+        let failed = |fault| self.inner.failed("close_into", own, fault);
         if self.inner.made != Made::Created {
             let error =
                 ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
@@ -94,7 +95,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// Completes what this rank has posted and waits for the others.
-    async fn end(&self) -> Result<(), Error> {
+    async fn end(&mut self) -> Result<(), Error> {
         let own = self.inner.world.rank();
         // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
         let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
@@ -103,6 +104,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
         flushed = flushed.and(self.inner.kept());
+        // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.targets.iter_mut().for_each(|target| drop(target.take()));
+        }
         // Others wait for this rank even if something of its own failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "close",

@@ -265,6 +265,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.populate(own),
+            (Second(fabric), Second(own)) => fabric.populate(own),
+            _ => Err(Error::operation("populate")(FOREIGN)),
+        }
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.open(key))
     }

@@ -4,7 +4,7 @@ use std::future::{Ready, poll_fn, ready};
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::ports::Ports;
+use crate::shm::ShmSegment;
+use crate::shm::arena::{Arena, Owner, PIECE};
 use crate::shm::board::{Board, BoardRing};
 use crate::shm::lent::{Between, Lent};
 use crate::shm::once_table::OnceTable;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
-use crate::shm::{Mapping, ShmSegment};
 use crate::{
     Agent, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory, WORDLESS,
     WORLD_BYTES,
@@ -41,6 +42,11 @@ pub(super) struct Inner {
     next_region: AtomicU32,
     /// Regions that were reached by [`At`], kept until the end: words are borrowed from them.
     reached: Box<[OnceTable<ShmSegment>]>,
+    /// The same of the pieces of each rank's arena, by slot.
+    pub(super) pieces: Box<[OnceTable<ShmSegment>]>,
+    /// This rank's arena, once it has allocated; those of the others that were met.
+    pub(super) arena: Mutex<Option<Arc<Owner>>>,
+    pub(super) arenas: Box<[OnceLock<Arc<Arena>>]>,
     worlds: Box<[ShmSegment]>,
     pub(super) outboxes: Box<[CachePadded<Mutex<Writer>>]>,
     inbox: Mutex<Box<[Reader]>>,
@@ -52,6 +58,11 @@ pub(super) struct Inner {
 
 /// Marks the regions that are lent and not mapped: what is published of them is their control page.
 const LENT: u32 = 1 << 31;
+
+/// Whether a region is a piece of an arena.
+const fn is_piece(region: RegionId) -> bool {
+    region.0 & (LENT | PIECE) == PIECE
+}
 
 /// A word of shared memory, mapped here.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +95,9 @@ impl Shm {
             crowded: std::thread::available_parallelism().map_or(1, NonZero::get) < board.size() as usize,
             next_region: AtomicU32::new(1),
             reached: ranks().map(|_| OnceTable::default()).collect(),
+            pieces: ranks().map(|_| OnceTable::default()).collect(),
+            arena: Mutex::default(),
+            arenas: ranks().map(|_| OnceLock::new()).collect(),
             worlds,
             outboxes: ranks().map(|_| CachePadded::default()).collect(),
             inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
@@ -98,13 +112,13 @@ impl Shm {
         &self.0.job.board
     }
 
-    fn me(&self) -> Rank {
+    pub(super) fn me(&self) -> Rank {
         self.0.job.rank
     }
 
     /// The next region's number, with a mark.
-    fn next_region(&self, mark: u32) -> RegionId {
-        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !LENT | mark)
+    pub(super) fn next_region(&self, mark: u32) -> RegionId {
+        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(LENT | PIECE) | mark)
     }
 
     fn between(&self) -> Between {
@@ -176,6 +190,9 @@ impl RemoteMemory for Shm {
         if at.region.0 & LENT != 0 {
             self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
             return Err(Fault::of(FaultKind::Unsupported, at.rank).with_detail(WORDLESS));
+        }
+        if is_piece(at.region) {
+            return self.piece(at.rank, at.region)?.word(at.offset);
         }
         let reach = || {
             let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
@@ -278,31 +295,6 @@ impl Mailbox for Shm {
     }
 }
 
-impl Shm {
-    /// Memory for a region that nobody else knows yet.
-    fn create(&self, len: u64) -> Result<(RegionId, Arc<Mapping>), Error> {
-        let failed = |what: &str, kind, source| Error::Allocate {
-            len,
-            what: what.into(),
-            fault: Fault::of(kind, self.me()),
-            source,
-        };
-        let bytes = usize::try_from(len).ok().filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize);
-        let bytes = bytes.ok_or_else(|| failed("the length is 0 or not addressable", FaultKind::OutOfRange, None))?;
-        let memory = Mapping::create(bytes).map(Arc::new).map_err(|source| {
-            let (what, kind) = explain(&source);
-            failed(what, kind, Some(source))
-        })?;
-        Ok((self.next_region(0), memory))
-    }
-
-    /// The segment of a region that peers can map. It takes the region back when it is dropped.
-    fn published(&self, id: RegionId, memory: Arc<Mapping>, len: u64) -> Result<ShmSegment, Error> {
-        let exchange = Arc::clone(&self.0.job.exchange);
-        ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
-    }
-}
-
 impl Fabric for Shm {
     type Segment = ShmSegment;
     type Transfer = Ready<Result<(), Fault>>;
@@ -314,15 +306,15 @@ impl Fabric for Shm {
     }
 
     fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
-        let (id, memory) = self.create(len)?;
-        self.0.job.exchange.publish(id, &memory)?;
-        self.published(id, memory, len)
+        self.allocate_one(len)
     }
 
-    fn allocate_two(&self, [first, second]: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
-        let ((id, memory), (other_id, other)) = (self.create(first)?, self.create(second)?);
-        self.0.job.exchange.publish_two([(id, &memory), (other_id, &other)])?;
-        Ok((self.published(id, memory, first)?, self.published(other_id, other, second)?))
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
+        self.allocate_both(lens)
+    }
+
+    fn populate(&self, own: &ShmSegment) -> Result<(), Error> {
+        self.populate_own(own)
     }
 
     fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
@@ -397,6 +389,9 @@ impl Fabric for Shm {
         check_rank(self, key.rank).map_err(|_| failed("the world has no such rank", FaultKind::NoSuchRank))?;
         if key.region == RegionId(0) {
             return self.world_segment(key.rank);
+        }
+        if is_piece(key.region) {
+            return self.open_piece(key);
         }
         let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
         if key.region.0 & LENT != 0 {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::{Exchange, Maker};
+use crate::shm::arena::Piece;
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
@@ -40,7 +41,9 @@ impl Region {
 }
 
 enum Memory {
-    Mapped { _mapping: Arc<Mapping> },
+    Mapped(Arc<Mapping>),
+    /// A range of an arena, whose mapping it keeps.
+    Piece(Piece),
     Lent(Arc<Lent>),
 }
 
@@ -69,8 +72,19 @@ impl ShmSegment {
         published: Option<Arc<dyn Exchange>>,
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let memory = Memory::Mapped { _mapping: memory };
+        let memory = Memory::Mapped(memory);
         let (published, maker) = (Mutex::new(published), Maker::this());
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
+    }
+
+    /// A piece of an arena: `len` bytes at `offset` of its mapping.
+    pub(crate) fn of_piece(
+        piece: Piece,
+        (offset, len): (u64, u64),
+        (rank, id): (Rank, RegionId),
+    ) -> Result<Self, Fault> {
+        let start = piece.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
+        let (memory, published, maker) = (Memory::Piece(piece), Mutex::default(), Maker::this());
         Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
@@ -84,8 +98,18 @@ impl ShmSegment {
     pub(crate) fn lent(&self) -> Option<&Arc<Lent>> {
         match &self.region.memory {
             Memory::Lent(lent) => Some(lent),
-            Memory::Mapped { .. } => None,
+            Memory::Mapped(_) | Memory::Piece(_) => None,
         }
+    }
+
+    /// The mapping that it is a range of, and where it begins there; `None` for lent memory.
+    pub(crate) fn mapping(&self) -> Option<(&Arc<Mapping>, u64)> {
+        let memory = match &self.region.memory {
+            Memory::Mapped(memory) => memory,
+            Memory::Piece(piece) => piece.memory(),
+            Memory::Lent(_) => return None,
+        };
+        Some((memory, (self.start.addr().get() - memory.bytes(0, 0)?.addr().get()) as u64))
     }
 
     /// Takes the region back before the last clone is dropped: who looks for it from now on finds none.

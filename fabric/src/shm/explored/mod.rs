@@ -33,6 +33,7 @@
 mod doorbell;
 mod gate;
 mod helper;
+mod hold;
 mod order;
 mod ring;
 
