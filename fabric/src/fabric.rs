@@ -130,6 +130,19 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
+    /// A part of memory that this rank has [registered](Self::register), as a segment with a key of its own. Parts may
+    /// overlap: they are one memory, whose atomics are atomic against one another through whatever part. It is given back by
+    /// [reclaiming](Self::reclaim) what was registered, not a part; after that every part fails as the whole does. A part
+    /// keeps the whole from being dropped.
+    ///
+    /// # Errors
+    /// `NotOwn` for a peer's, `OutOfRange` (it has to have a byte), `Misaligned` if the offset is no multiple of 8,
+    /// `Unsupported` for memory that was allocated.
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        let _ = (offset, len);
+        Err(Fault::of(FaultKind::Unsupported, own.rank()))
+    }
+
     /// Changes words in a row, each atomically against all other atomics on it, where they lie in this process's memory but
     /// [`word_in`](Self::word_in) gives none. `change` gets the word's number from `offset` on and what was found there,
     /// and gives what it shall be. It may be called several times for a word; the last call counts.
@@ -329,7 +342,7 @@ pub struct SegmentKey {
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
-    /// The fabric's own: on verbs the virtual address.
+    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part) begins.
     pub address: u64,
     /// The fabric's own: on verbs the remote key.
     pub rkey: u32,

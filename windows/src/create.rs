@@ -1,6 +1,7 @@
 //! How a window comes to be: every rank makes its part, then all compare.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,10 @@ use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::agent::{Layout, has_packed, is_wordless};
+use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, Request, Window, place, signals};
+use crate::{Element, Error, LentMemory, Request, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -190,8 +192,7 @@ impl<T: Element> Builder<T> {
     /// where the system forbids them or `ONESIDED_PROCESS_VM=off` is set; atomics go by the helper thread. So an
     /// [allocated](Self::allocate) window is faster, and more is promised of it: see the manual on the memory model.
     ///
-    /// Two windows cannot own one vector. What MPI does with overlapping windows is done with one window that has two names
-    /// for a place, or with memory that is [attached](Window::attach) once and reached from several places.
+    /// Two windows cannot own one vector: several lie over [`LentMemory`], by [`create_over`](Self::create_over).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
@@ -199,30 +200,73 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "create", self.over(world, memory))
+        let len = memory.len();
+        Request::new(world.fabric().clone(), "create", self.over(world, memory.into(), len))
     }
 
-    async fn over<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
-        let (len, memory) = (memory.len(), UserMemory::from(memory));
-        if memory.is_empty() {
+    /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), a mapping say, as
+    /// [`create`](Self::create) does over a vector: as many elements as fit into it. It is lent to the window until
+    /// [`close_into_memory`](Window::close_into_memory) gives it back. Collective; the others may give whatever
+    /// `create` takes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); the memory is freed then.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn create_from<F: Fabric>(self, world: &World<F>, memory: UserMemory) -> Request<'_, Window<T, F>, F> {
+        let len = memory.len().checked_div(size_of::<T>()).unwrap_or(0);
+        Request::new(world.fabric().clone(), "create_from", self.over(world, memory, len))
+    }
+
+    async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
+        if len == 0 {
             let window = self.make(world, (Made::Created, None), 0).await?;
-            window.inner().attached.keep(memory);
+            window.inner().attached.keep(Spare::Empty(memory));
             return Ok(window);
         }
-        let fabric = world.fabric();
-        let lent = fabric.register(memory).and_then(|lent| {
-            // Its agent is the helper thread, which has to be there before the others are told that all is well.
-            if fabric.word_in(&lent, 0).is_err_and(is_wordless) {
-                fabric.serve(Box::pin(std::future::ready(()))).map_err(fabric::Error::operation("start its agent"))?;
-            }
-            Ok(lent)
-        });
-        let window = self.make(world, (Made::Created, Some(lent)), len).await?;
-        let inner = window.inner();
-        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
-            crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        // The agent's thread has to be there before the others are told that all is well.
+        let lent = lend(world.fabric(), memory);
+        self.make(world, (Made::Created, Some(lent)), len).await?.served()
+    }
+
+    /// Makes a window over some elements of memory that this rank has lent, over which others may lie at the same time,
+    /// and over what the other ranks give (`MPI_Win_create` with overlapping memory). The range counts elements of `T` from the
+    /// beginning of the memory; it begins at a multiple of 8 bytes. Collective; the others may call whatever creates a window
+    /// over memory of theirs.
+    ///
+    /// The window is ended by [`close`](Window::close); [`LentMemory::take_back`] gives the memory back.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range does not lie in the memory, with
+    /// `Misaligned`, and with `Closed` if it was given back.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn create_over<'w, F: Fabric>(
+        self,
+        world: &'w World<F>,
+        memory: &'w LentMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "create_over", self.over_part(world, memory, range))
+    }
+
+    async fn over_part<F: Fabric>(
+        self,
+        world: &World<F>,
+        memory: &LentMemory<F>,
+        range: Range<usize>,
+    ) -> Result<Window<T, F>, Error> {
+        let (lent, hold) = match memory.part::<T>(&range) {
+            Ok((part, hold)) => (part.map(Ok), Some(hold)),
+            Err(error) => (Some(Err(error)), None),
+        };
+        let window = self.make(world, (Made::Created, lent), range.len()).await?;
+        if let Some(hold) = hold {
+            window.inner().attached.keep(Spare::Part(hold));
         }
-        Ok(window)
+        window.served()
     }
 
     /// Makes a window without memory, to which each rank [attaches](Window::attach) some while it is there
@@ -308,6 +352,17 @@ impl<T: Element> Builder<T> {
             crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
         Ok(window)
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Starts to do what peers ask, where the memory has no words.
+    fn served(self) -> Result<Self, Error> {
+        let inner = self.inner();
+        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
+            crate::agent::serve(inner).map_err(|fault| inner.failed("create", inner.world.rank(), fault))?;
+        }
+        Ok(self)
     }
 }
 

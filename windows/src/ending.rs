@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Fabric, UserMemory};
 
+use crate::lent::Spare;
 use crate::part::Made;
 use crate::{Element, Error, GivenBack, Request, Window};
 
@@ -13,10 +14,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
     /// after its caller was gone. Collective.
     ///
-    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
-    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody has got for something else, over a card it costs the connection once the peer has
-    /// freed it.
+    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
+    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
+    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody has got
+    /// for something else, over a card they cost the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
@@ -72,25 +73,56 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     async fn run_close_into(mut self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let own = self.inner.world.rank();
+        let (ended, memory) = self.end_into().await;
+        let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
+        self.given_back("close_into", ended, vector)
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
+    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
+    ///
+    /// # Errors
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
+    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, GivenBack<UserMemory>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into_memory", self.run_close_into_memory())
+    }
+
+    async fn run_close_into_memory(mut self) -> Result<UserMemory, GivenBack<UserMemory>> {
+        let (ended, memory) = self.end_into().await;
+        self.given_back("close_into_memory", ended, memory)
+    }
+
+    /// Ends the window and takes its memory back.
+    async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
         let ended = self.end().await;
-        let failed = |fault| self.inner.failed("close_into", own, fault);
-        if self.inner.made != Made::Created {
-            let error =
-                ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
-            return Err(GivenBack::new(error, None));
-        }
+        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
         let memory = match self.inner.attached.kept() {
+            _ if self.inner.made != Made::Created => unsupported,
             // A part without elements lent nothing.
-            Some(memory) => Ok(memory),
+            Some(Spare::Empty(memory)) => Ok(memory),
+            Some(Spare::Part(_)) => unsupported,
             None => self.inner.take_back(&self.inner.own).await,
         };
-        let vector =
-            memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported))).map_err(failed);
-        match (ended, vector) {
-            (Ok(()), Ok(vector)) => Ok(vector),
-            (Err(error), vector) => Err(GivenBack::new(error, vector.ok())),
-            (Ok(()), Err(error)) => Err(GivenBack::new(error, None)),
+        (ended, memory)
+    }
+
+    fn given_back<M>(
+        &self,
+        operation: &'static str,
+        ended: Result<(), Error>,
+        memory: Result<M, Fault>,
+    ) -> Result<M, GivenBack<M>> {
+        match (ended, memory) {
+            (Ok(()), Ok(memory)) => Ok(memory),
+            (Err(error), memory) => Err(GivenBack::new(error, memory.ok())),
+            (Ok(()), Err(fault)) => {
+                Err(GivenBack::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
+            }
         }
     }
 

@@ -289,6 +289,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask_about!(self, own, |fabric, own| fabric.reclaim(own))
     }
 
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.part(own, offset, len).map(First),
+            (Second(fabric), Second(own)) => fabric.part(own, offset, len).map(Second),
+            _ => Err(FOREIGN),
+        }
+    }
+
     fn change(
         &self,
         segment: &Self::Segment,

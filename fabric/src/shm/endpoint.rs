@@ -1,10 +1,11 @@
 //! A rank's end of the shared-memory fabric.
 
+use std::collections::HashMap;
 use std::future::{Ready, poll_fn, ready};
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::ports::Ports;
-use crate::shm::ShmSegment;
 use crate::shm::arena::{Arena, Owner, PIECE};
 use crate::shm::board::{Board, BoardRing};
 use crate::shm::lent::{Between, Lent};
@@ -26,6 +26,7 @@ use crate::shm::once_table::OnceTable;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
+use crate::shm::{Mapping, ShmSegment};
 use crate::{
     Agent, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory, WORDLESS,
     WORLD_BYTES,
@@ -54,6 +55,8 @@ pub(super) struct Inner {
     pub(super) endpoint: Endpoint<Seat>,
     /// What this rank has lent.
     service: Arc<Service>,
+    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line to its owner.
+    opened: Mutex<HashMap<(Rank, RegionId), Weak<Lent>>>,
 }
 
 /// Marks the regions that are lent and not mapped: what is published of them is their control page.
@@ -103,6 +106,7 @@ impl Shm {
             inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
             ports: Ports::default(),
             service: Arc::default(),
+            opened: Mutex::default(),
             endpoint: Endpoint::new(Seat { board, rank: job.rank }),
             job,
         })))
@@ -295,6 +299,20 @@ impl Mailbox for Shm {
     }
 }
 
+impl Shm {
+    /// Memory that a rank has lent, as it was opened before or is now.
+    fn open_lent(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<Lent>, Fault> {
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lent) = opened.get(&place).and_then(Weak::upgrade) {
+            return Ok(lent);
+        }
+        let lent = Arc::new(Lent::open(self.between(), place.0, page)?);
+        opened.retain(|_, lent| lent.strong_count() > 0);
+        opened.insert(place, Arc::downgrade(&lent));
+        Ok(lent)
+    }
+}
+
 impl Fabric for Shm {
     type Segment = ShmSegment;
     type Transfer = Ready<Result<(), Fault>>;
@@ -354,10 +372,15 @@ impl Fabric for Shm {
     }
 
     fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
-        let lent = own.lent().ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?;
-        let memory = lent.take_back()?;
+        let lent = own.lent().filter(|lent| lent.is_whole());
+        let memory = lent.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
         own.retract();
         Ok(memory)
+    }
+
+    fn part(&self, own: &ShmSegment, offset: u64, len: u64) -> Result<ShmSegment, Fault> {
+        self.check_own(own.rank())?;
+        own.part(offset, len)
     }
 
     fn change(
@@ -368,7 +391,8 @@ impl Fabric for Shm {
         change: &mut dyn FnMut(usize, u64) -> u64,
     ) -> Result<(), Fault> {
         let lent = segment.lent().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
-        lent.change(offset, words, change)
+        let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, segment.rank()))?;
+        lent.memory.change(lent.place(offset, bytes)?, words, change)
     }
 
     fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
@@ -376,7 +400,7 @@ impl Fabric for Shm {
     }
 
     fn path(&self, segment: &ShmSegment) -> Path {
-        segment.lent().map_or(Path::Cpu, |lent| lent.path())
+        segment.lent().map_or(Path::Cpu, |lent| lent.memory.path())
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
@@ -395,12 +419,13 @@ impl Fabric for Shm {
         }
         let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
         if key.region.0 & LENT != 0 {
-            let lent = Lent::open(self.between(), key.rank, memory);
+            let lent = self.open_lent((key.rank, key.region), memory);
             let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
-            if key.len != lent.len() {
-                return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
-            }
-            return Ok(ShmSegment::of_lent(Arc::new(lent), (key.rank, key.region), None));
+            let all = lent.len();
+            let segment = ShmSegment::of_lent(lent, (key.rank, key.region), None);
+            let part =
+                if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
+            return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
         }
         if key.len == 0 || key.len > memory.len() as u64 {
             return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));

@@ -40,6 +40,8 @@ pub use crate::shm::board::Board;
 pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, ShmWord, threads};
 pub use crate::shm::mapping::Mapping;
+#[doc(hidden)]
+pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
 pub use crate::shm::segment::ShmSegment;
 pub use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};

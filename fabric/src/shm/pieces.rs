@@ -1,10 +1,13 @@
 //! Many pieces of lent memory at once: in one call of the kernel, by one pass of the gate, or in one request to the owner's
 //! helper thread (jiang-2004, section 4: the thread at the target takes what is not contiguous).
 
+use std::ffi::c_void;
+
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::shm::lent::{Bytes, CUT, Lent, Way};
-use crate::shm::process_vm::{self, Range};
+use crate::shm::process_vm::{self, bare::Range};
+use crate::shm::segment::LentRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
 
 /// How many pieces are moved by one call of the kernel. Measured, 8 bytes each: from 64 up a call costs nothing beside its
@@ -30,20 +33,30 @@ impl Piece {
     }
 }
 
-impl Lent {
-    /// Puts pieces, one after another, as many as are inside.
+impl LentRange {
+    /// Puts pieces, one after another.
     pub(crate) fn write_pieces<'p>(&self, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
-        self.move_pieces(pieces.map(|(offset, from)| (offset, Bytes::From(from.as_ptr()), from.len())))
+        let pieces = pieces.map(|(offset, from)| (offset, Bytes::From(from.as_ptr()), from.len()));
+        self.memory.move_pieces(|offset, len| self.place(offset, len), pieces)
     }
 
     /// Gets pieces.
     pub(crate) fn read_pieces<'p>(&self, pieces: impl Iterator<Item = (u64, &'p mut [u8])>) -> Result<(), Fault> {
-        self.move_pieces(pieces.map(|(offset, into)| (offset, Bytes::Into(into.as_mut_ptr()), into.len())))
+        let pieces = pieces.map(|(offset, into)| (offset, Bytes::Into(into.as_mut_ptr()), into.len()));
+        self.memory.move_pieces(|offset, len| self.place(offset, len), pieces)
     }
+}
 
-    fn move_pieces(&self, pieces: impl Iterator<Item = (u64, Bytes, usize)>) -> Result<(), Fault> {
+impl Lent {
+    /// Moves pieces whose places are told from where they lie in a range.
+    fn move_pieces(
+        &self,
+        place: impl Fn(u64, usize) -> Result<u64, Fault>,
+        pieces: impl Iterator<Item = (u64, Bytes, usize)>,
+    ) -> Result<(), Fault> {
         let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
         for (offset, at, len) in pieces {
+            let offset = place(offset, len)?;
             self.check(offset, len)?;
             let mut piece = Piece { offset, bytes: at, len };
             while piece.len > 0 {
@@ -95,8 +108,8 @@ impl Lent {
         let pieces = || std::iter::once(first.after(begun)).chain(rest.iter().copied());
         let (mut here, mut there) = (Vec::with_capacity(1 + rest.len()), Vec::with_capacity(1 + rest.len()));
         for Piece { offset, bytes, len } in pieces() {
-            here.push(Range::new(bytes.address(), len));
-            there.push(Range::new(std::ptr::without_provenance_mut((self.address + offset) as usize), len));
+            here.push(Range { base: bytes.address().cast(), len });
+            there.push(Range { base: (self.address + offset) as *mut c_void, len });
         }
         let _inside = self.pass()?;
         self.alive()?; // its number may be another process's by and by
@@ -210,7 +223,7 @@ mod tests {
                 return Vec::new();
             }
             let own = shm.register(vec![7_u8; 64].into()).unwrap();
-            let lent = Arc::clone(own.lent().unwrap());
+            let lent = Arc::clone(&own.lent().unwrap().memory);
             let control: &Control = &lent.control;
             let (at, room) = control.buffer(Rank(1));
             let message = |entries: &[(u64, u64)], bytes: &[u8]| {

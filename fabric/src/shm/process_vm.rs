@@ -5,37 +5,42 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::process::Command;
 
-/// An address range, as `struct iovec` of <sys/uio.h>.
-#[repr(C)]
-pub(crate) struct Range {
-    base: *mut c_void,
-    len: usize,
-}
+use self::bare::{Range, process_vm_readv, process_vm_writev};
 
-impl Range {
-    pub(crate) const fn new(base: *mut u8, len: usize) -> Self {
-        Self { base: base.cast(), len }
+/// The calls themselves, which rustix does not have. Public for a benchmark that measures them beside what stands on them.
+pub mod bare {
+    use std::ffi::{c_int, c_ulong, c_void};
+
+    /// An address range, as `struct iovec` of <sys/uio.h>.
+    #[derive(Debug)]
+    #[repr(C)]
+    pub struct Range {
+        /// Where it begins.
+        pub base: *mut c_void,
+        /// In bytes.
+        pub len: usize,
     }
-}
 
-// rustix does not have them.
-unsafe extern "C" {
-    fn process_vm_readv(
-        pid: c_int,
-        local: *const Range,
-        locals: c_ulong,
-        remote: *const Range,
-        remotes: c_ulong,
-        flags: c_ulong,
-    ) -> isize;
-    fn process_vm_writev(
-        pid: c_int,
-        local: *const Range,
-        locals: c_ulong,
-        remote: *const Range,
-        remotes: c_ulong,
-        flags: c_ulong,
-    ) -> isize;
+    unsafe extern "C" {
+        /// Copies from another process; see process_vm_readv(2).
+        pub fn process_vm_readv(
+            pid: c_int,
+            local: *const Range,
+            locals: c_ulong,
+            remote: *const Range,
+            remotes: c_ulong,
+            flags: c_ulong,
+        ) -> isize;
+        /// Copies to another process.
+        pub fn process_vm_writev(
+            pid: c_int,
+            local: *const Range,
+            locals: c_ulong,
+            remote: *const Range,
+            remotes: c_ulong,
+            flags: c_ulong,
+        ) -> isize;
+    }
 }
 
 /// Reads another process's memory; gives how many bytes there were.
