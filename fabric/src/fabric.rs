@@ -225,6 +225,37 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// From the future: `OutOfRange`, `Unknown`, `PeerDied`.
     fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b>;
 
+    /// Puts bytes to several places, each as by [`put`](Self::put), in less time than one after the other where the fabric
+    /// can.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), the first one; the pieces before it were put.
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        for (offset, from) in pieces {
+            self.put(to, offset, from)?;
+        }
+        Ok(())
+    }
+
+    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::immediate`]), in less time than
+    /// one after the other where the fabric can.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), the first one; `Unsupported` where a get takes its time.
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        for (offset, into) in pieces {
+            match crate::drive::poll_now(&mut self.get(from, offset, into)) {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held until it is done.
     ///
     /// # Errors

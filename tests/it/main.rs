@@ -9,6 +9,7 @@ mod creation;
 mod examples;
 mod exclusion;
 mod faults;
+mod fields;
 mod forks;
 mod jobs;
 mod large;

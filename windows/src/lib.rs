@@ -4,7 +4,7 @@
 //! use `unsafe`.
 //!
 //! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
-//! operations: put, get, accumulate, atomics, on rows and on [`Shape`]s). Whatever gives leave to operate lends an
+//! operations: put, get, accumulate, atomics, on rows, on [`Shape`]s and on [`Field`]s of records). Whatever gives leave to operate lends an
 //! [`Access`]:
 //!
 //! | MPI | here |
@@ -52,6 +52,7 @@ mod attach;
 mod buffer;
 mod combine;
 mod create;
+mod cuts;
 mod direct;
 mod element;
 mod ending;
@@ -61,6 +62,8 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod field_access;
+mod fields;
 mod fused;
 mod given_back;
 mod handles;
@@ -83,6 +86,7 @@ mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod spread;
 mod unlock;
 mod versioned;
 mod window;
@@ -104,6 +108,8 @@ pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::field_access::FieldAccess;
+pub use crate::fields::{Field, Fields};
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
@@ -121,7 +127,7 @@ pub use crate::place::Place;
 pub use crate::request::Request;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
-pub use crate::shaped::GetShaped;
+pub use crate::shaped::Shaped;
 pub use crate::signalled::WaitUntil;
 pub use crate::unlock::Unlock;
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};

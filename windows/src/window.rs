@@ -240,8 +240,9 @@ impl<F: Fabric> Inner<F> {
     /// From now on nobody is answered who asks this rank's agent.
     pub(crate) fn close_agent(&self) {
         self.closed.store(true, Ordering::Release);
-        if self.made != Made::Allocated {
-            let closed = Layout::new(self.world.size()).closed();
+        let layout = Layout::new(self.world.size());
+        if self.own_locks.len() >= layout.end() {
+            let closed = layout.closed();
             // It is one's own, and there.
             let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
         }

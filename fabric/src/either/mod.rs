@@ -364,6 +364,20 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    #[inline]
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        ask_about!(self, to, |fabric, to| fabric.put_pieces(to, pieces))
+    }
+
+    #[inline]
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        ask_about!(self, from, |fabric, from| fabric.get_pieces(from, pieces))
+    }
+
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {
         match (self, from.0, to.0) {
             (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_write((a, from.1), (b, to.1), len)),

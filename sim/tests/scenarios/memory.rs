@@ -33,7 +33,7 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
         epoch.get(0, &mut seen).await?;
         assert_eq!(seen[100], next * 1000 + 100 + turn);
         epoch.put(100, &[7])?;
-        epoch.put_shaped(0, Shape::Vector { count: 3, block: 2, stride: 5 }, &[1, 2, 3, 4, 5, 6])?;
+        epoch.put_shaped(0, Shape::Vector { count: 3, block: 2, stride: 5 }, &[1, 2, 3, 4, 5, 6]).await?;
         epoch.flush().await?;
         assert_eq!(epoch.fetch_and_op(50, 3, Op::Sum).await?, next * 1000 + 50 + turn);
         assert_eq!(epoch.compare_and_swap(100, 7, 8).await?, 7);
@@ -357,7 +357,7 @@ async fn paths_are_counted<F: Fabric>(world: World<F>) -> Outcome {
     let epoch = window.lock_shared(next).await?;
     let path = world.fabric().path(&world.fabric().world_segment(world.fabric().rank()).unwrap());
     epoch.put(0, &[1])?;
-    epoch.put_shaped(0, Shape::Vector { count: 3, block: 1, stride: 2 }, &[1, 2, 3])?;
+    epoch.put_shaped(0, Shape::Vector { count: 3, block: 1, stride: 2 }, &[1, 2, 3]).await?;
     epoch.get(0, &mut [0; 3]).await?;
     epoch.get_shaped(0, Shape::Vector { count: 2, block: 1, stride: 2 }, &mut [0; 2]).await?;
     assert_eq!(window.paths(next).total(), 4);
