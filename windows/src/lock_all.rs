@@ -74,10 +74,18 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// # Cancel safety
     /// Dropped before it is done it has promised nothing.
     pub async fn flush_all_async(&self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        self.begin_flushes();
         for epoch in &self.epochs {
-            epoch.flush().await?;
+            outcome = outcome.and(epoch.flush().await);
         }
-        Ok(())
+        outcome
+    }
+
+    fn begin_flushes(&self) {
+        if let Some(first) = self.epochs.first() {
+            first.inner.begin_flushes(self.epochs.iter().map(|epoch| epoch.target));
+        }
     }
 
     /// Unlocks without blocking the thread. See [`unlock_all`](Self::unlock_all).
@@ -89,6 +97,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// Dropped before it is done, the releases are finished by the endpoint.
     pub async fn unlock_all_async(self) -> Result<(), Error> {
         let mut outcome = Ok(());
+        self.begin_flushes();
         for epoch in self.epochs {
             outcome = outcome.and(epoch.unlock_async().await);
         }
@@ -102,7 +111,9 @@ impl<T: Element, F: Drive> LockAll<'_, T, F> {
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for.
     pub fn flush_all(&self) -> Result<(), Error> {
-        self.epochs.iter().try_for_each(|epoch| epoch.flush().wait())
+        self.begin_flushes();
+        // Not try_fold: every one of them is to be flushed.
+        self.epochs.iter().map(|epoch| epoch.flush().wait()).fold(Ok(()), Result::and)
     }
 
     /// Unlocks every rank's part (`MPI_Win_unlock_all`).
@@ -110,7 +121,8 @@ impl<T: Element, F: Drive> LockAll<'_, T, F> {
     /// # Errors
     /// The first failure of what was done under the locks. They are all released all the same.
     pub fn unlock_all(self) -> Result<(), Error> {
-        // Not try_fold: every one of them is to be unlocked.
+        self.begin_flushes();
+        // Nor here: every one of them is to be unlocked.
         self.epochs.into_iter().map(Epoch::unlock).fold(Ok(()), Result::and)
     }
 }

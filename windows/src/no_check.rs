@@ -62,10 +62,16 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     /// Dropped before it is done it has promised nothing.
     pub async fn end_async(self) -> Result<(), Error> {
         let mut outcome = Ok(());
+        self.begin_flushes();
         for access in self.accesses.iter().filter_map(OnceLock::get) {
             outcome = outcome.and(access.flush().await);
         }
         outcome
+    }
+
+    fn begin_flushes(&self) {
+        let targets = self.accesses.iter().filter_map(OnceLock::get).map(|access| access.target);
+        self.window.inner().begin_flushes(targets);
     }
 }
 
@@ -75,6 +81,7 @@ impl<T: Element, F: Drive> NoCheckEpoch<'_, T, F> {
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for.
     pub fn end(self) -> Result<(), Error> {
+        self.begin_flushes();
         let flushes = self.accesses.iter().filter_map(OnceLock::get).map(|access| access.flush().wait());
         flushes.fold(Ok(()), Result::and) // not try_fold: every one of them is to be flushed
     }
