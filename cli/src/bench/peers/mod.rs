@@ -52,7 +52,7 @@ use crate::run::{FabricName, interrupts};
 /// rounds each time: ib_read_lat after get and ib_atomic_lat after compare_and_swap and fetch_and_op of 8 B, ib_write_lat
 /// after signals and ib_send_lat after messages that are answered (half of there and back), of which they tell the typical
 /// time; ib_write_bw after 64 puts and a flush, of 8 B and of 64 KiB, and ib_send_bw after 64 messages, of which they tell
-/// the peak. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device, and all processes are
+/// the average. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device, and all processes are
 /// idle tasks (chrt -i 0), so that none keeps the device from its work by spinning.
 ///
 /// Ratios say how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which compares neighbours.
@@ -97,7 +97,7 @@ fast onesided was as each of the others). These names stay.
 
 Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
 MPI types and communicators are looked at in every call, ours are known to the compiler. perftest's loops check nothing and
-have no flush and no window. It tells the median of its rounds, or the peak of its bandwidth; ours is the median of batches,
+have no flush and no window. It tells the median of its rounds, or the average of its bandwidth; ours is the median of batches,
 each the average of about ten, and a batch of compare_and_swap begins with a put. Our puts are copied, and proven to be in
 memory; ib_write_bw's are neither. A signal takes a receive at its target, ib_write_lat's writes do not.";
 
