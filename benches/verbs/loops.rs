@@ -128,7 +128,7 @@ fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome 
         let signal = number;
         at.put(0, &memory[..64])?;
         at.signal(1000, signal)?;
-        windows[1].local().wait_until(1000, move |word| word == signal).from(0).wait()?;
+        windows[1].local().wait_until(1000, move |word| word == signal).from_rank(0).wait()?;
         at.flush().wait()
     })?;
     measures.measure("fetch_and_op sum", 8, || at.fetch_and_op(0, 1, Op::Sum).wait().map(drop))?;
@@ -148,7 +148,7 @@ fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome 
     measures.measure("lock, put, unlock", 8, || {
         let epoch = windows[0].lock_exclusive(1).wait()?;
         epoch.put(0, &memory[..1])?;
-        epoch.unlock()
+        epoch.unlock().wait()
     })
 }
 
@@ -158,14 +158,14 @@ fn main() -> Outcome {
     let measures = Measures { rounds, part: arguments.next().unwrap_or_default() };
     fabrics(&measures)?;
     let worlds = worlds(RANKS, |job| fabric::endpoint("verbs", job))?;
-    let windows = together(&worlds, |world| Ok(Window::<u64, Any>::allocate(world, 64 << 10)?))?;
+    let windows = together(&worlds, |world| Ok(Window::<u64, Any>::allocate(world, 64 << 10).wait()?))?;
     windows_of_two(&measures, &windows)?;
     // Every other rank.
     let all = windows[0].lock_all().wait()?;
     measures.measure("put to 15, flush all", 8, || {
-        (1..RANKS).try_for_each(|rank| all.at(rank).put(0, &[7]))?;
-        all.flush_all()
+        (1..RANKS).try_for_each(|rank| all.at(rank)?.put(0, &[7]))?;
+        all.flush_all().wait()
     })?;
-    all.unlock_all()?;
-    together(windows, |window| Ok(window.close()?)).map(drop)
+    all.unlock_all().wait()?;
+    together(windows, |window| Ok(window.close().wait()?)).map(drop)
 }

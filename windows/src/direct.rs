@@ -35,14 +35,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # use std::sync::atomic::Ordering;
     /// # use windows::Window;
     /// # fabric::threads(2, |world| {
-    /// let window = Window::<u64>::allocate(&world, 100)?;
+    /// let window = Window::<u64>::allocate(&world, 100).wait()?;
     /// let neighbour = window.direct(1 - world.rank())?;
     /// neighbour.words()[7].store(5, Ordering::Release);
     /// while window.direct(world.rank())?.words()[7].load(Ordering::Acquire) != 5 {
     ///     std::hint::spin_loop();
     /// }
     /// # drop(neighbour);
-    /// # window.close()
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -52,7 +52,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// slice would stay. [`Error::Rank`], [`Error::Operation`] if the rank cannot be reached.
     pub fn direct(&self, target: u32) -> Result<Direct<'_, T, F>, Error> {
         let inner = self.inner();
-        let reached = inner.target(target).map_err(|fault| inner.failed("direct", target, fault))?;
+        let reached = inner.begin(target).map_err(|fault| inner.failed("direct", target, fault))?;
         let fabric = inner.fabric();
         match fabric.mapped(&reached.data) {
             Some(words) => Ok(Direct { inner, target: reached, words, element: PhantomData }),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fabric::{Drive, Fabric, block_on};
 
-use crate::{Access, Element, Error, Window};
+use crate::{Access, Element, Error, Request, Window};
 
 /// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not. Nothing happens before. Collective.
 #[must_use = "a fence that nobody waits for is not entered"]
@@ -34,6 +34,11 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     async fn pass(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let mut flushed = Ok(());
+        if self.before.is_none() {
+            let window = || inner.name.clone();
+            let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
+            inner.check_open().map_err(closed)?; // nobody else comes to it
+        }
         if let Some(before) = &self.before {
             inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
             for access in before.accesses.iter().filter_map(OnceLock::get) {
@@ -66,7 +71,7 @@ impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
-    /// or the deadline passed.
+    /// or the deadline passed, or this rank had closed the window before the first fence.
     pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         block_on(self.window.inner().fabric(), self.pass())
     }
@@ -117,25 +122,16 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
         FenceRequest { window, before: Some(self), deadline: None }
     }
 
-    /// The last fence (`MPI_MODE_NOSUCCEED`), without blocking the thread.
+    /// The last fence (`MPI_MODE_NOSUCCEED`), when it is waited for. Collective.
     ///
     /// # Errors
     /// As [`FenceRequest::wait`].
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn end_async(self) -> Result<(), Error> {
-        self.fence().pass().await.map(drop)
-    }
-}
-
-impl<T: Element, F: Drive> FenceEpoch<'_, T, F> {
-    /// The last fence (`MPI_MODE_NOSUCCEED`).
-    ///
-    /// # Errors
-    /// As [`FenceRequest::wait`].
-    pub fn end(self) -> Result<(), Error> {
-        self.fence().wait().map(drop)
+    pub fn end(self) -> Request<'w, (), F> {
+        let fabric = self.window.inner().fabric().clone();
+        Request::new(fabric, "fence", async { self.fence().pass().await.map(drop) })
     }
 }
 

@@ -2,27 +2,29 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use fabric::{Agent, Drive, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
+use fabric::{Agent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
 use crate::info::{agent_name, lock_name};
+use crate::lent;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, Request, StartRequest};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
-const SETTLE: u64 = 5_000_000_000;
-const TURN: u64 = 50_000;
+pub(crate) const SETTLE: u64 = 5_000_000_000;
+pub(crate) const TURN: u64 = 50_000;
 
 /// What the lock's words take of the hidden region beside each rank's part: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
@@ -32,13 +34,13 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// ```
 /// # use windows::Window;
 /// fabric::threads(2, |world| {
-///     let scores = Window::<u64>::allocate(&world, 1024)?;
+///     let scores = Window::<u64>::allocate(&world, 1024).wait()?;
 ///     let next = (world.rank() + 1) % world.size();
 ///     let epoch = scores.lock_exclusive(next).wait()?;
 ///     let old = epoch.fetch_add(0, 1).wait()?;
 ///     epoch.put(8, &[old, 42])?;
-///     epoch.unlock()?;
-///     scores.close()
+///     epoch.unlock().wait()?;
+///     scores.close().wait()
 /// })
 /// .unwrap()
 /// .into_iter()
@@ -180,6 +182,15 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
+    /// A target, to begin something there that was not begun before this rank ended the window.
+    #[inline]
+    pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.targets.get(rank as usize).and_then(OnceLock::get) {
+            Some(target) if !self.closed.load(Ordering::Relaxed) => Ok(target),
+            _ => self.reach(rank), // which tells of the end
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
@@ -258,17 +269,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
     pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
-        let fabric = self.fabric();
-        let until = fabric.now().saturating_add(SETTLE);
-        loop {
-            if let Some(memory) = fabric.reclaim(own)? {
-                return Ok(memory);
-            }
-            if fabric.now() >= until {
-                return Err(Fault::new(FaultKind::TimedOut));
-            }
-            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
-        }
+        lent::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
     }
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
@@ -395,15 +396,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::{Op, Window};
     /// # fabric::threads(3, |world| {
-    /// let sums = Window::<f64>::allocate(&world, 2)?;
+    /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
     /// let epoch = sums.fence().wait()?;
     /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
     /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
     /// assert_eq!(sums.local().read(0..1), [1.5]);
     /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
-    /// epoch.end()?;
+    /// epoch.end().wait()?;
     /// assert_eq!(sums.local().read(1..2), [if world.rank() == 0 { 1.5 } else { 0.0 }]);
-    /// sums.close()
+    /// sums.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -421,7 +422,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::Window;
     /// # fabric::threads(3, |world| {
-    /// let window = Window::<u64>::allocate(&world, 3)?;
+    /// let window = Window::<u64>::allocate(&world, 3).wait()?;
     /// if world.rank() == 0 {
     ///     let exposure = window.post(&[1, 2])?;
     ///     exposure.wait()?; // both have completed
@@ -429,9 +430,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// } else {
     ///     let epoch = window.start(&[0]).wait()?; // it has posted
     ///     epoch.at(0)?.put(world.rank() as usize, &[world.rank().into()])?;
-    ///     epoch.complete()?;
+    ///     epoch.complete().wait()?;
     /// }
-    /// window.close()
+    /// window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -507,12 +508,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-impl<T: Element, F: Drive> Window<T, F> {
+impl<T: Element, F: Fabric> Window<T, F> {
     /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
     ///
     /// # Errors
     /// See [`Builder::allocate`].
-    pub fn allocate(world: &World<F>, len: usize) -> Result<Self, Error> {
+    pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F> {
         Builder::default().allocate(world, len)
     }
 
@@ -520,7 +521,7 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
-    pub fn dynamic(world: &World<F>) -> Result<Self, Error> {
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
         Builder::default().dynamic(world)
     }
 
@@ -528,8 +529,20 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::create`].
-    pub fn create(world: &World<F>, memory: Vec<T>) -> Result<Self, Error> {
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
         Builder::default().create(world, memory)
+    }
+
+    /// Makes a window over elements of memory that others may lie over as well. Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create_over`].
+    pub fn create_over<'w>(
+        world: &'w World<F>,
+        memory: &'w LentMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Self, F> {
+        Builder::default().create_over(world, memory, range)
     }
 }
 

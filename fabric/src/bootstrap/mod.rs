@@ -11,7 +11,8 @@
 //!
 //! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
 //! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map
-//!   one another's memory;
+//!   one another's memory. One that ends without leaving still waits, 5 s at most, until the others of its host know that
+//!   all have come;
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 //!
@@ -38,6 +39,7 @@ mod tables;
 mod wire;
 
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +137,12 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+
+    /// The file of a peer's region, not mapped.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
 }
 
 /// A duration for the system's calls.

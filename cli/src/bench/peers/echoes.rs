@@ -32,7 +32,7 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
     let at = all.at(other)?;
     // As many as came in earlier calls: both have the same number.
     let mut number = window.local().read(SIGNAL..SIGNAL + 1)[0];
-    let wait = |number| window.local().wait_until(SIGNAL, move |came| came >= number).from(other).wait();
+    let wait = |number| window.local().wait_until(SIGNAL, move |came| came >= number).from_rank(other).wait();
     timed(world, times, || {
         number += 1;
         if world.rank() == 0 {

@@ -12,7 +12,7 @@ use windows::{Error, Op, Window};
 use crate::bench::bare;
 use crate::bench::busy;
 use crate::bench::peers::echoes;
-use crate::bench::peers::plan::MANY;
+use crate::bench::peers::plan::{FREE, MANY, TOUCH};
 use crate::bench::peers::subject::Order;
 use crate::bench::rank::{ROOM, RankOfBench};
 use crate::failure::Failure;
@@ -44,14 +44,14 @@ type Held = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 
 impl<'r> Probes<'r> {
     pub(crate) fn new(rank: &'r RankOfBench) -> Result<Self, Failure> {
-        let window = Window::<u64>::allocate(&rank.world, ROOM / WORD)?;
+        let window = Window::<u64>::allocate(&rank.world, ROOM / WORD).wait()?;
         let buffer = vec![1_u64; (ROOM + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
         Ok(Self { rank, window, buffer, begin })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
-        Ok(self.window.close()?)
+        Ok(self.window.close().wait()?)
     }
 
     /// On rank 0 how many nanoseconds all times took, or what the probe says; nothing if there is no such probe.
@@ -89,7 +89,7 @@ impl<'r> Probes<'r> {
         timed(self.rank, || {
             let epoch = self.window.lock_exclusive(self.rank.peer()).wait()?;
             let taken = time(order.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
-            epoch.unlock()?;
+            epoch.unlock().wait()?;
             Ok(taken)
         })
     }
@@ -118,28 +118,25 @@ impl<'r> Probes<'r> {
         timed(rank, || Ok(time(order.times, run)?)).map(Some)
     }
 
-    /// How long rank 0 takes to allocate windows; with an argument, until each rank has written to its part and the
-    /// window is gone.
+    /// How long rank 0 takes to allocate windows; if the argument says so until each rank has written to every page of its
+    /// part, and until the window is gone.
     fn allocate(&self, order: Order<'_>) -> Result<f64, Failure> {
         let world = &self.rank.world;
-        let page = vec![1_u64; PAGE / WORD];
         let mut taken = 0.0;
         for _ in 0..order.times {
             world.barrier().wait()?;
             let start = Instant::now();
-            let window = Window::<u64>::allocate(world, order.size as usize / WORD)?;
-            if order.argument == 0 {
-                taken += start.elapsed().as_nanos() as f64;
-            } else {
+            let window = Window::<u64>::allocate(world, order.size as usize / WORD).wait()?;
+            if order.argument & TOUCH != 0 {
                 let local = window.local();
-                for place in (0..local.len()).step_by(page.len()) {
-                    local.write(place, &page[..1])?;
+                for place in (0..local.len()).step_by(PAGE / WORD) {
+                    local.write(place, &[1])?;
                 }
             }
-            window.close()?;
-            if order.argument != 0 {
-                taken += start.elapsed().as_nanos() as f64;
-            }
+            let used = start.elapsed();
+            window.close().wait()?;
+            let freed = start.elapsed();
+            taken += if order.argument & FREE != 0 { freed } else { used }.as_nanos() as f64;
         }
         Ok(if world.rank() == 0 { taken } else { 0.0 })
     }
@@ -206,7 +203,7 @@ fn sleep_until(nanos: u64) {
 #[inline(never)]
 fn lock_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
-        window.lock_exclusive(target).wait()?.unlock()?;
+        window.lock_exclusive(target).wait()?.unlock().wait()?;
     }
     Ok(())
 }
@@ -216,7 +213,7 @@ fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Erro
     for i in 0..n {
         let epoch = window.lock_exclusive(target).wait()?;
         epoch.put(0, &[i])?;
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
     }
     Ok(())
 }
@@ -225,7 +222,7 @@ fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Erro
 fn lock_until(window: &Window<u64>, over: &AtomicU64) -> Result<u64, Error> {
     let mut acquired = 0;
     while over.load(Ordering::Relaxed) == 0 {
-        window.lock_exclusive(0).wait()?.unlock()?;
+        window.lock_exclusive(0).wait()?.unlock().wait()?;
         acquired += 1;
     }
     Ok(acquired)
