@@ -226,25 +226,25 @@ fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, piece: Piece) -> Result<
 /// Words under way, and those that are not begun.
 pub(crate) struct Turns<'s, F: Fabric> {
     pieces: Pieces<'s>,
-    turns: [Option<Turn<F>>; AHEAD],
+    /// [`AHEAD`] of them, or all that there are.
+    turns: Vec<Option<Turn<F>>>,
 }
 
 impl<'s, F: Fabric> Turns<'s, F> {
     /// Puts the first words under way.
+    #[inline(never)] // its callers are cold, where nothing would be inlined
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
         mut pieces: Pieces<'s>,
     ) -> Result<Self, Fault> {
-        let mut turns = [const { None }; AHEAD];
-        for turn in &mut turns {
-            let Some(piece) = pieces.next() else { break };
-            *turn = Some(work.begin(access, piece)?);
-        }
+        let turns =
+            pieces.by_ref().take(AHEAD).map(|piece| work.begin(access, piece).map(Some)).collect::<Result<_, _>>()?;
         Ok(Self { pieces, turns })
     }
 
     /// Drives every word that is under way, and begins others in the place of those that are done.
+    #[inline(never)] // as `begin`
     pub(crate) fn poll<T: AtomicElement>(
         &mut self,
         access: &Access<'_, T, F>,

@@ -40,9 +40,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
             inner.check_open().map_err(closed)?; // nobody else comes to it
         }
         if let Some(before) = &self.before {
-            for access in before.accesses.iter().filter_map(OnceLock::get) {
-                drop(inner.fabric().flush(access.target.fabric_rank())); // all are under way
-            }
+            inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
             for access in before.accesses.iter().filter_map(OnceLock::get) {
                 let failed = |fault| inner.failed("fence", access.target(), fault);
                 flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));

@@ -93,11 +93,17 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// Dropped before it is done it has promised nothing.
     pub fn flush_all(&self) -> Request<'_, (), F> {
         Request::new(self.window.inner().fabric().clone(), "flush_all", async move {
+            let mut outcome = Ok(());
+            self.begin_flushes();
             for epoch in &self.epochs {
-                epoch.flush().await?;
+                outcome = outcome.and(epoch.flush().await); // every one of them is to be flushed
             }
-            Ok(())
+            outcome
         })
+    }
+
+    fn begin_flushes(&self) {
+        self.window.inner().begin_flushes(self.epochs.iter().map(|epoch| epoch.target));
     }
 
     /// Unlocks every rank's part (`MPI_Win_unlock_all`), when it is waited for.
@@ -110,6 +116,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     pub fn unlock_all(self) -> Request<'w, (), F> {
         Request::new(self.window.inner().fabric().clone(), "unlock_all", async move {
             let mut outcome = Ok(());
+            self.begin_flushes();
             for epoch in self.epochs {
                 outcome = outcome.and(epoch.unlock().await);
             }

@@ -168,11 +168,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
-        self.operate(Link::Read { word, waited: true })
+        self.operate(Step::of(Link::Read { word, waited: true }))
     }
 
     fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
-        self.operate(Link::Write { word, value, notify, waited: true })
+        self.operate(Step::of(Link::Write { word, value, notify, waited: true }))
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -180,11 +180,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
-        self.operate(Link::CompareSwap { word, expected, new, waited: true })
+        self.operate(Step::of(Link::CompareSwap { word, expected, new, waited: true }))
     }
 
     fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
-        self.operate(Link::FetchAdd { word, add, waited: true })
+        self.operate(Step::of(Link::FetchAdd { word, add, waited: true }))
     }
 
     /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
@@ -264,6 +264,7 @@ struct Step {
 }
 
 impl Step {
+    #[inline(always)] // of a link that the compiler sees nothing is left but the stores
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
             Link::Read { word, .. } => (word, Verb::Read { from: word.place }, 0),
@@ -307,8 +308,7 @@ impl Verbs {
         }
     }
 
-    fn operate(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
-        let step = Step::of(link);
+    fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
             Ok(room) => {
                 self.0.post(step.rank, [step.order(&room)]);
