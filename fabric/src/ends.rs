@@ -1,26 +1,29 @@
 //! Whose end ends a wait.
 
-use remote_memory::{Fault, FaultKind, Liveness, Patience, RemoteMemory, Watch};
+use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
+
+/// The fault that a rank's end is for whoever needs it.
+pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
+    match liveness {
+        Liveness::Alive => Ok(()),
+        Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+        Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+    }
+}
 
 /// What every wait on a real fabric asks before it goes on waiting.
 pub(crate) trait Ends: RemoteMemory {
     /// The fault of a wait that somebody's end ended, if it did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        let (rank, any) = match patience.watch {
+        let rank = match patience.watch {
             Watch::Nobody => return Ok(()),
             // A death rings every doorbell, so that all waits are polled then.
-            Watch::Rank(rank) | Watch::Hearing(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
+            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
         };
         check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
-        }
+        ended(rank, self.liveness(rank))
     }
 
     /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.

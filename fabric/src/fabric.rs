@@ -55,11 +55,26 @@ pub trait Fabric: Mailbox + Clone + Debug {
     }
 
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
-    /// Its pages are there when this returns: no peer meets a fault later.
+    ///
+    /// On shm the pages of more than 64 KiB come when they are first touched, near the CPU that does, so that a rank that
+    /// initializes its memory has it near itself. What is clearly more than the host, or the control group, has left is
+    /// refused here. Whether the rest can still be had when it is touched is as with memory from `malloc`: where it cannot,
+    /// the kernel's out-of-memory killer ends a process. Only where the system overcommits nothing (`vm.overcommit_memory`
+    /// is 2) all pages are there when this returns, as they always are on verbs. [`populate`](Self::populate) has them come.
     ///
     /// # Errors
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
+
+    /// Has all pages of one's own segment come now, near the CPU that runs this, where they were to come when they are first
+    /// touched. Nothing to do on fabrics whose memory is registered with a card.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: there is not so much memory. [`Error::Operation`]: `NotOwn`.
+    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
+        let _ = own;
+        Ok(())
+    }
 
     /// [Allocates](Self::allocate) two segments, in less time than one after the other where the fabric can: both, or none.
     ///
@@ -115,6 +130,19 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
+    /// A part of memory that this rank has [registered](Self::register), as a segment with a key of its own. Parts may
+    /// overlap: they are one memory, whose atomics are atomic against one another through whatever part. It is given back by
+    /// [reclaiming](Self::reclaim) what was registered, not a part; after that every part fails as the whole does. A part
+    /// keeps the whole from being dropped.
+    ///
+    /// # Errors
+    /// `NotOwn` for a peer's, `OutOfRange` (it has to have a byte), `Misaligned` if the offset is no multiple of 8,
+    /// `Unsupported` for memory that was allocated.
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        let _ = (offset, len);
+        Err(Fault::of(FaultKind::Unsupported, own.rank()))
+    }
+
     /// Changes words in a row, each atomically against all other atomics on it, where they lie in this process's memory but
     /// [`word_in`](Self::word_in) gives none. `change` gets the word's number from `offset` on and what was found there,
     /// and gives what it shall be. It may be called several times for a word; the last call counts.
@@ -138,6 +166,33 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]> {
         let _ = segment;
         None
+    }
+
+    /// Copies bytes out of a [mapped](Self::mapped) segment, by loads of this thread, at once: it waits for nothing that is
+    /// under way.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unsupported` for what is not mapped.
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.read_own(segment, offset, into);
+        }
+        // Where all of it is mapped, a get is such a copy.
+        match crate::drive::poll_now(&mut self.get(segment, offset, into)) {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
+        }
+    }
+
+    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See [`read_mapped`](Self::read_mapped).
+    ///
+    /// # Errors
+    /// As [`read_mapped`](Self::read_mapped).
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.write_own(segment, offset, from);
+        }
+        self.put(segment, offset, from)
     }
 
     /// Which way puts and gets of a segment take.
@@ -169,6 +224,37 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// # Errors
     /// From the future: `OutOfRange`, `Unknown`, `PeerDied`.
     fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b>;
+
+    /// Puts bytes to several places, each as by [`put`](Self::put), in less time than one after the other where the fabric
+    /// can.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), the first one; the pieces before it were put.
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        for (offset, from) in pieces {
+            self.put(to, offset, from)?;
+        }
+        Ok(())
+    }
+
+    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::immediate`]), in less time than
+    /// one after the other where the fabric can.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), the first one; `Unsupported` where a get takes its time.
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        for (offset, into) in pieces {
+            match crate::drive::poll_now(&mut self.get(from, offset, into)) {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
+            }
+        }
+        Ok(())
+    }
 
     /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held until it is done.
     ///
@@ -283,7 +369,7 @@ pub struct SegmentKey {
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
-    /// The fabric's own: on verbs the virtual address.
+    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part) begins.
     pub address: u64,
     /// The fabric's own: on verbs the remote key.
     pub rkey: u32,

@@ -48,6 +48,7 @@ mod shm {
     #[cfg(test)]
     mod explored;
     mod gate;
+    mod hold;
     mod ring;
 }
 

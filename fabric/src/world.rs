@@ -117,7 +117,7 @@ impl<F: Fabric> World<F> {
         Barrier { world: self, deadline: None, call: Call::Asked(()) }
     }
 
-    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has read.
+    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has come here.
     ///
     /// # Errors
     /// `TooLong`, and those of [`barrier`](Self::barrier).

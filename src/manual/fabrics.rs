@@ -11,9 +11,18 @@
 //!
 //! # Shared memory
 //!
-//! Sealed memory files handed over a Unix socket, mapped when a peer is first needed, with their pages allocated at once.
-//! Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
+//! Sealed memory files handed over a Unix socket, mapped when a peer is first needed. Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
 //! sleeper. Where ranks outnumber cores, who waits gives the core away almost at once.
+//!
+//! **Allocated memory** is cut from one file that each rank has, its arena: up to 128 MiB of address space, less where many ranks
+//! share the host or a limit forbids it. So a window takes no system call, and no word with the launcher, once its ranks have
+//! met; one of more than a quarter of the arena, or for which there is no room, has a file of its own. A window's memory is
+//! used for another one only when no rank has a handle to it any more, and is zeroed before. A rank keeps up to 32 MiB of it,
+//! because zeroing pages costs a fraction of having new ones, and they are near the CPU that they were near before.
+//!
+//! Pages of a part of more than 64 KiB come when they are first touched, near the CPU that does, unless the window is
+//! [populated](crate::Builder::populate). What that means where memory runs out is said in
+//! [`Builder::allocate`](crate::Builder::allocate).
 //!
 //! **Memory of the user's** ([`Window::create`](crate::Window::create), [`Window::attach`](crate::Window::attach)) cannot be
 //! mapped by others. How they reach it is found out when they first need it:
@@ -31,6 +40,22 @@
 //!
 //! Each piece of it takes a memory file for its control page: a line for each rank, and 1 MiB of buffers, divided among the
 //! ranks (at least 4 KiB and at most 64 KiB each).
+//!
+//! # Shapes
+//!
+//! What is put to a [`Shape`](crate::Shape), or to [`fields`](crate::Access::fields) of records, falls into pieces: a run of
+//! neighbours, or a field of a record. They are carried
+//!
+//! | where | by |
+//! |---|---|
+//! | memory is mapped | a copy each, of this thread |
+//! | process_vm works | the kernel, up to 256 pieces in a call |
+//! | lent memory is reached by its owner's helper thread | that thread: one message for as many pieces as the buffer has room for, 16 bytes each beside their own |
+//! | a card reaches it | a request each |
+//! | a card reaches it, the window was made with [`pack_shapes`](crate::Builder::pack_shapes), and there are at least 64 pieces of at most 256 bytes on average | the helper thread of the target's owner: a message for up to 16 KiB of pieces, which is answered when they are done |
+//!
+//! Wherever a helper thread carries them, the operation takes as long as that thread takes to be woken, and none of it happens
+//! while its process is stopped; it ends with an error if its process ends. Atomics on shapes are carried as all atomics.
 //!
 //! # Verbs
 //!

@@ -42,10 +42,13 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     ) -> Passed<'w, T, F> {
         let inner = window.inner();
         let mut flushed = Ok(());
+        if before.is_none() {
+            let window = || inner.name.clone();
+            let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
+            inner.check_open().map_err(closed)?; // nobody else comes to it
+        }
         if let Some(before) = &before {
-            for access in before.accesses.iter().filter_map(OnceLock::get) {
-                drop(inner.fabric().flush(access.target.fabric_rank())); // all are under way
-            }
+            inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
             for access in before.accesses.iter().filter_map(OnceLock::get) {
                 let failed = |fault| inner.failed("fence", access.target(), fault);
                 flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
@@ -76,7 +79,7 @@ impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
-    /// or the deadline passed.
+    /// or the deadline passed, or this rank had closed the window before the first fence.
     pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         self.block()
     }

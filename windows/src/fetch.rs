@@ -55,7 +55,8 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     pub(crate) fn start(
         access: Access<'w, T, F>,
         operation: &'static str,
-        offset: usize,
+        // In elements that are counted, for whoever reads errors, and in elements of this type.
+        (offset, element): (usize, usize),
         change: Change<T>,
         place: Result<(F::Word<'w>, usize), Fault>,
     ) -> Self {
@@ -67,7 +68,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
                     Change::Apply(op, operand) => (Some(op), operand, operand),
                     Change::Swap { expected, new } => (None, expected, new),
                 };
-                match wordless(access.inner, access.target, offset, op, one, other, fault) {
+                match wordless(access.inner, access.target, element, op, one, other, fault) {
                     Ok(call) => State::Asked(call),
                     Err(fault) => State::Done(Err(fault)),
                 }

@@ -4,12 +4,13 @@
 //! use `unsafe`.
 //!
 //! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
-//! operations: put, get, accumulate, atomics, on rows and on [`Shape`]s). Whatever gives leave to operate lends an
+//! operations: put, get, accumulate, atomics, on rows, on [`Shape`]s and on [`Field`]s of records). Whatever gives leave to operate lends an
 //! [`Access`]:
 //!
 //! | MPI | here |
 //! |---|---|
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
+//! | overlapping windows; mappings and other memory | [`LentMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
@@ -53,6 +54,7 @@ mod attach;
 mod buffer;
 mod combine;
 mod create;
+mod cuts;
 mod direct;
 mod element;
 mod ending;
@@ -62,11 +64,14 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod field_access;
+mod fields;
 mod flush_all;
 mod fused;
 mod given_back;
 mod handles;
 mod info;
+mod lent;
 mod local;
 mod located;
 mod lock;
@@ -84,6 +89,7 @@ mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod spread;
 mod sync;
 mod unlock;
 mod versioned;
@@ -106,11 +112,14 @@ pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::field_access::FieldAccess;
+pub use crate::fields::{Field, Fields};
 pub use crate::flush_all::{FlushAll, UnlockAll};
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
+pub use crate::lent::LentMemory;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::LockRequest;
@@ -123,7 +132,7 @@ pub use crate::place::Place;
 pub use crate::request::Request;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
-pub use crate::shaped::GetShaped;
+pub use crate::shaped::Shaped;
 pub use crate::signalled::WaitUntil;
 pub use crate::unlock::Unlock;
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};

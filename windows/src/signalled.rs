@@ -6,6 +6,7 @@ use std::time::Duration;
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use fabric::{Call, Drive, Fabric, call};
 
+use crate::agent::is_wordless;
 use crate::element::{from_word, to_word};
 use crate::window::Inner;
 use crate::{Access, AtomicElement, Element, Error, Local};
@@ -13,7 +14,8 @@ use crate::{Access, AtomicElement, Element, Error, Local};
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
     /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
-    /// flush between them ([`put_signal`](Self::put_signal) is both). On cards it is a write with immediate, solicited.
+    /// flush between them ([`put_signal`](Self::put_signal) is both). On cards it is a write with immediate, solicited; to
+    /// memory that has no words here (lent by its owner, on shm) a put that its owner waits for the end of.
     ///
     /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
     /// the same target use an element each. Like a [`put`](Self::put) it is complete there after a flush.
@@ -22,17 +24,44 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
     /// or the unlock.
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
-        let word = self.signal_word("signal", offset)?;
-        drop(self.inner.fabric().write(word, to_word(value), Notify::Yes));
-        Ok(())
+        self.signal_place("signal", offset).and_then(|place| self.signal_at("signal", (offset, place), value))
     }
 
-    fn signal_word(&self, operation: &'static str, offset: usize) -> Result<F::Word<'_>, Error> {
-        check::<T>()
-            .and_then(|()| self.atomic_range(offset, 1))
-            .and_then(|at| self.inner.fabric().word_in(&self.target.data, at))
-            .map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+    fn signal_place(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
+        let place = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
+            match self.inner.fabric().word_in(&self.target.data, at) {
+                Ok(word) => Ok(Signalled::Word(word)),
+                Err(fault) if is_wordless(fault) => Ok(Signalled::Lent(at)),
+                Err(fault) => Err(fault),
+            }
+        });
+        place.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
     }
+
+    fn signal_at(
+        &self,
+        operation: &'static str,
+        (offset, place): (usize, Signalled<'_, F>),
+        value: T,
+    ) -> Result<(), Error> {
+        match place {
+            Signalled::Word(word) => {
+                drop(self.inner.fabric().write(word, to_word(value), Notify::Yes));
+                Ok(())
+            }
+            Signalled::Lent(at) => {
+                let signalled = self.inner.signal_wordless(self.target, at, to_word(value));
+                signalled.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+            }
+        }
+    }
+}
+
+/// Where a signal goes.
+enum Signalled<'w, F: Fabric> {
+    Word(F::Word<'w>),
+    /// Memory that has no words here.
+    Lent(u64),
 }
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
@@ -71,10 +100,9 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         if signals.target.fabric_rank() != target {
             return Err(self.inner.failed("put_signal", self.target.rank, Fault::of(FaultKind::Unsupported, target)));
         }
-        let word = signals.signal_word("put_signal", at)?;
+        let place = signals.signal_place("put_signal", at)?;
         self.put(offset, elements)?;
-        drop(signals.inner.fabric().write(word, to_word(value), Notify::Yes));
-        Ok(())
+        signals.signal_at("put_signal", (at, place), value)
     }
 }
 
@@ -139,11 +167,13 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
             _ => fabric.word_in(&inner.own, 8 * offset as u64),
         });
         let predicate = move |told| predicate(from_word(told));
-        let told = match (word, origin.flatten()) {
-            (Ok(word), Some(origin)) => {
-                fabric.wait_until(word, predicate, Patience::on(origin).and_until(deadline)).await
-            }
+        let patience = origin.flatten().map(|origin| Patience::on(origin).and_until(deadline));
+        let told = match (word, patience) {
+            (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
             (Ok(word), None) => inner.world.wait_until(word, predicate, deadline).await,
+            (Err(fault), _) if is_wordless(fault) => {
+                inner.wait_wordless(8 * offset as u64, predicate, (patience, deadline)).await
+            }
             (Err(fault), _) => Err(fault),
         };
         told.map(from_word).map_err(|fault| {

@@ -19,6 +19,7 @@
 //! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
 //! their boards alike, so that all that stands above a board knows nothing of it.
 
+mod addresses;
 pub(crate) mod bridge;
 pub mod client;
 pub mod environment;
@@ -39,6 +40,7 @@ mod tables;
 mod wire;
 
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +138,12 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+
+    /// The file of a peer's region, not mapped.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
 }
 
 /// A duration for the system's calls.

@@ -265,6 +265,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.populate(own),
+            (Second(fabric), Second(own)) => fabric.populate(own),
+            _ => Err(Error::operation("populate")(FOREIGN)),
+        }
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.open(key))
     }
@@ -279,6 +287,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
         ask_about!(self, own, |fabric, own| fabric.reclaim(own))
+    }
+
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.part(own, offset, len).map(First),
+            (Second(fabric), Second(own)) => fabric.part(own, offset, len).map(Second),
+            _ => Err(FOREIGN),
+        }
     }
 
     fn change(
@@ -296,6 +312,22 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
             (First(fabric), First(segment)) => fabric.mapped(segment),
             (Second(fabric), Second(segment)) => fabric.mapped(segment),
             _ => None,
+        }
+    }
+
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.read_mapped(segment, offset, into),
+            (Second(fabric), Second(segment)) => fabric.read_mapped(segment, offset, into),
+            _ => Err(FOREIGN),
+        }
+    }
+
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.write_mapped(segment, offset, from),
+            (Second(fabric), Second(segment)) => fabric.write_mapped(segment, offset, from),
+            _ => Err(FOREIGN),
         }
     }
 
@@ -330,6 +362,20 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
             }
             _ => EitherFuture::failed(FOREIGN),
         }
+    }
+
+    #[inline]
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        ask_about!(self, to, |fabric, to| fabric.put_pieces(to, pieces))
+    }
+
+    #[inline]
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        ask_about!(self, from, |fabric, from| fabric.get_pieces(from, pieces))
     }
 
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {

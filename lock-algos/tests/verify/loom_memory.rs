@@ -121,12 +121,10 @@ impl LoomMemory {
             if predicate(value) {
                 return Ok(value);
             }
-            let gone = state.dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32));
-            match (watch, gone) {
-                (Watch::Rank(rank) | Watch::Hearing(rank), _) if state.dead[rank.index()] => {
+            match watch {
+                Watch::Rank(rank) | Watch::Hearing(rank) if state.dead[rank.index()] => {
                     return Err(Fault::of(FaultKind::PeerDied, rank));
                 }
-                (Watch::All(_), Some(rank)) => return Err(Fault::of(FaultKind::PeerDied, rank)),
                 _ => state = self.shared.changed.wait(state).unwrap(),
             }
         }

@@ -13,6 +13,8 @@ mod lives;
 mod memory;
 mod mixed;
 mod no_check;
+mod overlapping;
+mod packed;
 mod programs;
 mod signals;
 

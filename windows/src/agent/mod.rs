@@ -5,13 +5,18 @@
 //! the words at once; any other asks the owner's helper thread, which runs the same code on them (jiang-2004, section 4, has
 //! the idea: a thread at the target). So all of them are atomic against one another, and they go on while the owner computes.
 //!
+//! The same thread moves bytes of many small pieces, in windows that were made so (`moves`).
+//!
 //! Requests and answers lie in the hidden regions beside the parts, a place for each pair of ranks. A message to the owner
 //! would have done as well, but a place never is full, needs nobody to sort what is whose, and ends with its window.
 
+mod moves;
 mod origin;
 mod request;
 mod server;
+mod signal;
 
+pub(crate) use self::moves::has_packed;
 pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
 pub(crate) use self::request::{Request, is_wordless};
 pub(crate) use self::server::serve;
@@ -26,6 +31,7 @@ use crate::window::LOCK_BYTES;
 /// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory), how many bytes |
 /// | 40 | this rank | number of the peer's request that it can give no answer to where the peer looks for it, fault |
 /// | 64 | the peer | number of the answer, fault: to what this rank has asked |
+/// | 80 | the peer | how many [signals](crate::Access::signal) it has begun, and done; a word that it writes to wake this rank |
 /// | 128 | the peer | runs and operands of its request |
 /// | 128 + room | the peer | results of what this rank has asked |
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +89,21 @@ impl Layout {
 
     const fn answer(self, by: u32) -> u64 {
         self.of(by) + 64
+    }
+
+    /// How many signals a peer has begun.
+    const fn begun(self, by: u32) -> u64 {
+        self.of(by) + 80
+    }
+
+    /// How many of them are there.
+    const fn done(self, by: u32) -> u64 {
+        self.of(by) + 88
+    }
+
+    /// What it writes to wake this rank.
+    const fn rung(self, by: u32) -> u64 {
+        self.of(by) + 96
     }
 
     const fn operands(self, by: u32) -> u64 {

@@ -47,6 +47,10 @@ pub(crate) const CONTESTS: &str = "Contended locks";
 /// How many operations go before one flush in a row of many.
 pub(crate) const MANY: u64 = 64;
 
+// What is timed of a window beside its allocation: that every rank writes to each page of its part, that it is freed.
+pub(crate) const TOUCH: u64 = 1;
+pub(crate) const FREE: u64 = 2;
+
 /// What jobs of so many ranks are asked, in order.
 pub(crate) fn measures(ranks: u32, effort: Effort) -> Vec<Measure> {
     let mut all = Vec::new();
@@ -97,8 +101,14 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     }
     for size in [4 << 10, 1 << 20, 16 << 20] {
         let window = |measure| Measure { size, sized: true, how: How::Times(3), ..measure };
-        all.push(window(one("allocate", WINDOWS, "allocate")));
-        all.push(Measure { argument: 1, ..window(one("allocate, write all, free", WINDOWS, "allocate")) });
+        for (benchmark, argument) in [
+            ("allocate",                  0),
+            ("allocate, touch all",       TOUCH),
+            ("allocate, free",            FREE),
+            ("allocate, touch all, free", TOUCH | FREE),
+        ] {
+            all.push(Measure { argument, ..window(one(benchmark, WINDOWS, "allocate")) });
+        }
     }
     let first = |benchmark, argument| Measure { argument, how: How::Once, ..one(benchmark, BUSY, "first_lock") };
     all.push(first("target waits in a barrier", 0));
@@ -109,6 +119,20 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     };
     all.push(first(computes, computing));
     all
+}
+
+/// What two ranks do over a card, beside what a card's own tools do; an echo's value is that of one way.
+#[rustfmt::skip] // a table
+pub(crate) fn over_cards() -> Vec<Measure> {
+    let echo = |measure| Measure { operations: 2, ..measure };
+    let many = |measure| Measure { metric: Metric::MessageRate, operations: MANY, ..measure };
+    let pieces = Measure { size: 64 << 10, sized: true, ..one("64 puts + flush", TRANSFERS, "put_many") };
+    vec![
+        echo(one("signal, one way",       SMALL, "signal_echo")),
+        echo(one("message, one way",      SMALL, "message_echo")),
+        many(one("64 messages + answer",  SMALL, "message_many")),
+        Measure { metric: Metric::Bandwidth, operations: MANY, ..pieces },
+    ]
 }
 
 impl Measure {
