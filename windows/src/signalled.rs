@@ -169,6 +169,9 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
         let predicate = move |told| predicate(from_word(told));
         let patience = origin.flatten().map(|origin| Patience::on(origin).and_until(deadline));
         let told = match (word, patience) {
+            (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
+                inner.wait_lent(8 * offset as u64, predicate, (patience, deadline)).await
+            }
             (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
             (Ok(word), None) => inner.world.wait_until(word, predicate, deadline).await,
             (Err(fault), _) if is_wordless(fault) => {

@@ -4,6 +4,7 @@
 //! it only between signals: each origin counts those that it has begun and those that are done, in words of the owner's hidden
 //! region, and who finds as many begun after its look as were done before it has seen no half of one.
 
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric::Fabric;
@@ -37,12 +38,39 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
+        patience: (Option<Patience>, u64),
+    ) -> Result<u64, Fault> {
+        self.wait_seeing(move || self.between_signals(offset), predicate, patience).await
+    }
+
+    /// The same of a word that peers reach by a card, and that no reference of this rank's may point to, because the memory
+    /// can be given back.
+    pub(crate) async fn wait_lent<'f>(
+        &'f self,
+        offset: u64,
+        predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
+        patience: (Option<Patience>, u64),
+    ) -> Result<u64, Fault> {
+        let look = move || {
+            let mut word = [0; 8];
+            self.fabric().read_own(&self.own, offset, &mut word)?; // in one piece: the card writes it so
+            fence(Ordering::Acquire);
+            Ok(Some(u64::from_ne_bytes(word)))
+        };
+        self.wait_seeing(look, predicate, patience).await
+    }
+
+    /// Waits until a look at memory sees what the predicate asks for.
+    async fn wait_seeing<'f>(
+        &'f self,
+        look: impl Fn() -> Result<Option<u64>, Fault> + Send + Unpin + 'f,
+        predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
         (patience, deadline): (Option<Patience>, u64),
     ) -> Result<u64, Fault> {
         let (fabric, told) = (self.fabric(), Told::default());
         let tell = Arc::clone(&told);
         // A signal rings the doorbell, and whatever rings it has every wait looked at.
-        let look = move |_| match self.between_signals(offset) {
+        let look = move |_| match look() {
             Ok(Some(word)) if !predicate(word) => false,
             Ok(None) => false,
             seen => {
