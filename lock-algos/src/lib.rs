@@ -29,9 +29,16 @@
 
 mod algorithm;
 mod backoff;
+mod mcs;
+mod owner;
+mod place;
+mod recovery;
 mod test_and_set;
 
-pub use crate::algorithm::{LockAlgorithm, Mode, Owner, Place};
+pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::Backoff;
+pub use crate::mcs::Mcs;
+pub use crate::owner::{Held, Mode, Owner};
+pub use crate::place::Place;
 pub use crate::test_and_set::TestAndSet;
 pub use remote_memory;
