@@ -13,7 +13,7 @@ const LARGEST: usize = 4 << 20;
 /// The benchmarks run on rank 0 of two, while rank 1 sleeps.
 fn main() -> onesided::Result<()> {
     let ranks = onesided::threads(2, |world| {
-        let (bytes, words) = (Window::allocate(&world, LARGEST)?, Window::allocate(&world, 8)?);
+        let (bytes, words) = (Window::allocate(&world, LARGEST).wait()?, Window::allocate(&world, 8).wait()?);
         if world.rank() == 0 {
             let (warm_up, measure) = (Duration::from_millis(200), Duration::from_secs(1));
             let mut criterion =
@@ -22,8 +22,8 @@ fn main() -> onesided::Result<()> {
             copies(&mut criterion, &bytes);
             criterion.final_summary();
         }
-        bytes.close()?;
-        words.close()?;
+        bytes.close().wait()?;
+        words.close().wait()?;
         Ok(())
     })?;
     ranks.into_iter().collect()
@@ -31,10 +31,10 @@ fn main() -> onesided::Result<()> {
 
 fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
     criterion.bench_function("exclusive lock + unlock", |b| {
-        b.iter(|| window.lock_exclusive(1).wait().unwrap().unlock().unwrap());
+        b.iter(|| window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap());
     });
     criterion.bench_function("shared lock + unlock", |b| {
-        b.iter(|| window.lock_shared(1).wait().unwrap().unlock().unwrap());
+        b.iter(|| window.lock_shared(1).wait().unwrap().unlock().wait().unwrap());
     });
     fused(criterion, window);
     let epoch = window.lock_exclusive(1).wait().unwrap();
@@ -58,7 +58,7 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
             block_on(world.fabric(), world.fabric().recv(to_itself.1, Patience::on(to_itself.0))).unwrap()
         });
     });
-    epoch.unlock().unwrap();
+    epoch.unlock().wait().unwrap();
 }
 
 /// Lock, operation and unlock, apart and in one call: how long the caller waits. What is then still under way is waited for
@@ -77,7 +77,7 @@ fn fused(criterion: &mut Criterion, window: &Window<u64>) {
                     let begin = Instant::now();
                     run();
                     time += begin.elapsed();
-                    home.flush().unwrap().wait().unwrap();
+                    home.flush().wait().unwrap();
                 }
                 time
             });
@@ -87,13 +87,13 @@ fn fused(criterion: &mut Criterion, window: &Window<u64>) {
     bench("apart: lock, put, unlock", &mut || {
         let epoch = window.lock_exclusive(1).wait().unwrap();
         epoch.put(0, &[1, 2]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     });
     bench("fused: locked put", &mut || home.put(0, &[1, 2]).wait().unwrap());
     bench("apart: shared lock, get, unlock", &mut || {
         let epoch = window.lock_shared(1).wait().unwrap();
         epoch.get(0, &mut elements).wait().unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     });
     bench("fused: locked get", &mut || home.get(0, &mut elements).wait().unwrap());
     bench("apart: lock, get, put, unlock", &mut || {
@@ -101,7 +101,7 @@ fn fused(criterion: &mut Criterion, window: &Window<u64>) {
         epoch.get(0, &mut elements).wait().unwrap();
         elements[0] += 1;
         epoch.put(0, &elements).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     });
     bench("fused: locked update", &mut || home.update(0, &mut elements, |elements| elements[0] += 1).wait().unwrap());
 }
@@ -120,5 +120,5 @@ fn copies(criterion: &mut Criterion, window: &Window<u8>) {
         group.bench_function("put", |b| b.iter(|| epoch.put(0, &buffer[..size]).unwrap()));
         group.bench_function("get", |b| b.iter(|| epoch.get(0, &mut buffer[..size]).wait().unwrap()));
     }
-    epoch.unlock().unwrap();
+    epoch.unlock().wait().unwrap();
 }

@@ -41,7 +41,7 @@ fn run(world: World) -> onesided::Result<()> {
 
 async fn count(world: World) -> onesided::Result<()> {
     let size = world.size();
-    let counters = Window::<u64>::builder().allocate_async(&world, 1).await?;
+    let counters = Window::<u64>::builder().allocate(&world, 1).await?;
     let tasks: Vec<_> = (0..TASKS).map(|number| tokio::spawn(add(counters.clone(), number % size))).collect();
     for task in tasks {
         task.await.expect("a task that does not panic")?;
@@ -51,7 +51,7 @@ async fn count(world: World) -> onesided::Result<()> {
     let epoch = counters.lock_exclusive(world.rank()).await?;
     let second = timeout(Duration::from_millis(10), counters.lock_exclusive(world.rank()).into_future()).await.is_err();
     assert!(second, "it is ours already");
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
 
     world.barrier().await?;
     let mut sum = 0;
@@ -64,7 +64,7 @@ async fn count(world: World) -> onesided::Result<()> {
     if world.rank() == 0 {
         println!("{size} ranks with {TASKS} tasks each counted to {sum}");
     }
-    counters.close_async().await?;
+    counters.close().await?;
     Ok(())
 }
 
@@ -76,7 +76,7 @@ async fn add(counters: Window<u64>, target: u32) -> onesided::Result<()> {
         epoch.get(0, &mut counter).await?;
         tokio::task::yield_now().await;
         epoch.put(0, &[counter[0] + 1])?;
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     Ok(())
 }

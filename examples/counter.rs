@@ -32,14 +32,14 @@ fn main() -> onesided::Result<()> {
 
 fn count(world: World) -> onesided::Result<()> {
     // Collective: two counters on every rank. Those of rank 0 are used; rank 0 does nothing for the others to reach them.
-    let counters = Window::<u64>::allocate(&world, 2)?;
+    let counters = Window::<u64>::allocate(&world, 2).wait()?;
 
     // An atomic operation needs no lock against others of its kind: a shared one admits everybody at once.
     let epoch = counters.lock_shared(0).wait()?;
     for _ in 0..ROUNDS {
         epoch.fetch_add(ATOMIC, 1).wait()?;
     }
-    epoch.unlock()?;
+    epoch.unlock().wait()?;
 
     // Get, add, put are three steps, so nobody else may come between: an exclusive lock.
     for _ in 0..ROUNDS {
@@ -47,7 +47,7 @@ fn count(world: World) -> onesided::Result<()> {
         let mut value = [0];
         epoch.get(LOCKED, &mut value).wait()?;
         epoch.put(LOCKED, &[value[0] + 1])?;
-        epoch.unlock()?; // the put is complete before the next owner has the lock
+        epoch.unlock().wait()?; // the put is complete before the next owner has the lock
     }
 
     world.barrier().wait()?; // everybody is done
@@ -56,6 +56,6 @@ fn count(world: World) -> onesided::Result<()> {
         assert_eq!(counters.local().read(0..2), [expected, expected]);
         println!("{} ranks counted to {expected}, by atomic operations and under a lock", world.size());
     }
-    counters.close()?; // collective
+    counters.close().wait()?; // collective
     Ok(())
 }

@@ -144,13 +144,13 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     }
 
     // The sums need no exclusive lock: they are made by atomic operations.
-    let sizes = Window::<u64>::builder().name("sizes").allocate(world, 4)?;
+    let sizes = Window::<u64>::builder().name("sizes").allocate(world, 4).wait()?;
     let all_sizes = sizes.lock_all().wait()?;
     for (owner, batch) in (0..size).zip(&batches) {
         let letters = batch.iter().map(|(_, word, _)| word.len() as u64).sum();
-        all_sizes.at(owner).fetch_add(WORDS, batch.len() as u64).wait()?;
-        all_sizes.at(owner).fetch_add(LETTERS, letters).wait()?;
-        all_sizes.at(owner).fetch_add(FAILED, u64::from(read.is_err())).wait()?;
+        all_sizes.at(owner)?.fetch_add(WORDS, batch.len() as u64).wait()?;
+        all_sizes.at(owner)?.fetch_add(LETTERS, letters).wait()?;
+        all_sizes.at(owner)?.fetch_add(FAILED, u64::from(read.is_err())).wait()?;
     }
     world.barrier().wait()?;
     let mine = sizes.local().read(0..4);
@@ -161,20 +161,20 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
 
     // At most half full, so that probes are few and there always is a free place.
     let places = 2 * mine[WORDS] as usize + 1;
-    let table = Window::<Place>::builder().name("table").uneven().allocate(world, places)?;
-    let text = Window::<u8>::builder().name("text").uneven().allocate(world, mine[LETTERS] as usize)?;
+    let table = Window::<Place>::builder().name("table").uneven().allocate(world, places).wait()?;
+    let text = Window::<u8>::builder().name("text").uneven().allocate(world, mine[LETTERS] as usize).wait()?;
     // Who holds the table's lock of a rank is alone in its text, too.
     let all_text = text.lock_all().wait()?;
     for turn in 0..size {
         // Each rank begins elsewhere, so that they do not all wait for the same lock.
         let owner = (world.rank() + turn) % size;
         let lock = table.lock_exclusive(owner).wait()?;
-        let part = Part { table: &lock, text: all_text.at(owner), sizes: all_sizes.at(owner) };
+        let part = Part { table: &lock, text: all_text.at(owner)?, sizes: all_sizes.at(owner)? };
         for (hash, word, count) in &batches[owner as usize] {
             part.add(*hash, word, *count)?;
         }
         part.text.flush().wait()?; // the unlock completes what was put into the table, not what into the text
-        lock.unlock()?;
+        lock.unlock().wait()?;
     }
     world.barrier().wait()?;
 
@@ -182,15 +182,15 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     if world.rank() == 0 {
         for owner in 0..size {
             let lock = table.lock_shared(owner).wait()?;
-            let part = Part { table: &lock, text: all_text.at(owner), sizes: all_sizes.at(owner) };
+            let part = Part { table: &lock, text: all_text.at(owner)?, sizes: all_sizes.at(owner)? };
             part.read_into(&mut counted)?;
         }
     }
-    all_text.unlock_all()?;
-    all_sizes.unlock_all()?;
-    table.close()?;
-    text.close()?;
-    sizes.close()?;
+    all_text.unlock_all().wait()?;
+    all_sizes.unlock_all().wait()?;
+    table.close().wait()?;
+    text.close().wait()?;
+    sizes.close().wait()?;
     Ok(counted)
 }
 

@@ -9,17 +9,17 @@
 //!
 //! fn main() -> onesided::Result<()> {
 //!     let world = World::init()?; // under `onesided run`, or alone
-//!     let scores = Window::<u64>::allocate(&world, 1024)?; // collective: 1024 elements on every rank
+//!     let scores = Window::<u64>::allocate(&world, 1024).wait()?; // collective: 1024 elements on every rank
 //!
 //!     let next = (world.rank() + 1) % world.size();
 //!     let epoch = scores.lock_exclusive(next).wait()?; // the first compare-swap has left when the call returns
 //!     let old = epoch.fetch_add(0, 1).wait()?;
 //!     epoch.put(8, &[old, 42])?;
-//!     epoch.unlock()?; // data complete at the target, release posted
+//!     epoch.unlock().wait()?; // data complete at the target, release posted
 //!
 //!     world.barrier().wait()?;
 //!     println!("rank {}: {:?}", world.rank(), scores.local().read(0..10));
-//!     scores.close()?;
+//!     scores.close().wait()?;
 //!     Ok(())
 //! }
 //! ```
@@ -51,8 +51,8 @@ pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
     FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, Local, Located, LocatedValue,
     LockAll, LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode,
-    NoCheckEpoch, Op, Path, Paths, Place, Reach, Runs, Scope, Shape, StartRequest, Transfer, Versioned, VersionedEpoch,
-    VersionedRead, VersionedWrite, WaitUntil, Window,
+    NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape, StartRequest, Transfer, Unlock,
+    Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
 };
 
 mod error;

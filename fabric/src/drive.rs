@@ -63,6 +63,20 @@ pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O)
     }
 }
 
+/// Polls until the operation is ready or the time is over.
+pub(crate) fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, nanos: u64) -> Option<O::Output> {
+    let until = drive.now().saturating_add(nanos);
+    let looks = std::future::poll_fn(|cx| match Pin::new(&mut *operation).poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending if drive.now() >= until => Poll::Ready(None),
+        Poll::Pending => {
+            look_again(until); // without effect at the first poll, which another follows
+            Poll::Pending
+        }
+    });
+    block_on(drive, looks)
+}
+
 /// Polls once; whoever is told `Pending` polls again by himself.
 pub(crate) fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
     Pin::new(operation).poll(&mut Context::from_waker(NOBODY))

@@ -459,6 +459,16 @@ pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Out
     crate::drive::wait_for(fabric, operation)
 }
 
+/// As [`wait_for`], but gives up waiting after this time: `None` then, and the operation goes on.
+pub fn wait_timeout<D: Drive, O: Future + Unpin>(
+    fabric: &D,
+    operation: &mut O,
+    timeout: std::time::Duration,
+) -> Option<O::Output> {
+    let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    crate::drive::wait_timeout(fabric, operation, nanos)
+}
+
 /// Takes in what has arrived and looks at an operation once, without waiting: for somebody who looks again by himself.
 pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
     fabric.progress();

@@ -56,7 +56,7 @@ pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
-    poll_now, wait_for,
+    poll_now, wait_for, wait_timeout,
 };
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;

@@ -10,7 +10,7 @@ use windows::{Error, Window};
 const ROUNDS: u64 = 5;
 
 async fn make(world: &World<SimFabric>, len: usize) -> Result<Window<u64, SimFabric>, Error> {
-    Window::builder().name("scores").allocate_async(world, len).await
+    Window::builder().name("scores").allocate(world, len).await
 }
 
 /// Every rank adds to a record of two words on rank 0, under its lock, by get and put.
@@ -23,13 +23,13 @@ async fn add_up(world: World<SimFabric>) -> Result<Vec<u64>, Error> {
         assert_eq!(record[0], record[1], "a torn record");
         epoch.put(1, &[record[0] + 1])?;
         epoch.put(2, &[record[1] + 1])?;
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
-    let all = scores.lock_all().locked().await?;
-    all.at(0).fetch_add(0, u64::from(world.rank())).await?;
-    all.unlock_all_async().await?;
+    let all = scores.lock_all().await?;
+    all.at(0)?.fetch_add(0, u64::from(world.rank())).await?;
+    all.unlock_all().await?;
     let local = scores.local();
-    scores.clone().close_async().await?;
+    scores.clone().close().await?;
     Ok(local.read(0..3))
 }
 
@@ -58,7 +58,7 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
                 let epoch = scores.lock_exclusive(0).await?;
                 world.barrier().await.unwrap();
                 pause(word(), 3_000_000).await;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
             1 => {
                 world.barrier().await.unwrap();
@@ -71,10 +71,10 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
                 world.barrier().await.unwrap();
                 pause(word(), 1_000_000).await;
                 let epoch = scores.lock_exclusive(0).deadline(Duration::from_millis(200)).await?;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
         }
-        scores.close_async().await
+        scores.close().await
     });
     assert_eq!(report.end, End::Finished);
     for outcome in report.results {

@@ -14,17 +14,17 @@ fn active(world: World) {
     const LEN: usize = 500;
     let (me, size) = (world.rank(), world.size());
     let (before, after) = ((me + size - 1) % size, (me + 1) % size);
-    let window = Window::<u64>::allocate(&world, LEN).unwrap();
-    let sums = Window::<i32>::allocate(&world, 3).unwrap();
+    let window = Window::<u64>::allocate(&world, LEN).wait().unwrap();
+    let sums = Window::<i32>::allocate(&world, 3).wait().unwrap();
     for round in 1..=100 {
         let mut exposure = window.post(&[before, me]).unwrap();
         let epoch = window.start(&[after, me]).wait().unwrap();
         epoch.at(after).unwrap().put(0, &[round; LEN / 2]).unwrap();
         epoch.at(me).unwrap().put(LEN / 2, &[round + 1; LEN / 2]).unwrap();
-        epoch.complete().unwrap();
+        epoch.complete().wait().unwrap();
         match round % 3 {
             0 => exposure.wait().unwrap(),
-            1 => eventually(DEADLINE, "everybody has completed", || exposure.test().unwrap()),
+            1 => eventually(DEADLINE, "everybody has completed", || exposure.test().unwrap().is_some()),
             _ => run_async(exposure.into_future()).unwrap(),
         }
         let part = window.local().read(0..LEN);
@@ -35,13 +35,13 @@ fn active(world: World) {
             for target in 0..size {
                 epoch.at(target).unwrap().accumulate(1, &[1, -1], Op::Sum).wait().unwrap();
             }
-            epoch.end().unwrap();
+            epoch.end().wait().unwrap();
             let sum = (round / 10 * u64::from(size)) as i32;
             assert_eq!(sums.local().read(0..3), [0, sum, -sum]);
         }
     }
-    sums.close().unwrap();
-    window.close().unwrap();
+    sums.close().wait().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
@@ -55,7 +55,7 @@ fn processes_synchronise_actively() {
 
 /// Rank 0 dies while each of the others waits for it in another way.
 fn one_dies(world: World) {
-    let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).unwrap();
+    let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).wait().unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(200));
@@ -69,7 +69,7 @@ fn one_dies(world: World) {
             let mut exposure = window.post(&[0]).unwrap();
             let tested = loop {
                 match exposure.test() {
-                    Ok(done) => assert!(!done),
+                    Ok(done) => assert!(done.is_none()),
                     Err(error) => break error,
                 }
                 assert!(begin.elapsed() < DEADLINE);
@@ -78,7 +78,9 @@ fn one_dies(world: World) {
             (tested, "test on rank 0 of")
         }
         4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
-        5 => (window.local().wait_until(0, |told| told > 0).from(0).wait().unwrap_err(), "wait_until on rank 5 of"),
+        5 => {
+            (window.local().wait_until(0, |told| told > 0).from_rank(0).wait().unwrap_err(), "wait_until on rank 5 of")
+        }
         _ => (window.local().wait_until(0, |told| told > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
     };
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
@@ -97,7 +99,7 @@ fn a_death_ends_every_active_wait() {
 fn active_waits_keep_their_deadlines() {
     const SHORT: Duration = Duration::from_millis(40);
     ranks(2, |world| {
-        let window = Window::<u64>::builder().name("late").allocate(&world, 1).unwrap();
+        let window = Window::<u64>::builder().name("late").allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
             let begin = Instant::now();
             let error = window.start(&[1]).deadline(SHORT).wait().map(drop).unwrap_err();
@@ -116,7 +118,7 @@ fn active_waits_keep_their_deadlines() {
 #[test]
 fn leaked_active_epochs_harm_nobody_else() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
             std::mem::forget(window.post(&[1]).unwrap());
             drop(window.post(&[1]).unwrap());
@@ -130,10 +132,10 @@ fn leaked_active_epochs_harm_nobody_else() {
             drop(window.start(&[0]).wait().unwrap());
             let epoch = window.start(&[0]).wait().unwrap();
             epoch.at(0).unwrap().put(0, &[3]).unwrap();
-            epoch.complete().unwrap();
+            epoch.complete().wait().unwrap();
         }
         std::mem::forget(window.fence().wait().unwrap());
-        window.fence().wait().unwrap().end().unwrap();
-        window.close().unwrap();
+        window.fence().wait().unwrap().end().wait().unwrap();
+        window.close().wait().unwrap();
     });
 }

@@ -13,7 +13,7 @@ pub(crate) const ROLES: &[Role] = &[("parts", parts)];
 #[test]
 fn many_ranks_on_few_cores_meet_often() {
     ranks(8, |world| {
-        let seen = Window::<u64>::allocate(&world, 1).unwrap();
+        let seen = Window::<u64>::allocate(&world, 1).wait().unwrap();
         for round in 1..=200_u64 {
             seen.local().write(0, &[round]).unwrap();
             world.barrier().wait().unwrap();
@@ -21,11 +21,11 @@ fn many_ranks_on_few_cores_meet_often() {
             let epoch = seen.lock_shared(next).wait().unwrap();
             let mut value = [0];
             epoch.get(0, &mut value).wait().unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
             assert_eq!(value[0], round, "what was written before the barrier is seen after it");
             world.barrier().wait().unwrap();
         }
-        seen.close().unwrap();
+        seen.close().wait().unwrap();
     });
 }
 
@@ -99,8 +99,8 @@ fn a_patience_that_no_clock_can_express_is_none_too_long() {
 /// Two worlds of three; in one of them a rank dies, and the other goes on.
 fn parts(world: World) {
     let part = world.split(world.rank() % 2, 0).wait().unwrap();
-    let window = Window::<u64>::builder().name("part").allocate(&part, 1).unwrap();
-    window.fence().wait().unwrap().end().unwrap();
+    let window = Window::<u64>::builder().name("part").allocate(&part, 1).wait().unwrap();
+    window.fence().wait().unwrap().end().wait().unwrap();
     if world.rank() == 3 {
         die();
     }
@@ -121,13 +121,13 @@ fn parts(world: World) {
         let next = (part.rank() + 1) % part.size();
         let epoch = window.lock_exclusive(next).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         part.barrier().wait().unwrap();
         assert_eq!(window.local().read(0..1), [round]);
         part.barrier().wait().unwrap();
     }
     assert_eq!(world.barrier().wait().unwrap_err().to_string(), "barrier: rank 3: the peer died");
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 

@@ -22,21 +22,21 @@ fn text(error: impl Into<Error>) -> String {
 
 /// Whatever failed before, the world and its windows go on.
 fn goes_on(world: &World) {
-    let window = Window::<u64>::allocate(world, 1).unwrap();
+    let window = Window::<u64>::allocate(world, 1).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     for target in 0..world.size() {
-        all.at(target).fetch_add(0, 1).wait().unwrap();
+        all.at(target).unwrap().fetch_add(0, 1).wait().unwrap();
     }
-    all.unlock_all().unwrap();
+    all.unlock_all().wait().unwrap();
     world.barrier().wait().unwrap();
     assert_eq!(window.local().read(0..1), [u64::from(world.size())]);
-    window.close().unwrap();
+    window.close().wait().unwrap();
 }
 
 #[test]
 fn places_past_the_end_are_refused_and_nothing_is_moved() {
     ranks(2, |world| {
-        let window = Window::<u32>::builder().name("small").allocate(&world, 10).unwrap();
+        let window = Window::<u32>::builder().name("small").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_shared(1).wait().unwrap();
         let wrong = [(10, 1), (11, 0), (0, 11), (9, 2), (usize::MAX, 1), (usize::MAX, 2), (usize::MAX, 0), (1, 10)];
         for (offset, count) in wrong {
@@ -76,17 +76,17 @@ fn places_past_the_end_are_refused_and_nothing_is_moved() {
             epoch.put(offset, &[]).unwrap();
             epoch.get(offset, &mut []).wait().unwrap();
         }
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         world.barrier().wait().unwrap();
         assert_eq!(window.local().read(0..10), [0; 10]);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
 #[test]
 fn ranks_that_there_are_not_are_refused() {
     ranks(2, |world| {
-        let window = Window::<u8>::builder().name("two").allocate(&world, 1).unwrap();
+        let window = Window::<u8>::builder().name("two").allocate(&world, 1).wait().unwrap();
         for rank in [2, 3, u32::MAX] {
             let why = format!("on rank {rank} of window \"two\": the world has 2 ranks");
             assert_eq!(text(window.lock_exclusive(rank).wait().unwrap_err()), format!("lock_exclusive {why}"));
@@ -94,32 +94,32 @@ fn ranks_that_there_are_not_are_refused() {
             drop(window.lock_shared(rank));
             assert_eq!((window.len(rank), world.is_alive(rank)), (0, false));
         }
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
 #[test]
 fn parts_may_be_empty_and_uneven() {
     ranks(3, |world| {
-        let empty = Window::<u64>::allocate(&world, 0).unwrap();
+        let empty = Window::<u64>::allocate(&world, 0).wait().unwrap();
         let epoch = empty.lock_exclusive(1).wait().unwrap();
         epoch.put(0, &[]).unwrap();
         epoch.get(0, &mut []).wait().unwrap();
         assert!(epoch.put(0, &[1]).is_err() && epoch.fetch_add(0, 1).wait().is_err());
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         assert!(empty.local().is_empty() && empty.local().read(0..0).is_empty());
-        empty.close().unwrap();
+        empty.close().wait().unwrap();
 
-        let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).unwrap();
+        let uneven = Window::<u16>::builder().uneven().allocate(&world, 3 * world.rank() as usize).wait().unwrap();
         for rank in 0..3 {
             assert_eq!(uneven.len(rank), 3 * rank as usize);
         }
         let epoch = uneven.lock_exclusive(2).wait().unwrap();
         epoch.put(5, &[9]).unwrap();
         assert!(epoch.put(6, &[9]).is_err());
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         assert!(uneven.lock_shared(0).wait().unwrap().put(0, &[1]).is_err());
-        uneven.close().unwrap();
+        uneven.close().wait().unwrap();
     });
 }
 
@@ -142,19 +142,19 @@ fn ranks_that_do_not_agree_are_all_told() {
     disagree(
         "create window \"a\": rank 1 differs from rank 0 in the type: u32 (4 bytes) against u64 (8 bytes)",
         |world| match world.rank() {
-            1 => refused(Window::<u32>::builder().name("a").allocate(world, 8)),
-            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8)),
+            1 => refused(Window::<u32>::builder().name("a").allocate(world, 8).wait()),
+            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8).wait()),
         },
     );
     disagree(
         "create window \"a\": rank 1 differs from rank 0 in the type: i64 (8 bytes) against u64 (8 bytes)",
         |world| match world.rank() {
-            1 => refused(Window::<i64>::builder().name("a").allocate(world, 8)),
-            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8)),
+            1 => refused(Window::<i64>::builder().name("a").allocate(world, 8).wait()),
+            _ => refused(Window::<u64>::builder().name("a").allocate(world, 8).wait()),
         },
     );
     disagree("create window \"\": rank 1 differs from rank 0 in the length: 8 elements against 9", |world| {
-        refused(Window::<u64>::allocate(world, if world.rank() == 1 { 8 } else { 9 }))
+        refused(Window::<u64>::allocate(world, if world.rank() == 1 { 8 } else { 9 }).wait())
     });
 }
 
@@ -162,7 +162,7 @@ fn ranks_that_do_not_agree_are_all_told() {
 fn windows_of_different_names_are_not_one_window() {
     let told = ranks(3, |world| {
         let name = if world.rank() == 2 { "right" } else { "left" };
-        refused(Window::<u8>::builder().name(name).allocate(&world, 1))
+        refused(Window::<u8>::builder().name(name).allocate(&world, 1).wait())
     });
     let why = "rank 2 differs from rank 0 in the name: \"right\" against \"left\"";
     assert_eq!(told, ["left", "left", "right"].map(|name| format!("create window \"{name}\": {why}")));
@@ -172,9 +172,9 @@ fn windows_of_different_names_are_not_one_window() {
 fn names_may_be_long_and_of_any_letters() {
     ranks(2, |world| {
         for name in ["", "\u{1f980}".repeat(1000).as_str(), "line\nfeed \"quoted\""] {
-            let window = Window::<u8>::builder().name(name).allocate(&world, 1).unwrap();
+            let window = Window::<u8>::builder().name(name).allocate(&world, 1).wait().unwrap();
             assert_eq!(window.name(), name);
-            window.close().unwrap();
+            window.close().wait().unwrap();
         }
     });
 }
@@ -186,7 +186,8 @@ fn too_much_on_one_rank_is_told_to_all() {
             let made = Window::<u64>::builder()
                 .name("vast")
                 .uneven()
-                .allocate(&world, if world.rank() == 1 { len } else { 1 });
+                .allocate(&world, if world.rank() == 1 { len } else { 1 })
+                .wait();
             let told = refused(made);
             goes_on(&world);
             told
@@ -200,7 +201,7 @@ fn too_much_on_one_rank_is_told_to_all() {
 
 /// The fault that every rank reports; rank 1 its own, the others that of rank 1.
 fn create_fails(world: &World, len: usize, kind: FaultKind) {
-    let error = Window::<u64>::builder().name("limited").allocate(world, len).map(|_| ()).unwrap_err();
+    let error = Window::<u64>::builder().name("limited").allocate(world, len).wait().map(|_| ()).unwrap_err();
     let error = Error::from(error);
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(1)), "{error}");
@@ -226,8 +227,8 @@ fn no_address_space(world: World) {
     if let Some(before) = before {
         setrlimit(Resource::As, before).unwrap();
     }
-    let window = Window::<u64>::allocate(&world, 4 << 20).unwrap();
-    window.close().unwrap();
+    let window = Window::<u64>::allocate(&world, 4 << 20).wait().unwrap();
+    window.close().wait().unwrap();
     jobs::ok();
 }
 
@@ -263,7 +264,7 @@ fn no_descriptors(world: World) {
 
 /// Rank 1 has no descriptor left when it first reaches another rank's part.
 fn no_descriptors_to_open(world: World) {
-    let window = Window::<u64>::builder().name("far").allocate(&world, 8).unwrap();
+    let window = Window::<u64>::builder().name("far").allocate(&world, 8).wait().unwrap();
     if world.rank() == 1 {
         let exhausted = exhaust_descriptors();
         let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
@@ -273,9 +274,9 @@ fn no_descriptors_to_open(world: World) {
             "lock_exclusive on rank 0 of window \"far\": no file descriptors left (raise `ulimit -n`)"
         );
         drop(exhausted);
-        window.lock_exclusive(0).wait().unwrap().unlock().unwrap();
+        window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     goes_on(&world);
     jobs::ok();
 }
@@ -290,15 +291,15 @@ fn held() -> (usize, usize) {
 fn nothing_leaks(world: World) {
     let before = held();
     for round in 0..300 {
-        let window = Window::<u64>::allocate(&world, 1000).unwrap();
+        let window = Window::<u64>::allocate(&world, 1000).wait().unwrap();
         let all = window.lock_all().wait().unwrap();
         for target in 0..world.size() {
-            all.at(target).put(0, &[round]).unwrap();
+            all.at(target).unwrap().put(0, &[round]).unwrap();
         }
-        all.unlock_all().unwrap();
+        all.unlock_all().wait().unwrap();
         drop(window.lock_exclusive(0));
         if round % 2 == 0 {
-            window.close().unwrap();
+            window.close().wait().unwrap();
         } else {
             world.barrier().wait().unwrap(); // everybody has reached it
             drop(window);
@@ -340,19 +341,20 @@ fn hundreds_of_windows_leave_nothing_open() {
 #[test]
 fn windows_are_independent() {
     ranks(2, |world| {
-        let (a, b) = (Window::<u64>::allocate(&world, 1).unwrap(), Window::<u64>::allocate(&world, 1).unwrap());
+        let (a, b) =
+            (Window::<u64>::allocate(&world, 1).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
         let (of_a, of_b) = (a.lock_exclusive(0), b.lock_exclusive(1));
         let (of_a, of_b) = (of_a.wait().unwrap(), of_b.wait().unwrap());
         of_a.fetch_add(0, 1).wait().unwrap();
         of_b.fetch_add(0, 10).wait().unwrap();
-        of_b.unlock().unwrap();
-        of_a.unlock().unwrap();
+        of_b.unlock().wait().unwrap();
+        of_a.unlock().wait().unwrap();
         let clone = a.clone();
         world.barrier().wait().unwrap();
         let seen = (clone.local().read(0..1), b.local().read(0..1));
         assert_eq!(seen, if world.rank() == 0 { (vec![2], vec![0]) } else { (vec![0], vec![20]) });
-        b.close().unwrap();
-        a.close().unwrap();
+        b.close().wait().unwrap();
+        a.close().wait().unwrap();
         drop(clone);
         goes_on(&world);
     });

@@ -31,7 +31,7 @@ fn threads(run: impl Fn(usize) + Sync) {
 
 /// A read, an addition and a write are never torn apart under exclusive locks, whoever of a rank's threads has them.
 fn counts(world: World) {
-    let window = Window::<u64>::allocate(&world, 3).unwrap();
+    let window = Window::<u64>::allocate(&world, 3).wait().unwrap();
     threads(|_| {
         for round in 0..ROUNDS {
             let target = (round % 2) as u32;
@@ -43,7 +43,7 @@ fn counts(world: World) {
             if round % 3 == 0 {
                 drop(epoch);
             } else {
-                epoch.unlock().unwrap();
+                epoch.unlock().wait().unwrap();
             }
         }
     });
@@ -52,7 +52,7 @@ fn counts(world: World) {
         let sum = ROUNDS / 2 * THREADS as u64 * u64::from(world.size());
         assert_eq!(window.local().read(0..3), [sum; 3]);
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     jobs::ok();
 }
 
@@ -77,7 +77,7 @@ fn first<T: Element>(access: &onesided::Access<'_, T, onesided::Any>) -> T {
 
 /// One in three writes under an exclusive lock, the others read under shared ones.
 fn records(world: World) {
-    let window = Window::<Record>::allocate(&world, 1).unwrap();
+    let window = Window::<Record>::allocate(&world, 1).wait().unwrap();
     threads(|thread| {
         for round in 0..ROUNDS {
             let target = (round % 2) as u32;
@@ -88,7 +88,7 @@ fn records(world: World) {
                     let word = u64::from(world.rank()) << 32 | (thread as u64) << 24 | round;
                     epoch.put(0, &[Record { words: [word; 32] }]).unwrap();
                     first(&epoch).check();
-                    epoch.unlock().unwrap();
+                    epoch.unlock().wait().unwrap();
                 }
                 1 => {
                     let epoch = window.lock_shared(target).wait().unwrap();
@@ -100,9 +100,9 @@ fn records(world: World) {
                 _ => {
                     let all = window.lock_all().wait().unwrap();
                     for target in 0..world.size() {
-                        first(all.at(target)).check();
+                        first(all.at(target).unwrap()).check();
                     }
-                    all.unlock_all().unwrap();
+                    all.unlock_all().wait().unwrap();
                 }
             }
         }
@@ -110,10 +110,10 @@ fn records(world: World) {
     world.barrier().wait().unwrap();
     // All locks are free again.
     for target in 0..world.size() {
-        window.lock_exclusive(target).wait().unwrap().unlock().unwrap();
+        window.lock_exclusive(target).wait().unwrap().unlock().wait().unwrap();
         world.barrier().wait().unwrap();
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     jobs::ok();
 }
 

@@ -41,7 +41,7 @@ impl Board {
     /// Everybody's process is known to all.
     fn new(world: &World) -> Self {
         let board =
-            Self(Window::<u64>::builder().name("board").allocate(world, WORDS * world.size() as usize).unwrap());
+            Self(Window::<u64>::builder().name("board").allocate(world, WORDS * world.size() as usize).wait().unwrap());
         board.tell(PID, std::process::id().into());
         world.barrier().wait().unwrap();
         board
@@ -52,7 +52,7 @@ impl Board {
         for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
             let epoch = self.0.lock_shared(target).wait().unwrap();
             epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
-            match epoch.unlock().map_err(Error::from) {
+            match epoch.unlock().wait().map_err(Error::from) {
                 // It has seen the value, its last one, and left, with its memory, before the lock was free again.
                 Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
                 unlocked => unlocked.unwrap(),
@@ -73,12 +73,12 @@ impl Board {
 
 /// A window whose parts all hold what rank 0 put there.
 fn filled(world: &World) -> Window<u64> {
-    let window = Window::<u64>::builder().name("scores").allocate(world, 100).unwrap();
+    let window = Window::<u64>::builder().name("scores").allocate(world, 100).wait().unwrap();
     if world.rank() == 0 {
         for target in 0..world.size() {
             let epoch = window.lock_exclusive(target).wait().unwrap();
             epoch.put(0, &[u64::from(target) + 7; 100]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
     }
     world.barrier().wait().unwrap();
@@ -106,7 +106,7 @@ fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
         epoch.get(0, &mut all).wait().unwrap();
         assert_eq!(all, [u64::from(target) + 7; 100]);
         epoch.put(0, &all).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         drop(window.lock_shared(target).wait().unwrap());
     }
     board.tell(DONE, 1);
@@ -177,11 +177,11 @@ fn waiter_dies(world: World) {
             std::thread::sleep(Duration::from_millis(150));
             send(board.told(0, PID), Signal::KILL);
             eventually(SOON, "its death is known", || !world.is_alive(0));
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
         _ => {
             world.barrier().wait().unwrap();
-            window.lock_exclusive(1).wait().unwrap().unlock().unwrap(); // waits, too
+            window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap(); // waits, too
         }
     }
     goes_on(&board, &window, None);
@@ -200,10 +200,10 @@ fn barrier_dies(world: World) {
     let took = board.since_the_end();
     assert_eq!(error.to_string(), "barrier: rank 0: the peer died");
     assert!(took < SOON, "{took:?}");
-    let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).map(|_| ()).unwrap_err());
+    let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).wait().map(|_| ()).unwrap_err());
     assert_eq!(error.to_string(), "create window \"next\": closed");
     goes_on(&board, &window, None);
-    let error = Error::from(window.close().unwrap_err());
+    let error = Error::from(window.close().wait().unwrap_err());
     assert_eq!(error.to_string(), "close window \"scores\": closed");
     ok();
 }
@@ -216,7 +216,8 @@ fn creator_dies(world: World) {
         board.tell(TIME, world.fabric().now());
         die();
     }
-    let error = Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).map(|_| ()).unwrap_err());
+    let error =
+        Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).wait().map(|_| ()).unwrap_err());
     let took = board.since_the_end();
     assert_eq!(error.to_string(), "create window \"new\": rank 0: the peer died");
     assert!(took < SOON, "{took:?}");
@@ -227,7 +228,7 @@ fn creator_dies(world: World) {
 /// A dead rank's memory outlives it, also for those who had not reached it before.
 fn first_look_at_the_dead(world: World) {
     let board = Board::new(&world);
-    let window = Window::<u64>::builder().name("scores").allocate(&world, 100).unwrap();
+    let window = Window::<u64>::builder().name("scores").allocate(&world, 100).wait().unwrap();
     window.local().write(0, &[u64::from(world.rank()) + 7; 100]).unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
@@ -250,10 +251,10 @@ fn operate(window: &Window<u64>, rounds: u64) {
         epoch.fetch_add(20, 1).wait().unwrap();
         let found = epoch.compare_and_swap(30, 7 + round, 8 + round).wait().unwrap();
         assert!(found >= 7 + round);
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         let epoch = window.lock_shared(0).wait().unwrap();
         epoch.fetch_add(20, 1).wait().unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
 }
 
@@ -285,7 +286,7 @@ fn stopped_target(world: World) {
     if world.rank() == 0 {
         check_operated(&window, ROUNDS);
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
@@ -302,7 +303,7 @@ fn computing_target(world: World) {
     if world.rank() == 0 {
         check_operated(&window, ROUNDS);
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 

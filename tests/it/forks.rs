@@ -15,7 +15,7 @@ pub(crate) const ROLES: &[Role] = &[("forks", forks)];
 /// Rank 1 forks, and its child drops all that there is of the library, a window that peers reach among it.
 fn forks(world: World) {
     let (rank, size) = (world.rank(), world.size());
-    let window = Window::<u64>::allocate(&world, 4).unwrap();
+    let window = Window::<u64>::allocate(&world, 4).wait().unwrap();
     let all = Arc::new(Mutex::new(Some((window, world))));
     if rank == 1 {
         let theirs = Arc::clone(&all);
@@ -37,13 +37,13 @@ fn forks(world: World) {
     for target in 0..size {
         let epoch = window.lock_exclusive(target).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    let next = Window::<u64>::allocate(&world, 4).unwrap();
+    let next = Window::<u64>::allocate(&world, 4).wait().unwrap();
     next.lock_shared(1).wait().unwrap().put(rank as usize, &[1]).unwrap();
-    next.close().unwrap();
+    next.close().wait().unwrap();
     assert_eq!(window.local().read(0..1), [u64::from(size)]);
-    window.close().unwrap();
+    window.close().wait().unwrap();
     jobs::ok();
 }
 

@@ -54,7 +54,7 @@ fn reaches_everywhere(window: &Window<u64>) {
         epoch.get(1, &mut below[1..]).wait().unwrap();
         assert_eq!(below, [0, 0]);
         assert!(epoch.put(LEN, &[1]).is_err() && epoch.put(LEN - 1, &[1, 2]).is_err());
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
@@ -72,9 +72,9 @@ fn an_allocated_window_of_more_than_4_gib() {
     }
     ranks(2, |world| {
         let len = if world.rank() == 1 { LEN } else { 0 };
-        let window = Window::<u64>::builder().name("large").uneven().allocate(&world, len).unwrap();
+        let window = Window::<u64>::builder().name("large").uneven().allocate(&world, len).wait().unwrap();
         reaches_everywhere(&window);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
@@ -86,9 +86,9 @@ fn a_created_window_of_more_than_4_gib() {
     }
     ranks(2, |world| {
         let vector = vec![0_u64; if world.rank() == 1 { LEN } else { 0 }];
-        let window = Window::builder().name("large").uneven().create(&world, vector).unwrap();
+        let window = Window::builder().name("large").uneven().create(&world, vector).wait().unwrap();
         reaches_everywhere(&window);
-        let vector = window.close_into().unwrap();
+        let vector = window.close_into().wait().unwrap();
         if world.rank() == 1 {
             assert_eq!((vector.len(), vector[LEN - 1], vector[0]), (LEN, 204, 201));
         }

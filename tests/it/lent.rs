@@ -69,7 +69,7 @@ fn random_operations<T: Model>(world: &World, len: usize) {
     let mut values = TestRunner::new(Config::default());
     let mut value = || T::values().new_tree(&mut values).unwrap().current();
     let first: Vec<T> = vec![T::zeroed(); len];
-    let window = Window::create(world, first.clone()).unwrap();
+    let window = Window::create(world, first.clone()).wait().unwrap();
     let mut model = first;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).wait().unwrap();
@@ -142,9 +142,9 @@ fn random_operations<T: Model>(world: &World, len: usize) {
         ] {
             assert!(error.to_string().contains("elements there"), "{error}");
         }
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    let vector = window.close_into().unwrap();
+    let vector = window.close_into().wait().unwrap();
     assert_eq!(vector.len(), len);
     if world.rank() == 0 {
         assert!(vector.iter().all(|element| same(*element, T::zeroed())));
@@ -159,7 +159,7 @@ fn atomics_on_lent_memory_are_atomic_and_need_nothing_of_a_computing_owner() {
 fn counts(world: World) {
     const TURNS: usize = 200;
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u64>::builder().name("counts").create(&world, vec![0; 10]).unwrap();
+    let window = Window::<u64>::builder().name("counts").create(&world, vec![0; 10]).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     if me == 0 {
         compute(Duration::from_millis(300)); // its helper serves meanwhile
@@ -167,12 +167,12 @@ fn counts(world: World) {
     let begin = Instant::now();
     for turn in 0..TURNS {
         for target in 0..size {
-            all.at(target).fetch_add(0, 1).wait().unwrap();
-            all.at(target).accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
-            let mut found = all.at(target).fetch_one(4).wait().unwrap();
+            all.at(target).unwrap().fetch_add(0, 1).wait().unwrap();
+            all.at(target).unwrap().accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
+            let mut found = all.at(target).unwrap().fetch_one(4).wait().unwrap();
             let mut done = turn % 10 != 0;
             while !done {
-                let before = all.at(target).compare_and_swap(4, found, found + 1).wait().unwrap();
+                let before = all.at(target).unwrap().compare_and_swap(4, found, found + 1).wait().unwrap();
                 (done, found) = (before == found, before);
             }
         }
@@ -181,13 +181,13 @@ fn counts(world: World) {
         }
     }
     // Handles that are open at the same time are waited for in any order.
-    let one = all.at((me + 1) % size).fetch_add(5, 1);
-    let two = all.at((me + 1) % size).fetch_add(5, 1);
+    let one = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
+    let two = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
     two.wait().unwrap();
     one.wait().unwrap();
-    all.at((me + 1) % size).put(6 + me as usize % 4, &[7]).unwrap();
+    all.at((me + 1) % size).unwrap().put(6 + me as usize % 4, &[7]).unwrap();
     let mut seen = [0];
-    all.at((me + 1) % size).get(6 + me as usize % 4, &mut seen).wait().unwrap();
+    all.at((me + 1) % size).unwrap().get(6 + me as usize % 4, &mut seen).wait().unwrap();
     assert_eq!(seen, [7]);
     let next = (me + 1) % size;
     let (path, paths) = (expected_path(&window, next), window.paths(next));
@@ -200,8 +200,8 @@ fn counts(world: World) {
     assert!(paths.of(Path::Helper) >= 3 * TURNS as u64 + 2, "{paths}");
     let here = window.paths(me);
     assert!(here.of(Path::Helper) == 0 && here.of(Path::Cpu) >= 3 * TURNS as u64, "{here}");
-    all.unlock_all().unwrap();
-    let vector = window.close_into().unwrap();
+    all.unlock_all().wait().unwrap();
+    let vector = window.close_into().wait().unwrap();
     let turns = TURNS as u64 * u64::from(size);
     assert_eq!(vector[..6], [turns, turns, 2 * turns, 3 * turns, turns / 10, 2]);
     assert_eq!(vector[6..].iter().sum::<u64>(), 7);
@@ -215,13 +215,13 @@ fn memory_that_was_taken_back_is_an_error_for_peers() {
 
 /// Rank 0's vector comes and goes; the others have places of it.
 fn taken_back(world: World) {
-    let places = Window::<u64>::allocate(&world, 4).unwrap();
-    let window = Window::<u64>::builder().name("loans").dynamic(&world).unwrap();
+    let places = Window::<u64>::allocate(&world, 4).wait().unwrap();
+    let window = Window::<u64>::builder().name("loans").dynamic(&world).wait().unwrap();
     let tell = |what: u64| {
         for target in 0..world.size() {
             let epoch = places.lock_exclusive(target).wait().unwrap();
             epoch.put(0, &[what]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
     };
     for turn in 0..5_u64 {
@@ -242,7 +242,7 @@ fn taken_back(world: World) {
         there.fetch_add(10, 1).wait().unwrap();
         world.barrier().wait().unwrap();
         if let Some(place) = mine {
-            let vector = window.detach(place).unwrap();
+            let vector = window.detach(place).wait().unwrap();
             assert_eq!(vector[..4], [100 + turn, 100 + turn, 100 + turn, turn]);
             assert_eq!((vector[10], vector.len()), (turn + 3, 1000));
         }
@@ -253,11 +253,11 @@ fn taken_back(world: World) {
         no_region(there.put(0, &[1]).unwrap_err().into());
         no_region(there.get(0, &mut seen).wait().unwrap_err().into());
         no_region(there.fetch_add(0, 1).wait().unwrap_err().into());
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         world.barrier().wait().unwrap();
     }
-    window.close().unwrap();
-    places.close().unwrap();
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
     ok();
 }
 
@@ -271,15 +271,15 @@ const LONG: usize = 4 << 20;
 
 impl Copied {
     fn new(world: &World) -> Self {
-        let window = Window::<u64>::builder().name("copied").dynamic(world).unwrap();
-        let board = Window::<u64>::builder().name("board").allocate(world, 8).unwrap();
+        let window = Window::<u64>::builder().name("copied").dynamic(world).wait().unwrap();
+        let board = Window::<u64>::builder().name("board").allocate(world, 8).wait().unwrap();
         Self { window, board }
     }
 
     fn tell(&self, target: u32, at: usize, value: u64) {
         let epoch = self.board.lock_exclusive(target).wait().unwrap();
         epoch.put(at, &[value]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
 
     fn told(&self, at: usize) -> u64 {
@@ -326,7 +326,7 @@ fn copier_dies(world: World) {
     std::thread::sleep(Duration::from_millis(30));
     send(copier, Signal::KILL);
     let begin = Instant::now();
-    let mut vector = copied.window.detach(place).unwrap();
+    let mut vector = copied.window.detach(place).wait().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(vector.iter().all(|element| *element == 1 || *element == u64::MAX));
     vector.fill(3);
@@ -358,7 +358,7 @@ fn copier_stops(world: World) {
     send(copier, Signal::STOP);
     eventually(Duration::from_secs(5), "it stops", || state(copier) == Some('T'));
     // Where it was stopped, inside or outside, is chance: then the memory is back, or given up.
-    let mut vector = match copied.window.detach(place) {
+    let mut vector = match copied.window.detach(place).wait() {
         Ok(mut vector) => {
             vector.fill(3);
             Some(vector)
@@ -417,12 +417,12 @@ fn a_stopped_owner_is_waited_for_or_not_needed() {
 
 /// Its memory is reached while it is stopped where the kernel copies; its helper answers when it goes on.
 fn owner_stops(world: World) {
-    let board = Window::<u64>::builder().name("board").allocate(&world, 2).unwrap();
-    let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).unwrap();
+    let board = Window::<u64>::builder().name("board").allocate(&world, 2).wait().unwrap();
+    let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).wait().unwrap();
     if world.rank() == 0 {
         let epoch = board.lock_exclusive(1).wait().unwrap();
         epoch.put(0, &[std::process::id().into()]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
@@ -444,10 +444,10 @@ fn owner_stops(world: World) {
         send(owner, Signal::CONT);
         let before = fetch.wait().unwrap();
         assert!(before == 5 || before == 6);
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    window.close().unwrap();
-    board.close().unwrap();
+    window.close().wait().unwrap();
+    board.close().wait().unwrap();
     ok();
 }
 
@@ -459,8 +459,8 @@ fn a_list_over_attached_memory_of_processes_has_every_node() {
 /// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next place, value]`.
 fn list(world: World) {
     const NODES: u64 = 20;
-    let head = Window::<u64>::builder().name("head").allocate(&world, 2).unwrap();
-    let nodes = Window::<u64>::builder().name("nodes").dynamic(&world).unwrap();
+    let head = Window::<u64>::builder().name("head").allocate(&world, 2).wait().unwrap();
+    let nodes = Window::<u64>::builder().name("nodes").dynamic(&world).wait().unwrap();
     let mut mine = Vec::new();
     for number in 0..NODES {
         let value = u64::from(world.rank()) * NODES + number;
@@ -470,9 +470,9 @@ fn list(world: World) {
         epoch.get(0, &mut first).wait().unwrap();
         let own = nodes.lock_shared(world.rank()).wait().unwrap();
         own.attached(place).wait().unwrap().put(0, &first).unwrap();
-        own.unlock().unwrap();
+        own.unlock().wait().unwrap();
         epoch.put(0, &[world.rank().into(), place.to_word()]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         mine.push(place);
     }
     world.barrier().wait().unwrap();
@@ -485,16 +485,16 @@ fn list(world: World) {
         epoch.attached(Place::from_word(at[1])).wait().unwrap().get(0, &mut node).wait().unwrap();
         values.push(node[2]);
         at = [node[0], node[1]];
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     values.sort_unstable();
     assert_eq!(values, (0..u64::from(world.size()) * NODES).collect::<Vec<_>>());
     world.barrier().wait().unwrap();
     for place in mine {
-        assert_eq!(nodes.detach(place).unwrap().len(), 3);
+        assert_eq!(nodes.detach(place).wait().unwrap().len(), 3);
     }
-    nodes.close().unwrap();
-    head.close().unwrap();
+    nodes.close().wait().unwrap();
+    head.close().wait().unwrap();
     ok();
 }
 
@@ -506,7 +506,7 @@ fn an_owner_that_cannot_answer_is_an_error() {
 
 /// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
 fn owner_cannot_answer(world: World) {
-    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).unwrap();
+    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).wait().unwrap();
     let before = getrlimit(Resource::Nofile);
     if world.rank() == 0 {
         setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
@@ -517,7 +517,7 @@ fn owner_cannot_answer(world: World) {
         drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
         let error = epoch.fetch_add(3, 1).wait().unwrap_err();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
@@ -527,9 +527,9 @@ fn owner_cannot_answer(world: World) {
     if world.rank() == 1 {
         let epoch = window.lock_shared(0).wait().unwrap();
         assert_eq!(epoch.fetch_add(3, 1).wait().unwrap(), 5, "what was refused was not done");
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
@@ -541,15 +541,15 @@ fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
 
 /// Rank 1 meets more memory of rank 0's than it may have files open.
 fn many(world: World) {
-    let places = Window::<u64>::allocate(&world, 1).unwrap();
-    let window = Window::<u64>::builder().name("many").dynamic(&world).unwrap();
+    let places = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    let window = Window::<u64>::builder().name("many").dynamic(&world).wait().unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..getrlimit(Resource::Nofile) }).unwrap();
     for turn in 0..100 {
         let mine = (world.rank() == 0).then(|| {
             let place = if turn % 2 == 0 { window.attach(vec![turn; 10]) } else { window.attach_zeroed(10) }.unwrap();
             let epoch = places.lock_exclusive(1).wait().unwrap();
             epoch.put(0, &[place.to_word()]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
             place
         });
         world.barrier().wait().unwrap();
@@ -557,22 +557,22 @@ fn many(world: World) {
             let epoch = window.lock_shared(0).wait().unwrap();
             let place = Place::from_word(places.local().read(0..1)[0]);
             epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
         world.barrier().wait().unwrap();
         if let Some(place) = mine {
-            assert_eq!(window.detach(place).unwrap()[3], turn + 1);
+            assert_eq!(window.detach(place).wait().unwrap()[3], turn + 1);
         }
     }
-    window.close().unwrap();
-    places.close().unwrap();
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
     ok();
 }
 
 #[test]
 fn a_slot_that_is_freed_is_another_threads_at_once() {
     onesided::threads(1, |world| {
-        let window = Window::<u64>::builder().name("slots").dynamic(&world).unwrap();
+        let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
         let fill = window.attach_zeroed(1).unwrap();
         let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
         std::thread::scope(|scope| {
@@ -582,16 +582,16 @@ fn a_slot_that_is_freed_is_another_threads_at_once() {
                         let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
                         let epoch = window.lock_shared(0).wait().unwrap();
                         epoch.attached(place).wait().unwrap();
-                        epoch.unlock().unwrap();
-                        assert_eq!(window.detach(place).unwrap(), [7]);
+                        epoch.unlock().wait().unwrap();
+                        assert_eq!(window.detach(place).wait().unwrap(), [7]);
                     }
                 });
             }
         });
-        others.into_iter().for_each(|place| drop(window.detach(place).unwrap()));
-        window.detach(fill).unwrap();
+        others.into_iter().for_each(|place| drop(window.detach(place).wait().unwrap()));
+        window.detach(fill).wait().unwrap();
         let clone = window.clone();
-        window.close().unwrap();
+        window.close().wait().unwrap();
         let error = clone.attach(vec![1]).unwrap_err();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     })
@@ -605,12 +605,12 @@ fn a_vector_comes_back_from_a_window_whose_end_fails() {
 }
 
 fn end_fails(world: World) {
-    let window = Window::<u64>::create(&world, vec![3; 10]).unwrap();
+    let window = Window::<u64>::create(&world, vec![3; 10]).wait().unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
         jobs::die();
     }
-    let (error, vector) = window.close_into().unwrap_err().into_parts();
+    let (error, vector) = window.close_into().wait().unwrap_err().into_parts();
     assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
     assert_eq!(vector.unwrap(), [3; 10]);
     ok();

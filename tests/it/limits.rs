@@ -54,18 +54,18 @@ fn pages() -> u64 {
 /// thread.
 fn run(world: World) -> Result<(), Error> {
     let next = (world.rank() + 1) % world.size();
-    let small = Window::<u64>::builder().name("small").allocate(&world, 1000)?;
+    let small = Window::<u64>::builder().name("small").allocate(&world, 1000).wait()?;
     small.lock_shared(next).wait()?.put(0, &[1; 1000])?;
     run_async(world.barrier().into_future())?;
     let part = world.split(0, world.size() - world.rank()).wait()?;
     part.barrier().wait()?;
-    let large = Window::<u64>::builder().name("large").allocate(&world, 1 << 17)?;
+    let large = Window::<u64>::builder().name("large").allocate(&world, 1 << 17).wait()?;
     let epoch = large.lock_exclusive(next).wait()?;
     epoch.put(0, &[2; 1 << 17])?;
-    epoch.unlock()?;
+    epoch.unlock().wait()?;
     drop(large.lock_all());
-    large.close()?;
-    small.close()?;
+    large.close().wait()?;
+    small.close().wait()?;
     Ok(())
 }
 

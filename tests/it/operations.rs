@@ -63,7 +63,7 @@ fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
 /// One rank tries steps on the other's part and on its own; the other checks at the end.
 fn follows_the_model<T: Model>() {
     ranks(2, |world| {
-        let window = Window::<T>::builder().name("tried").allocate(&world, LEN).unwrap();
+        let window = Window::<T>::builder().name("tried").allocate(&world, LEN).wait().unwrap();
         if world.rank() == 0 {
             let config = Config { failure_persistence: None, ..Config::with_cases(40) };
             let strategy = (0_u32..2, prop::collection::vec(step::<T>(), 0..40));
@@ -74,7 +74,7 @@ fn follows_the_model<T: Model>() {
             run.unwrap_or_else(|error| panic!("{}: {error}", std::any::type_name::<T>()));
         }
         world.barrier().wait().unwrap();
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
@@ -174,7 +174,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
     }
     let mut all = vec![T::zeroed(); LEN];
     epoch.get(0, &mut all).wait().unwrap();
-    epoch.unlock().unwrap();
+    epoch.unlock().wait().unwrap();
     assert!(all.iter().zip(&model).all(|(got, expected)| same(*got, *expected)), "{all:?} {model:?}");
 }
 
@@ -208,15 +208,15 @@ fn values_with_places_follow_the_model() {
 fn neighbours_in_a_word_are_apart() {
     fn adds<T: Model + From<u8>>() {
         ranks(4, |world| {
-            let window = Window::<T>::allocate(&world, 8).unwrap();
+            let window = Window::<T>::allocate(&world, 8).wait().unwrap();
             let mine = 1 + world.rank() as usize;
             let all = window.lock_all().wait().unwrap();
             for _ in 0..100 {
-                all.at(0).fetch_add(mine, T::from(1)).wait().unwrap();
-                all.at(0).fetch_add(0, T::from(1)).wait().unwrap();
-                all.at(0).fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
+                all.at(0).unwrap().fetch_add(mine, T::from(1)).wait().unwrap();
+                all.at(0).unwrap().fetch_add(0, T::from(1)).wait().unwrap();
+                all.at(0).unwrap().fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
             }
-            all.unlock_all().unwrap();
+            all.unlock_all().wait().unwrap();
             world.barrier().wait().unwrap();
             if world.rank() == 0 {
                 let sum = (0..400).fold(T::zeroed(), |sum, _| T::model(Op::Sum, sum, T::from(1)).unwrap());
@@ -224,7 +224,7 @@ fn neighbours_in_a_word_are_apart() {
                 let expected = [sum, one, one, one, one, none, none, most];
                 assert!(window.local().read(0..8).into_iter().zip(expected).all(|(got, expected)| same(got, expected)));
             }
-            window.close().unwrap();
+            window.close().wait().unwrap();
         });
     }
     adds::<u8>();
@@ -238,13 +238,13 @@ fn neighbours_in_a_word_are_apart() {
 #[test]
 fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
     ranks(1, |world| {
-        let window = Window::<u64>::allocate(&world, LEN).unwrap();
+        let window = Window::<u64>::allocate(&world, LEN).wait().unwrap();
         assert!(window.local().read(LEN..LEN).is_empty());
         let reversed = Range { start: 3, end: 1 };
         for range in [0..1 << 55, 0..usize::MAX, 0..LEN + 1, LEN + 1..LEN + 1, reversed] {
             let read = catch_unwind(AssertUnwindSafe(|| window.local().read(range.clone())));
             assert!(read.is_err(), "{range:?}");
         }
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }

@@ -19,7 +19,7 @@ struct Story {
 fn told(story: &Story, panics: bool) -> Vec<String> {
     let told = Mutex::new(Vec::new());
     let run = |world: World| {
-        let window = Window::<u64>::builder().name("scores").allocate(&world, 100).unwrap();
+        let window = Window::<u64>::builder().name("scores").allocate(&world, 100).wait().unwrap();
         world.barrier().wait().unwrap();
         if world.rank() == 1 {
             return (story.ends)(&world, &window);
@@ -82,7 +82,7 @@ fn a_panic_in_a_lock() {
     };
     let meanwhile = |world: &World, window: &Window<u64>| {
         // The guard released as it was dropped: nobody waits for the dead.
-        window.lock_exclusive(0).wait()?.unlock()?;
+        window.lock_exclusive(0).wait()?.unlock().wait()?;
         barrier(world, window)
     };
     all_say(&Story { ends, meanwhile }, true, &[DIED]);
@@ -94,7 +94,7 @@ fn a_panic_that_leaks_its_lock() {
         std::mem::forget(window.lock_exclusive(0).wait().unwrap());
         panic!("on purpose")
     };
-    let meanwhile = |_: &World, window: &Window<u64>| Ok(window.lock_exclusive(0).wait()?.unlock()?);
+    let meanwhile = |_: &World, window: &Window<u64>| Ok(window.lock_exclusive(0).wait()?.unlock().wait()?);
     let died = "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock";
     all_say(&Story { ends, meanwhile }, true, &[died]);
 }
@@ -109,7 +109,7 @@ fn a_panic_in_a_collective() {
     };
     all_say(&Story { ends, meanwhile: barrier }, true, &[DIED]);
     let meanwhile = |world: &World, _: &Window<u64>| {
-        Window::<u64>::builder().name("next").allocate(world, 1)?.close().map_err(Error::from)
+        Window::<u64>::builder().name("next").allocate(world, 1).wait()?.close().wait().map_err(Error::from)
     };
     let ends = |_: &World, _: &Window<u64>| panic!("on purpose");
     all_say(&Story { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
@@ -123,7 +123,7 @@ fn a_panic_in_a_fence() {
         panic!("on purpose")
     };
     let meanwhile = |_: &World, window: &Window<u64>| {
-        window.fence().wait()?.end()?;
+        window.fence().wait()?.end().wait()?;
         Ok(())
     };
     all_say(&Story { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
@@ -137,7 +137,7 @@ fn leaving_without_close() {
     };
     let left = "barrier: rank 1: the peer left the world";
     let meanwhile = |world: &World, window: &Window<u64>| {
-        window.lock_exclusive(2).wait()?.unlock()?;
+        window.lock_exclusive(2).wait()?.unlock().wait()?;
         barrier(world, window)
     };
     // One of them waits for a signal of the other, which gave up.

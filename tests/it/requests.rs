@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(50);
 /// The lock of every rank can be had at once.
 fn all_free(window: &Window<u64>) {
     for target in 0..window.world().size() {
-        window.lock_exclusive(target).deadline(Duration::from_secs(5)).wait().unwrap().unlock().unwrap();
+        window.lock_exclusive(target).deadline(Duration::from_secs(5)).wait().unwrap().unlock().wait().unwrap();
         window.world().barrier().wait().unwrap();
     }
 }
@@ -28,7 +28,7 @@ fn all_free(window: &Window<u64>) {
 fn locked_elsewhere(window: &Window<u64>, target: u32) -> bool {
     match window.lock_exclusive(target).deadline(SHORT).wait() {
         Ok(epoch) => {
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
             false
         }
         Err(error) => {
@@ -41,14 +41,14 @@ fn locked_elsewhere(window: &Window<u64>, target: u32) -> bool {
 #[test]
 fn a_lock_is_asked_for_first_and_waited_for_later() {
     ranks(2, |world| {
-        let window = Window::<u64>::builder().name("later").allocate(&world, 4).unwrap();
+        let window = Window::<u64>::builder().name("later").allocate(&world, 4).wait().unwrap();
         if world.rank() == 0 {
             let request = window.lock_exclusive(1);
             world.barrier().wait().unwrap(); // it has left: nobody else gets the lock
             world.barrier().wait().unwrap();
             let epoch = request.wait().unwrap();
             assert_eq!((epoch.mode(), epoch.target(), epoch.len()), (Mode::Exclusive, 1, 4));
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         } else {
             world.barrier().wait().unwrap();
             assert!(locked_elsewhere(&window, 1));
@@ -61,7 +61,7 @@ fn a_lock_is_asked_for_first_and_waited_for_later() {
 #[test]
 fn two_requests_to_two_targets_are_under_way_together() {
     ranks(3, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         for _ in 0..200 {
             // Both orders of asking and of waiting; each holds one lock at a time, or there would be a deadlock.
             let (near, far) = (world.rank(), (world.rank() + 1) % world.size());
@@ -69,12 +69,12 @@ fn two_requests_to_two_targets_are_under_way_together() {
             let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
             first.fetch_add(0, 1).wait().unwrap();
             second.fetch_add(0, 1).wait().unwrap();
-            first.unlock().unwrap();
-            second.unlock().unwrap();
+            first.unlock().wait().unwrap();
+            second.unlock().wait().unwrap();
         }
         world.barrier().wait().unwrap();
         assert_eq!(window.local().read(0..1), [400]);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
@@ -82,7 +82,7 @@ fn two_requests_to_two_targets_are_under_way_together() {
 fn tasks_of_any_runtime_lock_and_wait() {
     ranks(4, |world| {
         run_async(async {
-            let window = Window::<u64>::builder().name("async").allocate_async(&world, 2).await.unwrap();
+            let window = Window::<u64>::builder().name("async").allocate(&world, 2).await.unwrap();
             for round in 0..50 {
                 let epoch = window.lock_exclusive(round % 2).await.unwrap();
                 let mut value = [0];
@@ -90,16 +90,16 @@ fn tasks_of_any_runtime_lock_and_wait() {
                 epoch.put(0, &[value[0] + 1]).unwrap();
                 epoch.flush().await.unwrap();
                 epoch.fetch_add(1, 1).await.unwrap();
-                epoch.unlock_async().await.unwrap();
+                epoch.unlock().await.unwrap();
             }
-            let all = window.lock_all().locked().await.unwrap();
-            all.flush_all_async().await.unwrap();
-            all.unlock_all_async().await.unwrap();
+            let all = window.lock_all().await.unwrap();
+            all.flush_all().await.unwrap();
+            all.unlock_all().await.unwrap();
             world.barrier().await.unwrap();
             if world.rank() < 2 {
                 assert_eq!(window.local().read(0..2), [100, 100]);
             }
-            window.close_async().await.unwrap();
+            window.close().await.unwrap();
         });
     });
 }
@@ -108,11 +108,11 @@ fn tasks_of_any_runtime_lock_and_wait() {
 fn given_up(give_up: fn(&Window<u64>)) {
     let computing = AtomicBool::new(false);
     ranks(3, move |world| {
-        let window = Window::<u64>::builder().name("given up").allocate(&world, 1).unwrap();
+        let window = Window::<u64>::builder().name("given up").allocate(&world, 1).wait().unwrap();
         for mode in [Mode::Exclusive, Mode::Shared] {
             if world.rank() == 0 {
                 let mut epochs = window.epochs();
-                epochs.lock(0, mode).unwrap();
+                epochs.lock(0, mode).wait().unwrap();
                 world.barrier().wait().unwrap();
                 std::thread::sleep(Duration::from_millis(150));
             } else {
@@ -124,15 +124,15 @@ fn given_up(give_up: fn(&Window<u64>)) {
                     computing.store(false, Ordering::Relaxed);
                 } else {
                     eventually(DEADLINE, "it was given up", || computing.load(Ordering::Relaxed));
-                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().unwrap();
-                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().unwrap();
+                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
+                    window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
                     assert!(computing.load(Ordering::Relaxed), "the lock was free only when the dropper had time");
                 }
             }
             world.barrier().wait().unwrap();
         }
         all_free(&window);
-        window.close().unwrap();
+        window.close().wait().unwrap();
         world.close(Duration::from_secs(5)).unwrap();
     });
 }
@@ -180,9 +180,9 @@ fn a_lock_of_all_that_is_dropped_leaves_nothing_locked() {
 #[test]
 fn a_free_lock_is_had_within_no_time() {
     ranks(1, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
-        window.lock_exclusive(0).deadline(Duration::ZERO).wait().unwrap().unlock().unwrap();
-        run_async(window.lock_shared(0).deadline(Duration::ZERO).into_future()).unwrap().unlock().unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        window.lock_exclusive(0).deadline(Duration::ZERO).wait().unwrap().unlock().wait().unwrap();
+        run_async(window.lock_shared(0).deadline(Duration::ZERO).into_future()).unwrap().unlock().wait().unwrap();
         drop(window.lock_exclusive(0));
         assert!(!locked_elsewhere(&window, 0));
     });
@@ -190,17 +190,17 @@ fn a_free_lock_is_had_within_no_time() {
 
 /// Rank 1 gives a lock up just before the end.
 fn gives_up_last(world: World) {
-    let window = Window::<u64>::allocate(&world, 1).unwrap();
+    let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(0).wait().unwrap();
         world.barrier().wait().unwrap();
         compute(Duration::from_millis(2));
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
     } else {
         world.barrier().wait().unwrap();
         drop(window.lock_exclusive(0));
     }
-    window.close().unwrap();
+    window.close().wait().unwrap();
     jobs::ok();
 }
 
@@ -216,7 +216,7 @@ fn what_was_given_up_does_not_outlive_the_window() {
 #[test]
 fn a_lock_that_is_never_released_keeps_nobody() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
             std::mem::forget(window.lock_exclusive(0).wait().unwrap());
         }
@@ -224,7 +224,7 @@ fn a_lock_that_is_never_released_keeps_nobody() {
         if world.rank() == 1 {
             drop(window.lock_exclusive(0));
         }
-        window.close().unwrap();
+        window.close().wait().unwrap();
         // What still tried would reach into a part that its owner may have freed.
         assert_eq!(world.fabric().unfinished(), 0);
         if world.rank() == 0 {
@@ -237,7 +237,7 @@ fn a_lock_that_is_never_released_keeps_nobody() {
 fn a_panic_is_a_death_whatever_was_given_up() {
     let told = Mutex::new(None);
     let run = |world: World| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
             std::mem::forget(window.lock_exclusive(0).wait().unwrap());
         }
@@ -256,7 +256,7 @@ fn a_panic_is_a_death_whatever_was_given_up() {
 #[allow(clippy::forget_non_drop, reason = "which of them have something to drop is the library's business")]
 fn leaked_handles_harm_nobody_else() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 8).unwrap();
+        let window = Window::<u64>::allocate(&world, 8).wait().unwrap();
         if world.rank() == 0 {
             let epoch = window.lock_exclusive(0).wait().unwrap();
             let mut buffer = [7; 8];
@@ -277,14 +277,14 @@ fn leaked_handles_harm_nobody_else() {
         assert!(locked_elsewhere(&window, 0) && locked_elsewhere(&window, 1));
         let epoch = window.lock_shared(1).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         world.barrier().wait().unwrap();
         if world.rank() == 0 {
             assert_eq!(window.local().read(0..8)[1..], [1; 7]);
         }
-        let fresh = Window::<u64>::allocate(&world, 1).unwrap();
+        let fresh = Window::<u64>::allocate(&world, 1).wait().unwrap();
         all_free(&fresh);
-        fresh.close().unwrap();
+        fresh.close().wait().unwrap();
     });
 }
 
@@ -292,29 +292,29 @@ fn leaked_handles_harm_nobody_else() {
 #[test]
 fn handles_are_tested_and_then_waited_for() {
     ranks(2, |world| {
-        let window = Window::<u32>::builder().name("tested").allocate(&world, 40).unwrap();
+        let window = Window::<u32>::builder().name("tested").allocate(&world, 40).wait().unwrap();
         let epoch = window.lock_shared(1 - world.rank()).wait().unwrap();
         let done = |test: &mut dyn FnMut() -> bool| eventually(DEADLINE, "done", test);
         epoch.put(0, &[3; 40]).unwrap();
         let mut flush = epoch.flush();
-        done(&mut || flush.test().unwrap());
-        assert!(flush.test().unwrap());
+        done(&mut || flush.test().unwrap().is_some());
+        assert!(flush.test().unwrap().is_some());
         flush.wait().unwrap();
 
         let mut into = [0; 40];
         let mut get = epoch.get(0, &mut into);
-        done(&mut || get.test().unwrap());
-        assert!(get.test().unwrap());
+        done(&mut || get.test().unwrap().is_some());
+        assert!(get.test().unwrap().is_some());
         get.wait().unwrap();
         assert_eq!(into, [3; 40]);
 
         let operands = [2; 40];
         let mut accumulate = epoch.accumulate(0, &operands, Op::Product);
-        done(&mut || accumulate.test().unwrap());
-        assert!(accumulate.test().unwrap());
+        done(&mut || accumulate.test().unwrap().is_some());
+        assert!(accumulate.test().unwrap().is_some());
         accumulate.wait().unwrap();
         let mut accumulate = epoch.get_accumulate(0, &operands, &mut into, Op::Product);
-        done(&mut || accumulate.test().unwrap());
+        done(&mut || accumulate.test().unwrap().is_some());
         run_async(accumulate).unwrap();
         assert_eq!(into, [6; 40]);
 
@@ -337,21 +337,56 @@ fn handles_are_tested_and_then_waited_for() {
         assert_eq!(text, wrong.wait().unwrap_err().to_string());
         let mut get = epoch.get(30, &mut into);
         assert!(get.test().is_err() && get.test().is_err() && get.wait().is_err());
-        epoch.unlock().unwrap();
-        window.close().unwrap();
+        epoch.unlock().wait().unwrap();
+        window.close().wait().unwrap();
+    });
+}
+
+/// What gives its result away is looked at until it does, and waited for so long and no longer.
+#[test]
+fn requests_are_tested_and_waited_for_some_time() {
+    ranks(2, |world| {
+        let gate = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        let mut allocate = Window::<u64>::allocate(&world, 1);
+        let mut window = None;
+        eventually(DEADLINE, "allocated", || {
+            window = allocate.test().unwrap();
+            window.is_some()
+        });
+        drop(allocate);
+        let window = window.unwrap();
+        if world.rank() == 0 {
+            let mut unlock = window.lock_exclusive(1).wait().unwrap().unlock();
+            eventually(DEADLINE, "unlocked", || unlock.test().unwrap().is_some());
+            assert_eq!((unlock.test().unwrap(), unlock.wait().unwrap()), (Some(()), ()));
+            drop(window.lock_exclusive(1).wait().unwrap().unlock());
+            let mut unlock = window.lock_exclusive(1).wait().unwrap().unlock();
+            assert_eq!(unlock.wait_timeout(DEADLINE).unwrap(), Some(()));
+        }
+        let mut close = window.close();
+        if world.rank() == 0 {
+            let begin = Instant::now();
+            assert_eq!(close.wait_timeout(Duration::from_millis(20)).unwrap(), None);
+            assert!(begin.elapsed() >= Duration::from_millis(20));
+            gate.lock_shared(1).wait().unwrap().signal(0, 1).unwrap();
+        } else {
+            gate.local().wait_until(0, |told| told == 1).from_rank(0).wait().unwrap();
+        }
+        assert_eq!(close.wait_timeout(DEADLINE).unwrap(), Some(()));
+        gate.close().wait().unwrap();
     });
 }
 
 #[test]
 fn guards_release_when_they_are_dropped() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         for round in 0..100 {
             let target = round % 2;
             drop(window.lock_exclusive(target).wait().unwrap());
             drop(window.lock_all().wait().unwrap());
             let mut epochs = window.epochs();
-            epochs.lock(target, Mode::Exclusive).unwrap();
+            epochs.lock(target, Mode::Exclusive).wait().unwrap();
         }
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _epoch = window.lock_exclusive(0).wait().unwrap();
@@ -359,32 +394,32 @@ fn guards_release_when_they_are_dropped() {
         }));
         assert!(panicked.is_err());
         all_free(&window);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
 #[test]
 fn epochs_check_what_mpi_leaves_undefined() {
     ranks(2, |world| {
-        let window = Window::<u64>::builder().name("checked").allocate(&world, 2).unwrap();
+        let window = Window::<u64>::builder().name("checked").allocate(&world, 2).wait().unwrap();
         let mut epochs = window.epochs();
         let text = |error: onesided::Error| error.to_string();
-        let error = epochs.unlock(1).unwrap_err();
+        let error = epochs.unlock(1).wait().unwrap_err();
         assert_eq!(text(error.into()), "unlock on rank 1 of window \"checked\": no lock is held there");
         let error = epochs.at(0).unwrap_err();
         assert_eq!(text(error.into()), "access on rank 0 of window \"checked\": no lock is held there");
-        epochs.lock(1, Mode::Shared).unwrap();
-        let error = epochs.lock(1, Mode::Exclusive).unwrap_err();
+        epochs.lock(1, Mode::Shared).wait().unwrap();
+        let error = epochs.lock(1, Mode::Exclusive).wait().unwrap_err();
         assert_eq!(text(error.into()), "lock_exclusive on rank 1 of window \"checked\": it is locked already");
         epochs.at(1).unwrap().fetch_add(1, 1).wait().unwrap();
-        epochs.unlock(1).unwrap();
-        assert!(epochs.unlock(1).is_err() && epochs.at(1).is_err());
-        let error = onesided::Error::from(epochs.lock(7, Mode::Exclusive).unwrap_err());
+        epochs.unlock(1).wait().unwrap();
+        assert!(epochs.unlock(1).wait().is_err() && epochs.at(1).is_err());
+        let error = onesided::Error::from(epochs.lock(7, Mode::Exclusive).wait().unwrap_err());
         assert_eq!(text(error), "lock_exclusive on rank 7 of window \"checked\": the world has 2 ranks");
-        assert!(epochs.unlock(7).is_err());
+        assert!(epochs.unlock(7).wait().is_err());
         all_free(&window);
         drop(epochs);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
@@ -392,7 +427,7 @@ fn epochs_check_what_mpi_leaves_undefined() {
 #[test]
 fn threads_of_a_rank_wait_for_one_another() {
     ranks(1, |world| {
-        let window = Window::<u64>::allocate(&world, 1).unwrap();
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         let (held, order) = (Barrier::new(2), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -400,12 +435,12 @@ fn threads_of_a_rank_wait_for_one_another() {
                 held.wait();
                 std::thread::sleep(SHORT);
                 order.lock().unwrap().push("first");
-                epoch.unlock().unwrap();
+                epoch.unlock().wait().unwrap();
             });
             held.wait();
             let epoch = window.lock_exclusive(0).wait().unwrap();
             order.lock().unwrap().push("second");
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         });
         assert_eq!(*order.lock().unwrap(), ["first", "second"]);
     });

@@ -40,7 +40,7 @@ async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
                 assert_eq!(record[0], record[1], "torn");
                 tokio::task::yield_now().await;
                 epoch.put(0, &record.map(|found| found + 1))?;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
                 done += 1;
             }
             1 => {
@@ -52,12 +52,12 @@ async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
                 epoch.get(0, &mut record).await?;
                 assert_eq!(record[0], record[1], "torn");
                 epoch.fetch_add(2, 1).await?;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
             _ => {
-                let all = window.lock_all().locked().await?;
-                all.at(target).accumulate(2, &[1], Op::Sum).await?;
-                all.unlock_all_async().await?;
+                let all = window.lock_all().await?;
+                all.at(target)?.accumulate(2, &[1], Op::Sum).await?;
+                all.unlock_all().await?;
             }
         }
     }
@@ -65,7 +65,7 @@ async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
 }
 
 fn run_tasks(world: &World, runtime: &Runtime) {
-    let window = Window::<u64>::allocate(world, 4).unwrap();
+    let window = Window::<u64>::allocate(world, 4).wait().unwrap();
     let done = runtime.block_on(async {
         let tasks: Vec<_> = (0..TASKS).map(|number| tokio::spawn(task(window.clone(), number))).collect();
         let mut done = 0;
@@ -74,7 +74,7 @@ fn run_tasks(world: &World, runtime: &Runtime) {
         }
         let home = window.lock_shared(0).await.unwrap();
         home.accumulate(3, &[done], Op::Sum).await.unwrap();
-        home.unlock_async().await.unwrap();
+        home.unlock().await.unwrap();
         done
     });
     assert!(done > 0);
@@ -87,7 +87,7 @@ fn run_tasks(world: &World, runtime: &Runtime) {
     }
     assert_eq!((sums[0], sums[1]), (sums[3], sums[3]), "what was done under locks");
     assert_eq!(sums[2], u64::from(world.size()) * TASKS * 12 / 2, "what was added");
-    window.close().unwrap();
+    window.close().wait().unwrap();
 }
 
 fn tasks(world: World) {
@@ -105,7 +105,7 @@ fn threads(world: World) {
     const THREADS: u64 = 4;
     // An emulated device takes its time.
     let rounds = if world.fabric().capabilities().agent == Agent::Card { 4 } else { 100 };
-    let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).unwrap();
+    let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).wait().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (window, world) = (&window, &world);
@@ -119,7 +119,7 @@ fn threads(world: World) {
                     epoch.get(place, &mut found).wait().unwrap();
                     assert_eq!(found, [round; 8]);
                     epoch.fetch_add(0, 1).wait().unwrap();
-                    epoch.unlock().unwrap();
+                    epoch.unlock().wait().unwrap();
                     let add = |counter: &mut [u64]| counter[0] += 1;
                     window.locked(0).update(1, &mut found[..1], add).wait().unwrap();
                 }
@@ -135,7 +135,7 @@ fn threads(world: World) {
         assert!(target > 0 || part[1] == THREADS * rounds * u64::from(world.size()));
     }
     assert_eq!(sum, THREADS * rounds * u64::from(world.size()));
-    window.close().unwrap();
+    window.close().wait().unwrap();
     ok();
 }
 
@@ -165,12 +165,12 @@ fn many_threads_of_one_rank() {
 fn tasks_that_time_out_leave_nothing_locked() {
     for runtime in [many_threads, one_thread] {
         ranks(2, move |world| {
-            let window = Window::<u64>::allocate(&world, 2).unwrap();
+            let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
             if world.rank() == 0 {
                 let held = window.lock_exclusive(1).wait().unwrap();
                 world.barrier().wait().unwrap();
                 world.barrier().wait().unwrap();
-                held.unlock().unwrap();
+                held.unlock().wait().unwrap();
             } else {
                 world.barrier().wait().unwrap();
                 runtime().block_on(async {
@@ -208,9 +208,9 @@ fn tasks_that_time_out_leave_nothing_locked() {
                 let mut found = [9; 2];
                 epoch.get(0, &mut found).wait().unwrap();
                 assert_eq!(found, [0, 7]);
-                epoch.unlock().unwrap();
+                epoch.unlock().wait().unwrap();
             }
-            window.close().unwrap();
+            window.close().wait().unwrap();
         });
     }
 }
@@ -234,14 +234,14 @@ fn who_waits_is_not_polled_all_the_time() {
     let polls = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&polls);
     ranks(2, move |world| {
-        let window = Window::<u64>::allocate(&world, 2).unwrap();
+        let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
         if world.rank() == 0 {
             let held = window.lock_exclusive(1).wait().unwrap();
             world.barrier().wait().unwrap();
             std::thread::sleep(LONG);
             held.signal(0, 1).unwrap();
             std::thread::sleep(LONG);
-            held.unlock().unwrap();
+            held.unlock().wait().unwrap();
             std::thread::sleep(LONG);
         } else {
             world.barrier().wait().unwrap();
@@ -264,7 +264,7 @@ fn who_waits_is_not_polled_all_the_time() {
         if world.rank() == 0 {
             world.barrier().wait().unwrap();
         }
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
     let polls = polls.lock().unwrap();
     let [signal, lock, barrier] = polls[..] else { panic!("{polls:?}") };

@@ -9,7 +9,7 @@ use crate::support::ranks;
 #[test]
 fn a_scope_whose_closure_panics_is_complete_before_the_panic_goes_on() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 100).unwrap();
+        let window = Window::<u64>::allocate(&world, 100).wait().unwrap();
         if world.rank() == 0 {
             let epoch = window.lock_exclusive(1).wait().unwrap();
             let mut found = [7; 50];
@@ -28,16 +28,16 @@ fn a_scope_whose_closure_panics_is_complete_before_the_panic_goes_on() {
             let mut there = [0; 50];
             epoch.get(50, &mut there).wait().unwrap();
             assert_eq!(there, [8; 50], "it was put");
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
         }
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }
 
 #[test]
 fn a_change_that_panics_puts_nothing_and_leaves_nothing_locked() {
     ranks(2, |world| {
-        let window = Window::<u64>::allocate(&world, 2).unwrap();
+        let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
         let home = window.locked(0);
         let mut elements = [0; 2];
         let change = |elements: &mut [u64]| {
@@ -52,6 +52,6 @@ fn a_change_that_panics_puts_nothing_and_leaves_nothing_locked() {
         world.barrier().wait().unwrap();
         home.get(0, &mut elements).wait().unwrap();
         assert_eq!(elements, [0, 2]);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }

@@ -30,7 +30,7 @@ fn structures_of_every_size_arrive_whole_and_nothing_beside() {
     fn travels<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
         ranks(3, move |world| {
             const LEN: usize = 29;
-            let window = Window::<T>::allocate(&world, LEN).unwrap();
+            let window = Window::<T>::allocate(&world, LEN).wait().unwrap();
             let next = (world.rank() + 1) % world.size();
             let mut model = vec![T::zeroed(); LEN];
             let epoch = window.lock_exclusive(next).wait().unwrap();
@@ -42,10 +42,10 @@ fn structures_of_every_size_arrive_whole_and_nothing_beside() {
                 epoch.get(0, &mut all).wait().unwrap();
                 assert_eq!(all, model);
             }
-            epoch.unlock().unwrap();
+            epoch.unlock().wait().unwrap();
             world.barrier().wait().unwrap();
             assert_eq!(window.local().read(0..LEN), model);
-            window.close().unwrap();
+            window.close().wait().unwrap();
         });
     }
     travels(|i| i as u8);
@@ -60,7 +60,7 @@ fn structures_of_every_size_arrive_whole_and_nothing_beside() {
 fn shapes_reach_their_places_and_no_others() {
     fn reaches<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
         ranks(2, move |world| {
-            let window = Window::<T>::builder().name("shaped").allocate(&world, LEN).unwrap();
+            let window = Window::<T>::builder().name("shaped").allocate(&world, LEN).wait().unwrap();
             let epoch = window.lock_exclusive(1 - world.rank()).wait().unwrap();
             let shapes = [
                 Shape::Row(5),
@@ -84,12 +84,12 @@ fn shapes_reach_their_places_and_no_others() {
                 assert_eq!(all, model);
                 let mut got = vec![T::zeroed(); values.len()];
                 let mut get = epoch.get_shaped(offset, shape, &mut got);
-                assert!(get.test().unwrap() && get.test().unwrap()); // shared memory has no delay
+                assert!(get.test().unwrap().is_some() && get.test().unwrap().is_some()); // shared memory has no delay
                 get.wait().unwrap();
                 assert_eq!(got, values);
             }
-            epoch.unlock().unwrap();
-            window.close().unwrap();
+            epoch.unlock().wait().unwrap();
+            window.close().wait().unwrap();
         });
     }
     reaches(|i| i as u8);
@@ -101,7 +101,7 @@ fn shapes_reach_their_places_and_no_others() {
 #[test]
 fn shapes_that_do_not_fit_move_nothing() {
     ranks(1, |world| {
-        let window = Window::<u64>::builder().name("shaped").allocate(&world, 10).unwrap();
+        let window = Window::<u64>::builder().name("shaped").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_exclusive(0).wait().unwrap();
         let shape = Shape::Vector { count: 3, block: 1, stride: 4 };
         for offset in [2, 10, usize::MAX, usize::MAX - 8] {
@@ -129,8 +129,8 @@ fn shapes_that_do_not_fit_move_nothing() {
             let error = epoch.get_accumulate_shaped(0, shape, &[1; 2], &mut into, Op::Sum).wait().unwrap_err();
             assert_eq!(error.to_string(), format!("get_accumulate_shaped {lengths}"));
         }
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         assert_eq!(window.local().read(0..10), [0; 10]);
-        window.close().unwrap();
+        window.close().wait().unwrap();
     });
 }

@@ -39,17 +39,17 @@ use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Sh
 /// ```
 /// # use windows::Window;
 /// # fabric::threads(2, |world| {
-/// # let window = Window::<u64>::allocate(&world, 100)?;
+/// # let window = Window::<u64>::allocate(&world, 100).wait()?;
 /// # let epoch = window.lock_shared(1)
 /// #     .wait()?;
 /// epoch.put(0, &[7; 100])?;
 /// let mut arrived = epoch.flush();
-/// while !arrived.test()? {
+/// while arrived.test()?.is_none() {
 ///     std::hint::spin_loop(); // or something more useful
 /// }
 /// # drop(arrived);
-/// # epoch.unlock()?;
-/// # window.close()
+/// # epoch.unlock().wait()?;
+/// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
 /// ```
 pub struct Access<'w, T, F: Fabric> {
@@ -111,13 +111,13 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
     /// after it.
     pub fn flush(&self) -> Flush<'_, F> {
-        Flush::new(self.inner, "flush", self.target.rank, self.inner.fabric().flush(self.target.fabric_rank()))
+        Flush::new(self.inner, "flush", self.target.rank, Ok(self.inner.fabric().flush(self.target.fabric_rank())))
     }
 
     /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
     pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
-        Flush::new(self.inner, "flush_local", self.target.rank, flush)
+        Flush::new(self.inner, "flush_local", self.target.rank, Ok(flush))
     }
 
     /// The byte offset of elements that all lie in the target's part, to be put or got.
@@ -275,7 +275,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// ```
     /// # use windows::{Op, Window};
     /// # fabric::threads(1, |world| {
-    /// # let window = Window::<i32>::allocate(&world, 4)?;
+    /// # let window = Window::<i32>::allocate(&world, 4).wait()?;
     /// # let epoch = window.lock_exclusive(0).wait()?;
     /// let mut before = [0; 4];
     /// epoch.accumulate(0, &[1, 5, 3, 7], Op::Replace).wait()?;
@@ -283,8 +283,8 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// assert_eq!(before, [1, 5, 3, 7]);
     /// epoch.get_accumulate(0, &[], &mut before, Op::NoOp).wait()?;
     /// assert_eq!(before, [1, 4, 3, 4]);
-    /// # epoch.unlock()?;
-    /// # window.close()
+    /// # epoch.unlock().wait()?;
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///

@@ -12,7 +12,7 @@ use fabric::{Drive, Fabric, block_on};
 
 use crate::signals::{Signal, group};
 use crate::window::Inner;
-use crate::{Access, Element, Error, Window};
+use crate::{Access, Element, Error, Request, Window};
 
 /// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not. Nothing happens before.
 #[must_use = "an access that nobody waits for does not begin"]
@@ -110,14 +110,19 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
         }
     }
 
-    /// Completes without blocking the thread. See [`complete`](Self::complete).
+    /// Ends the access (`MPI_Win_complete`), when it is waited for: it is done when everything done in it is complete at the
+    /// targets, and the word is posted that tells them.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// [`Error::Operation`] with the first failure of what was done. The targets are told all the same.
     ///
     /// # Cancel safety
     /// Dropped before it is done, the rest is finished by the endpoint.
-    pub async fn complete_async(mut self) -> Result<(), Error> {
+    pub fn complete(self) -> Request<'w, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "complete", self.run())
+    }
+
+    async fn run(mut self) -> Result<(), Error> {
         let inner = self.window.inner();
         let mut outcome = Ok(());
         for (access, _) in &self.started {
@@ -139,17 +144,6 @@ async fn complete<F: Fabric>(inner: &Inner<F>, rank: u32, number: u64) -> Result
     let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
     inner.signal(target, Signal::Completed, number)?;
     flushed.map(drop)
-}
-
-impl<T: Element, F: Drive> AccessEpoch<'_, T, F> {
-    /// Ends the access (`MPI_Win_complete`): returns when everything done in it is complete at the targets, and posts the
-    /// word that tells them.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done. The targets are told all the same.
-    pub fn complete(self) -> Result<(), Error> {
-        block_on(self.window.inner().fabric(), self.complete_async())
-    }
 }
 
 impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {

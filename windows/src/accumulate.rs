@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, poll_now, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::agent::{Rows, is_wordless, over_rows};
 use crate::combine::{Piece, Pieces, Turns, Work};
@@ -141,19 +141,9 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
-
-    /// Whether it is done, without waiting; what it needs for that goes on (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool, Error> {
-        let inner = self.access.inner;
-        match poll_now(inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
+
+handle!([T: AtomicElement, F: Drive], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
 
 /// One word after another, each to its end.
 #[inline(never)]

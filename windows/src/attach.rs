@@ -14,7 +14,7 @@ use crate::part::Made;
 use crate::paths::Paths;
 use crate::place::{Entry, SLOTS};
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Error, Place, Window};
+use crate::{Access, Element, Error, Place, Request, Window};
 
 /// What this rank has attached, and what it has met at others.
 #[derive(Debug)]
@@ -273,8 +273,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::{Place, Window};
     /// # fabric::threads(2, |world| {
-    /// let lists = Window::<u64>::dynamic(&world)?;
-    /// let heads = Window::<u64>::allocate(&world, 1)?;
+    /// let lists = Window::<u64>::dynamic(&world).wait()?;
+    /// let heads = Window::<u64>::allocate(&world, 1).wait()?;
     /// let mine = lists.attach(vec![10, 20, 30])?;
     /// heads.local().write(0, &[mine.to_word()])?;
     /// world.barrier().wait().unwrap();
@@ -284,11 +284,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let epoch = lists.lock_shared(next).wait()?;
     /// let list = epoch.attached(Place::from_word(head[0])).wait()?;
     /// assert_eq!(list.fetch_add(1, 5).wait()?, 20);
-    /// epoch.unlock()?;
+    /// epoch.unlock().wait()?;
     /// world.barrier().wait().unwrap();
-    /// assert_eq!(lists.detach(mine)?, [10, 25, 30]);
-    /// # heads.close()?;
-    /// # lists.close()
+    /// assert_eq!(lists.detach(mine).wait()?, [10, 25, 30]);
+    /// # heads.close().wait()?;
+    /// # lists.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -325,14 +325,23 @@ impl<T: Element, F: Fabric> Window<T, F> {
         inner.attach(segment, len, lent).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
     }
 
-    /// Detaches memory without blocking the thread. See [`detach`](Self::detach).
+    /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
+    /// Not collective. Nothing happens before it is waited for. Whoever looks the place up for the first time from now on gets an error. A peer that has reached it
+    /// before finds it again: its operations then are errors where the vector was lent, and on verbs; of memory that was
+    /// [attached by length](Self::attach_zeroed) a peer on shm goes on to read and write pages that this rank has left, and
+    /// nothing tells it.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the
+    /// middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
     ///
     /// # Cancel safety
     /// Dropped before it is done, the memory is detached and lost.
-    pub async fn detach_async(&self, place: Place) -> Result<Vec<T>, Error> {
+    pub fn detach(&self, place: Place) -> Request<'_, Vec<T>, F> {
+        Request::new(self.inner().fabric().clone(), "detach", self.run_detach(place))
+    }
+
+    async fn run_detach(&self, place: Place) -> Result<Vec<T>, Error> {
         let inner = self.inner();
         let failed = |fault| inner.failed("detach", inner.world.rank(), fault);
         let piece = inner.withdraw(place).map_err(failed)?;
@@ -344,20 +353,5 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let bytes = bytemuck::cast_slice_mut(&mut elements);
         inner.fabric().read_own(&piece.segment, 0, bytes).map_err(failed)?;
         Ok(elements)
-    }
-}
-
-impl<T: Element, F: Drive> Window<T, F> {
-    /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
-    /// Not collective. Whoever looks the place up for the first time from now on gets an error. A peer that has reached it
-    /// before finds it again: its operations then are errors where the vector was lent, and on verbs; of memory that was
-    /// [attached by length](Self::attach_zeroed) a peer on shm goes on to read and write pages that this rank has left, and
-    /// nothing tells it.
-    ///
-    /// # Errors
-    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the
-    /// middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
-    pub fn detach(&self, place: Place) -> Result<Vec<T>, Error> {
-        block_on(self.inner().fabric(), self.detach_async(place))
     }
 }

@@ -23,15 +23,15 @@ use crate::{Access, Element, Error, GivenBack, Window};
 /// ```
 /// # use windows::Window;
 /// # fabric::threads(2, |world| {
-/// # let window = Window::<u64>::allocate(&world, 1000)?;
+/// # let window = Window::<u64>::allocate(&world, 1000).wait()?;
 /// let buffer = window.buffer(1000)?;
 /// buffer.write(0, &[world.rank().into(); 1000])?;
 /// let epoch = window.lock_exclusive(1).wait()?;
 /// let buffer = epoch.put_buffer(0, buffer, 0..1000).wait()?;
 /// let buffer = epoch.get_buffer(0, buffer, 0..500).wait()?;
 /// assert_eq!(buffer.read(0..2)?, [world.rank().into(); 2]);
-/// # epoch.unlock()?;
-/// # window.close()
+/// # epoch.unlock().wait()?;
+/// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
 /// ```
 pub struct Buffer<T, F: Fabric = fabric::Any> {
@@ -168,6 +168,8 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
         wait_for(inner.fabric(), self)
     }
 }
+
+handle!([T: Element, F: Drive], Transfer<'_, T, F>, Buffer<T, F>, GivenBack<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
 
 // The transfers that a fabric gives are Unpin, and nothing else in it could care.
 impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}

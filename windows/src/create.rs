@@ -8,13 +8,13 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Capabilities, Drive, Fabric, Segment, UserMemory, World, block_on};
+use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::agent::{Layout, is_wordless};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, Window, place, signals};
+use crate::{Element, Error, Request, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ fn exponential(first: Duration, longest: Duration) -> Backoff {
     Backoff::new(std::iter::from_fn(|| intervals.next_backoff()))
 }
 
-/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024)`.
+/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
     name: Arc<str>,
@@ -133,19 +133,11 @@ impl<T: Element> Builder<T> {
     /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
     /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Design`] where `ONESIDED_LOCK` names no lock;
     /// [`Error::Collective`] where a rank died.
-    pub fn allocate<F: Drive>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.allocate_async(world, len))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn allocate_async<F: Fabric>(self, world: &World<F>, len: usize) -> Result<Window<T, F>, Error> {
-        self.make(world, (Made::Allocated, None), len).await
+    pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "allocate", self.make(world, (Made::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
@@ -161,18 +153,14 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
-    pub fn create<F: Drive>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.create_async(world, memory))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn create_async<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
+    pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "create", self.over(world, memory))
+    }
+
+    async fn over<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
         let (len, memory) = (memory.len(), UserMemory::from(memory));
         if memory.is_empty() {
             let window = self.make(world, (Made::Created, None), 0).await?;
@@ -200,19 +188,11 @@ impl<T: Element> Builder<T> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub fn dynamic<F: Drive>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
-        block_on(world.fabric(), self.dynamic_async(world))
-    }
-
-    /// The same without blocking, on any fabric.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn dynamic_async<F: Fabric>(self, world: &World<F>) -> Result<Window<T, F>, Error> {
-        self.make(world, (Made::Attached, None), 0).await
+    pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "dynamic", self.make(world, (Made::Attached, None), 0))
     }
 
     /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why

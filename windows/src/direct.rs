@@ -35,14 +35,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # use std::sync::atomic::Ordering;
     /// # use windows::Window;
     /// # fabric::threads(2, |world| {
-    /// let window = Window::<u64>::allocate(&world, 100)?;
+    /// let window = Window::<u64>::allocate(&world, 100).wait()?;
     /// let neighbour = window.direct(1 - world.rank())?;
     /// neighbour.words()[7].store(5, Ordering::Release);
     /// while window.direct(world.rank())?.words()[7].load(Ordering::Acquire) != 5 {
     ///     std::hint::spin_loop();
     /// }
     /// # drop(neighbour);
-    /// # window.close()
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///

@@ -1,23 +1,35 @@
 //! How a window ends, and how its memory comes back.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
+use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, block_on};
 
 use crate::part::Made;
-use crate::{Element, Error, GivenBack, Window};
+use crate::{Element, Error, GivenBack, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Ends the window on all ranks, without blocking the thread. Collective. See [`close`](Self::close).
+    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
+    /// after its caller was gone. Collective.
+    ///
+    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
+    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
+    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
     ///
     /// # Errors
-    /// As [`close`](Self::close).
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
+    /// 5 s); [`Error::Collective`] where a rank died.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
+    pub fn close(self) -> Request<'static, (), F> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close", self.run_close())
+    }
+
+    async fn run_close(self) -> Result<(), Error> {
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -29,15 +41,36 @@ impl<T: Element, F: Fabric> Window<T, F> {
         ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
     }
 
-    /// The same, and gives back the vector that this rank's part was [created](Self::create) over. See
-    /// [`close_into`](Self::close_into).
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
+    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
+    /// said there.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::create(&world, vec![world.rank(); 100]).wait()?;
+    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
+    /// epoch.put(7, &[77])?;
+    /// epoch.unlock().wait()?;
+    /// let vector = window.close_into().wait()?;
+    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
     ///
     /// # Errors
-    /// As [`close_into`](Self::close_into).
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
+    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
+    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_into_async(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+    pub fn close_into(self) -> Request<'static, Vec<T>, F, GivenBack<Vec<T>>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into", self.run_close_into())
+    }
+
+    async fn run_close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
         let own = self.inner.world.rank();
         let failed = |fault| self.inner.failed("close_into", own, fault);
         let ended = self.end().await;
@@ -79,49 +112,5 @@ impl<T: Element, F: Fabric> Window<T, F> {
         self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
         self.inner.close_agent();
         flushed.and(barrier)
-    }
-}
-
-impl<T: Element, F: Drive> Window<T, F> {
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
-    /// said there.
-    ///
-    /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
-    /// let window = Window::create(&world, vec![world.rank(); 100])?;
-    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
-    /// epoch.put(7, &[77])?;
-    /// epoch.unlock()?;
-    /// let vector = window.close_into()?;
-    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
-    /// # Ok(())
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
-    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
-    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
-    pub fn close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_into_async())
-    }
-
-    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
-    /// after its caller was gone. Collective.
-    ///
-    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
-    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
-    /// 5 s); [`Error::Collective`] where a rank died.
-    pub fn close(self) -> Result<(), Error> {
-        let inner = Arc::clone(&self.inner);
-        block_on(inner.fabric(), self.close_async())
     }
 }

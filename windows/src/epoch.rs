@@ -8,12 +8,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fabric::{Drive, Fabric, wait_for};
+use fabric::Fabric;
 use lock_algos::{LockAlgorithm, Mode, TestAndSet};
 
 use crate::lock::{Words, release};
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Error};
+use crate::{Access, Element, Unlock};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
@@ -37,19 +37,16 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.mode
     }
 
-    /// Unlocks without blocking the thread. See [`unlock`](Self::unlock).
+    /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
+    /// target and the release is posted. Nobody waits for a release.
     ///
     /// # Errors
-    /// As [`unlock`](Self::unlock).
-    ///
-    /// # Cancel safety
-    /// Dropped before it is done, the release is finished by the endpoint.
-    pub async fn unlock_async(self) -> Result<(), Error> {
+    /// [`Error::Operation`](crate::Error::Operation) with the first failure of what was done under the lock. The lock is
+    /// released all the same.
+    #[inline(always)] // a guard that passes through memory costs more than the release
+    pub fn unlock(self) -> Unlock<'w, T, F> {
         let Access { inner, target, .. } = self.access;
-        // Dropped here, it is the drop that releases.
-        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        ManuallyDrop::new(self).post_release();
-        flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
+        Unlock::new(inner, target, Some(self))
     }
 
     /// Unlocks where nothing but what was waited for was done under the lock.
@@ -72,7 +69,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Posts the release; what is left of it, if anything, goes to the endpoint.
     #[inline]
-    fn post_release(&self) {
+    pub(crate) fn post_release(&self) {
         let inner = self.access.inner;
         let started = inner.algorithm.start_release(inner.fabric(), self.words, self.mode);
         if !TestAndSet::ONE_STEP_RELEASE {
@@ -87,22 +84,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
                 }
             }));
         }
-    }
-}
-
-impl<T: Element, F: Drive> Epoch<'_, T, F> {
-    /// Unlocks (`MPI_Win_unlock`): returns when everything done under the lock is complete at the target and the release
-    /// is posted. Nobody waits for a release.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
-    #[inline(always)] // a guard that passes through memory costs more than the release
-    pub fn unlock(self) -> Result<(), Error> {
-        let held = ManuallyDrop::new(self); // its drop would release once more
-        let Access { inner, target, .. } = held.access;
-        let flushed = wait_for(inner.fabric(), inner.fabric().flush_before_release(target.fabric_rank()));
-        held.post_release();
-        flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fabric::{Drive, Fabric};
+use fabric::Fabric;
 use lock_algos::Mode;
 
-use crate::{Access, Element, Epoch, Error, Window};
+use crate::{Access, Element, Epoch, Error, Request, Window};
 
 /// Locks and unlocks of a window in MPI's manner: by calls, in whatever order the program makes them, checked at run time
 /// (MPI-4.1, 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
@@ -36,35 +36,45 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     fn not_locked(&self, operation: &'static str, target: u32) -> Error {
         Error::NotLocked { operation, target, window: self.window.inner().name.clone() }
     }
-}
 
-impl<T: Element, F: Drive> Epochs<'_, T, F> {
-    /// Locks a target (`MPI_Win_lock`); blocks until it is held.
+    /// Locks a target (`MPI_Win_lock`). The first operation has left when the call returns; the lock is held when it was
+    /// waited for.
     ///
     /// # Errors
     /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`](crate::LockRequest::wait).
-    pub fn lock(&mut self, target: u32, mode: Mode) -> Result<(), Error> {
-        if self.held.contains_key(&target) {
-            let window = self.window.inner().name.clone();
-            return Err(Error::AlreadyLocked { operation: crate::lock::operation(mode), target, window });
-        }
-        let request = match mode {
-            Mode::Exclusive => self.window.lock_exclusive(target),
-            Mode::Shared => self.window.lock_shared(target),
+    ///
+    /// # Cancel safety
+    /// As [`LockRequest`](crate::LockRequest).
+    pub fn lock(&mut self, target: u32, mode: Mode) -> Request<'_, (), F> {
+        let inner = self.window.inner();
+        let request = match (self.held.contains_key(&target), mode) {
+            (true, _) => {
+                let operation = crate::lock::operation(mode);
+                Err(Error::AlreadyLocked { operation, target, window: inner.name.clone() })
+            }
+            (false, Mode::Exclusive) => Ok(self.window.lock_exclusive(target)),
+            (false, Mode::Shared) => Ok(self.window.lock_shared(target)),
         };
-        self.held.insert(target, request.wait()?);
-        Ok(())
+        Request::new(inner.fabric().clone(), "lock", async move {
+            self.held.insert(target, request?.await?);
+            Ok(())
+        })
     }
 
-    /// Unlocks a target (`MPI_Win_unlock`).
+    /// Unlocks a target (`MPI_Win_unlock`), when it is waited for; until then it is locked.
     ///
     /// # Errors
     /// [`Error::NotLocked`], and those of [`Epoch::unlock`].
-    pub fn unlock(&mut self, target: u32) -> Result<(), Error> {
-        match self.held.remove(&target) {
-            Some(epoch) => epoch.unlock(),
-            None => Err(self.not_locked("unlock", target)),
-        }
+    ///
+    /// # Cancel safety
+    /// As [`Unlock`](crate::Unlock).
+    pub fn unlock(&mut self, target: u32) -> Request<'_, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "unlock", async move {
+            match self.held.remove(&target) {
+                Some(epoch) => epoch.unlock().await,
+                None => Err(self.not_locked("unlock", target)),
+            }
+        })
     }
 }
 

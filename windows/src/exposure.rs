@@ -50,11 +50,11 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
         self
     }
 
-    /// Whether every origin has completed its access, without waiting (`MPI_Win_test`). Asked again it says so again.
+    /// Looks whether every origin has completed its access, without waiting (`MPI_Win_test`). Asked again it says so again.
     ///
     /// # Errors
     /// [`Error::Operation`] if an origin died, or left, before it was done.
-    pub fn test(&mut self) -> Result<bool, Error> {
+    pub fn test(&mut self) -> Result<Option<()>, Error> {
         let inner = self.window.inner();
         while let Some((origin, number)) = self.awaited.last().copied() {
             let told = inner.signalled(origin, Signal::Completed, number, 0).and_then(|mut wait| {
@@ -65,12 +65,12 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
             });
             match told {
                 Ok(true) => self.awaited.pop(),
-                Ok(false) => return Ok(false),
-                Err(fault) if fault.kind() == FaultKind::TimedOut => return Ok(false),
+                Ok(false) => return Ok(None),
+                Err(fault) if fault.kind() == FaultKind::TimedOut => return Ok(None),
                 Err(fault) => return Err(inner.failed("test", origin, fault)),
             };
         }
-        Ok(true)
+        Ok(Some(()))
     }
 
     async fn finish(self) -> Result<(), Error> {

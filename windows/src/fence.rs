@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fabric::{Drive, Fabric, block_on};
 
-use crate::{Access, Element, Error, Window};
+use crate::{Access, Element, Error, Request, Window};
 
 /// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not. Nothing happens before. Collective.
 #[must_use = "a fence that nobody waits for is not entered"]
@@ -119,25 +119,16 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
         FenceRequest { window, before: Some(self), deadline: None }
     }
 
-    /// The last fence (`MPI_MODE_NOSUCCEED`), without blocking the thread.
+    /// The last fence (`MPI_MODE_NOSUCCEED`), when it is waited for. Collective.
     ///
     /// # Errors
     /// As [`FenceRequest::wait`].
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn end_async(self) -> Result<(), Error> {
-        self.fence().pass().await.map(drop)
-    }
-}
-
-impl<T: Element, F: Drive> FenceEpoch<'_, T, F> {
-    /// The last fence (`MPI_MODE_NOSUCCEED`).
-    ///
-    /// # Errors
-    /// As [`FenceRequest::wait`].
-    pub fn end(self) -> Result<(), Error> {
-        self.fence().wait().map(drop)
+    pub fn end(self) -> Request<'w, (), F> {
+        let fabric = self.window.inner().fabric().clone();
+        Request::new(fabric, "fence", async { self.fence().pass().await.map(drop) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, poll_now, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
@@ -144,20 +144,9 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
         };
         outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
     }
-
-    /// The element as it was before, if the operation is done, without waiting; what it needs for that goes on
-    /// (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-    pub fn test(&mut self) -> Result<Option<T>, Error> {
-        let inner = self.access.inner;
-        match poll_now(inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(Some),
-            Poll::Pending => Ok(None),
-        }
-    }
 }
+
+handle!([T: AtomicElement, F: Drive], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
 
 #[inline(never)]
 fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {

@@ -17,13 +17,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::Window;
     /// # fabric::threads(2, |world| {
-    /// let scores = Window::<u64>::allocate(&world, 8)?;
+    /// let scores = Window::<u64>::allocate(&world, 8).wait()?;
     /// let (home, mut score) = (scores.locked(1), [0; 2]);
     /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
     /// world.barrier().wait().unwrap();
     /// home.get(0, &mut score).wait()?;
     /// assert_eq!(score, [2, 0]);
-    /// # scores.close()
+    /// # scores.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     #[inline]
@@ -98,11 +98,12 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Completes everything that this rank has posted to the target before the call, there. See [`Access::flush`].
     ///
     /// # Errors
-    /// At once: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached.
-    pub fn flush(&self) -> Result<Flush<'w, F>, Error> {
+    /// When waited for: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached, and as
+    /// [`Access::flush`].
+    pub fn flush(&self) -> Flush<'w, F> {
         let inner = self.window.inner();
-        let target = inner.target(self.target).map_err(|fault| inner.failed("flush", self.target, fault))?;
-        Ok(Flush::new(inner, "flush", self.target, inner.fabric().flush(target.fabric_rank())))
+        let flush = inner.target(self.target).map(|target| inner.fabric().flush(target.fabric_rank()));
+        Flush::new(inner, "flush", self.target, flush)
     }
 
     #[inline]
@@ -188,7 +189,7 @@ impl<T: Element, F: Drive> LockedGet<'_, '_, T, F> {
         }
         let epoch = self.place.window.lock_shared(self.place.target).wait()?;
         epoch.get(self.offset, self.into).wait()?;
-        epoch.unlock()
+        epoch.unlock().wait()
     }
 
     #[cold]
@@ -227,7 +228,7 @@ impl<T: Element, F: Drive> LockedPut<'_, '_, T, F> {
         }
         let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
         epoch.put(self.offset, self.elements)?;
-        epoch.unlock()
+        epoch.unlock().wait()
     }
 
     #[cold]
@@ -272,7 +273,7 @@ impl<T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'_, '_, T, 
         epoch.get(offset, elements).wait()?;
         let outcome = change(elements);
         epoch.put(offset, elements)?;
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
         Ok(outcome)
     }
 

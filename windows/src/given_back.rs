@@ -10,15 +10,15 @@ use crate::Error;
 /// ```
 /// # use windows::{Buffer, Error, Window};
 /// # fabric::threads(1, |world| {
-/// let window = Window::<u64>::allocate(&world, 10)?;
+/// let window = Window::<u64>::allocate(&world, 10).wait()?;
 /// let epoch = window.lock_exclusive(0).wait()?;
 /// let failed = epoch.put_buffer(8, window.buffer(5)?, 0..5).wait().unwrap_err();
 /// assert!(matches!(failed.error(), Error::Range { .. }));
 /// let buffer: Buffer<u64> = failed.into_parts().1.unwrap();
 /// let buffer = epoch.put_buffer(8, buffer, 0..2).wait()?;
 /// # drop(buffer);
-/// # epoch.unlock()?;
-/// # window.close()
+/// # epoch.unlock().wait()?;
+/// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
 /// ```
 pub struct GivenBack<M>(Box<(Error, Option<M>)>); // boxed: a result is as small as what it is when all goes well

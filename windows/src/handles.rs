@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, poll_now, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};
@@ -70,19 +70,9 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
         let Self { access, place, state } = self;
         state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", place, fault))
     }
-
-    /// Whether the slice has the elements, without waiting (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool, Error> {
-        let inner = self.access.inner;
-        match poll_now(inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
+
+handle!([T: Element, F: Drive], Get<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
 
 impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
     type Output = Result<(), Error>;
@@ -111,8 +101,13 @@ pub struct Flush<'w, F: Fabric> {
 
 impl<'w, F: Fabric> Flush<'w, F> {
     #[inline]
-    pub(crate) const fn new(inner: &'w Inner<F>, operation: &'static str, target: u32, flush: F::Flush<'w>) -> Self {
-        Self { inner, operation, target, state: State::UnderWay(flush) }
+    pub(crate) fn new(
+        inner: &'w Inner<F>,
+        operation: &'static str,
+        target: u32,
+        flush: Result<F::Flush<'w>, Fault>,
+    ) -> Self {
+        Self { inner, operation, target, state: State::of(flush) }
     }
 }
 
@@ -126,18 +121,9 @@ impl<F: Drive> Flush<'_, F> {
         let Self { inner, operation, target, state } = self;
         state.wait(inner.fabric()).map_err(|fault| inner.failed(operation, target, fault))
     }
-
-    /// Whether the flush is done, without waiting (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool, Error> {
-        match poll_now(self.inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
+
+handle!([F: Drive], Flush<'_, F>, (), Error, |flush| flush.inner.fabric());
 
 impl<F: Fabric> Future for Flush<'_, F> {
     type Output = Result<(), Error>;

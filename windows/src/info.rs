@@ -36,11 +36,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::{Kind, Window};
     /// # fabric::threads(2, |world| {
-    /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10])?;
+    /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10]).wait()?;
     /// let info = window.info();
     /// assert_eq!((&*info.name, info.kind, info.lengths.as_slice()), ("scores", Kind::Created, &[10, 10][..]));
     /// assert!(info.to_string().starts_with("window \"scores\": created over the user's memory, 2 parts of 10 u32"));
-    /// # window.close()
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     pub fn info(&self) -> Info {

@@ -24,9 +24,24 @@
 //! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
 //! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
+//! # Handles
+//!
+//! A call that may have to wait gives a handle, and so there is one of it: `.wait()` blocks the thread, `.await` does not and
+//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is.
+//! Operations, and requests for locks, begin when they are called; every other handle says that nothing happens before it is
+//! waited for. Where there is a `.deadline()`, it is part of what is asked for: when it has passed the call has failed, and has
+//! left nothing behind. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
+//! [`Window::attach`]).
+//!
+//! [`Window::scope`] alone blocks, and has a twin that does not: that what was borrowed is free when it returns, even by a
+//! panic, is what it is for.
+//!
 //! The names and their meaning are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section 5.
 
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod handle;
 
 mod access;
 mod access_epoch;
@@ -60,11 +75,13 @@ mod paths;
 mod place;
 #[cfg(doctest)]
 mod refused;
+mod request;
 mod scope;
 mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod unlock;
 mod versioned;
 mod window;
 
@@ -98,9 +115,11 @@ pub use crate::op::Op;
 pub use crate::part::Kind;
 pub use crate::paths::Paths;
 pub use crate::place::Place;
+pub use crate::request::Request;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::GetShaped;
 pub use crate::signalled::WaitUntil;
+pub use crate::unlock::Unlock;
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

@@ -14,16 +14,16 @@ use crate::op::Sealed;
 /// ```
 /// # use windows::{Located, Op, Window};
 /// # fabric::threads(3, |world| {
-/// let best = Window::<Located<f32>>::allocate(&world, 1)?;
+/// let best = Window::<Located<f32>>::allocate(&world, 1).wait()?;
 /// let all = best.lock_all().wait()?;
 /// let mine = Located::new([2.5, 9.0, 9.0][world.rank() as usize], world.rank());
-/// all.at(0).accumulate(0, &[mine], Op::MaxLoc).wait()?;
-/// all.unlock_all()?;
+/// all.at(0)?.accumulate(0, &[mine], Op::MaxLoc).wait()?;
+/// all.unlock_all().wait()?;
 /// world.barrier().wait().unwrap();
 /// if world.rank() == 0 {
 ///     assert_eq!(best.local().read(0..1), [Located::new(9.0, 1)]); // of equal values the smaller index
 /// }
-/// best.close()
+/// best.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
 /// ```
 ///

@@ -1,35 +1,32 @@
 //! The lock of all ranks at once.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 
+use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric};
 
-use crate::{Access, Element, Epoch, Error, LockRequest, Window};
+use crate::{Access, Element, Epoch, Error, LockRequest, Request, Window};
 
 /// A lock of every rank's part that was asked for: the first operation to every rank has left.
 #[must_use = "locks that nobody waits for are released at once"]
 pub struct LockAllRequest<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
     requests: Vec<LockRequest<'w, T, F>>,
 }
 
 impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
     pub(crate) fn start(window: &'w Window<T, F>) -> Self {
-        Self { requests: (0..window.world().size()).map(|rank| window.lock_shared(rank)).collect() }
+        Self { window, requests: (0..window.world().size()).map(|rank| window.lock_shared(rank)).collect() }
     }
 
-    /// Waits without blocking the thread until every rank's part is locked.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    ///
-    /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing locked: the endpoint finishes and releases what was begun.
-    pub async fn locked(self) -> Result<LockAll<'w, T, F>, Error> {
+    async fn locked(self) -> Result<LockAll<'w, T, F>, Error> {
         let mut epochs = Vec::with_capacity(self.requests.len());
         for request in self.requests {
             epochs.push(request.await?);
         }
-        Ok(LockAll { epochs })
+        Ok(LockAll { window: self.window, epochs })
     }
 }
 
@@ -40,7 +37,18 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// [`Error::Lock`] of the first that fails; what was locked is released.
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         let epochs = self.requests.into_iter().map(LockRequest::wait).collect::<Result<_, _>>()?;
-        Ok(LockAll { epochs })
+        Ok(LockAll { window: self.window, epochs })
+    }
+}
+
+/// # Cancel safety
+/// Dropped before it is done, it leaves nothing locked: the endpoint finishes and releases what was begun.
+impl<'w, T: Element, F: Fabric> IntoFuture for LockAllRequest<'w, T, F> {
+    type Output = Result<LockAll<'w, T, F>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.locked())
     }
 }
 
@@ -53,65 +61,60 @@ impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
 /// Every rank's part of a window, locked shared. Dropped, it unlocks them all.
 #[must_use = "if unused the locks are released at once"]
 pub struct LockAll<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
     epochs: Vec<Epoch<'w, T, F>>,
 }
 
 impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// The operations on one rank's part.
     ///
-    /// # Panics
-    /// If the world has no such rank, as an index would.
-    pub fn at(&self, target: u32) -> &Access<'w, T, F> {
-        &self.epochs[target as usize]
-    }
-
-    /// Completes everything that this rank has posted to all targets, there (`MPI_Win_flush_all`), without blocking the
-    /// thread.
-    ///
     /// # Errors
-    /// As [`flush_all`](Self::flush_all).
-    ///
-    /// # Cancel safety
-    /// Dropped before it is done it has promised nothing.
-    pub async fn flush_all_async(&self) -> Result<(), Error> {
-        for epoch in &self.epochs {
-            epoch.flush().await?;
+    /// [`Error::Rank`].
+    #[inline]
+    pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
+        match self.epochs.get(target as usize) {
+            Some(epoch) => Ok(epoch),
+            None => Err(self.no_such(target)),
         }
-        Ok(())
     }
 
-    /// Unlocks without blocking the thread. See [`unlock_all`](Self::unlock_all).
-    ///
-    /// # Errors
-    /// As [`unlock_all`](Self::unlock_all).
-    ///
-    /// # Cancel safety
-    /// Dropped before it is done, the releases are finished by the endpoint.
-    pub async fn unlock_all_async(self) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for epoch in self.epochs {
-            outcome = outcome.and(epoch.unlock_async().await);
-        }
-        outcome
+    #[cold]
+    #[inline(never)]
+    fn no_such(&self, target: u32) -> Error {
+        self.window.inner().failed("access", target, Fault::new(FaultKind::NoSuchRank))
     }
-}
 
-impl<T: Element, F: Drive> LockAll<'_, T, F> {
-    /// Completes everything that this rank has posted to all targets, there (`MPI_Win_flush_all`).
+    /// Completes everything that this rank has posted to all targets, there (`MPI_Win_flush_all`), when it is waited for.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for.
-    pub fn flush_all(&self) -> Result<(), Error> {
-        self.epochs.iter().try_for_each(|epoch| epoch.flush().wait())
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has promised nothing.
+    pub fn flush_all(&self) -> Request<'_, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "flush_all", async move {
+            for epoch in &self.epochs {
+                epoch.flush().await?;
+            }
+            Ok(())
+        })
     }
 
-    /// Unlocks every rank's part (`MPI_Win_unlock_all`).
+    /// Unlocks every rank's part (`MPI_Win_unlock_all`), when it is waited for.
     ///
     /// # Errors
     /// The first failure of what was done under the locks. They are all released all the same.
-    pub fn unlock_all(self) -> Result<(), Error> {
-        // Not try_fold: every one of them is to be unlocked.
-        self.epochs.into_iter().map(Epoch::unlock).fold(Ok(()), Result::and)
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, the releases are finished by the endpoint.
+    pub fn unlock_all(self) -> Request<'w, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "unlock_all", async move {
+            let mut outcome = Ok(());
+            for epoch in self.epochs {
+                outcome = outcome.and(epoch.unlock().await);
+            }
+            outcome
+        })
     }
 }
 

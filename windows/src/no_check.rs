@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use fabric::{Drive, Fabric};
+use fabric::Fabric;
 
-use crate::{Access, Element, Error, Window};
+use crate::{Access, Element, Error, Request, Window};
 
 /// The operations on every rank's part, without locks ([`Window::no_check`]).
 ///
@@ -25,11 +25,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::Window;
     /// # fabric::threads(2, |world| {
-    /// let window = Window::<u64>::allocate(&world, 2)?;
+    /// let window = Window::<u64>::allocate(&world, 2).wait()?;
     /// let all = window.no_check(); // each rank has places of its own
     /// all.at(0)?.put(world.rank() as usize, &[7])?;
-    /// all.end()?;
-    /// # window.close()
+    /// all.end().wait()?;
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
@@ -53,30 +53,21 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
         Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
     }
 
-    /// Completes everything that this rank has posted to the parts that it asked for, there, without blocking the thread.
-    ///
-    /// # Errors
-    /// As [`end`](Self::end).
-    ///
-    /// # Cancel safety
-    /// Dropped before it is done it has promised nothing.
-    pub async fn end_async(self) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for access in self.accesses.iter().filter_map(OnceLock::get) {
-            outcome = outcome.and(access.flush().await);
-        }
-        outcome
-    }
-}
-
-impl<T: Element, F: Drive> NoCheckEpoch<'_, T, F> {
-    /// Completes everything that this rank has posted to the parts that it asked for, there.
+    /// Completes everything that this rank has posted to the parts that it asked for, there, when it is waited for.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for.
-    pub fn end(self) -> Result<(), Error> {
-        let flushes = self.accesses.iter().filter_map(OnceLock::get).map(|access| access.flush().wait());
-        flushes.fold(Ok(()), Result::and) // not try_fold: every one of them is to be flushed
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has promised nothing.
+    pub fn end(self) -> Request<'w, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "end", async move {
+            let mut outcome = Ok(());
+            for access in self.accesses.iter().filter_map(OnceLock::get) {
+                outcome = outcome.and(access.flush().await); // every one of them is to be flushed
+            }
+            outcome
+        })
     }
 }
 

@@ -8,7 +8,7 @@
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let access: &windows::Access<'_, u8, fabric::Any> = &epoch;
 ///     access.put(0, &[1])?;
-///     epoch.unlock()
+///     epoch.unlock().wait()
 /// }
 /// ```
 ///
@@ -16,7 +16,7 @@
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let access: &windows::Access<'_, u8, fabric::Any> = &epoch;
-///     epoch.unlock()?;
+///     epoch.unlock().wait()?;
 ///     access.put(0, &[1])
 /// }
 /// ```
@@ -29,7 +29,7 @@ struct Access;
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let fetch = epoch.fetch_add(0, 1);
 ///     fetch.wait()?;
-///     epoch.unlock()
+///     epoch.unlock().wait()
 /// }
 /// ```
 ///
@@ -37,7 +37,7 @@ struct Access;
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let fetch = epoch.fetch_add(0, 1);
-///     epoch.unlock()?;
+///     epoch.unlock().wait()?;
 ///     fetch.wait()?;
 ///     Ok(())
 /// }
@@ -61,8 +61,8 @@ struct Handles;
 ///     let (one, other) = (fence.at(0)?.fetch_add(0, 1), epoch.at(0)?.fetch_add(0, 1));
 ///     one.wait()?;
 ///     other.wait()?;
-///     fence.end()?;
-///     epoch.complete()
+///     fence.end().wait()?;
+///     epoch.complete().wait()
 /// }
 /// ```
 ///
@@ -70,7 +70,7 @@ struct Handles;
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let fence = window.fence().wait()?;
 ///     let fetch = fence.at(0)?.fetch_add(0, 1);
-///     fence.end()?;
+///     fence.end().wait()?;
 ///     fetch.wait()?;
 ///     Ok(())
 /// }
@@ -80,7 +80,7 @@ struct Handles;
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.start(&[0]).wait()?;
 ///     let fetch = epoch.at(0)?.fetch_add(0, 1);
-///     epoch.complete()?;
+///     epoch.complete().wait()?;
 ///     fetch.wait()?;
 ///     Ok(())
 /// }
@@ -126,8 +126,8 @@ struct Accumulate;
 /// ```compile_fail,E0505
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
-///     window.close()?;
-///     epoch.unlock()
+///     window.close().wait()?;
+///     epoch.unlock().wait()
 /// }
 /// ```
 struct Epoch;
@@ -136,19 +136,19 @@ struct Epoch;
 ///
 /// ```
 /// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<[u64; 4]>::allocate(&world, 1);
+///     let _ = windows::Window::<[u64; 4]>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<&'static str>::allocate(&world, 1);
+///     let _ = windows::Window::<&'static str>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
 /// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<bool>::allocate(&world, 1);
+///     let _ = windows::Window::<bool>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
@@ -173,15 +173,15 @@ struct Atomic;
 /// ```compile_fail,E0382
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     epoch.unlock()?;
-///     epoch.unlock()
+///     epoch.unlock().wait()?;
+///     epoch.unlock().wait()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0382
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     epoch.unlock()?;
+///     epoch.unlock().wait()?;
 ///     epoch.put(0, &[1])
 /// }
 /// ```
@@ -189,8 +189,8 @@ struct Atomic;
 /// ```compile_fail,E0382
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let all = window.lock_all().wait()?;
-///     all.unlock_all()?;
-///     all.at(0).put(0, &[1])
+///     all.unlock_all().wait()?;
+///     all.at(0)?.put(0, &[1])
 /// }
 /// ```
 ///
@@ -199,7 +199,7 @@ struct Atomic;
 ///     let epoch = window.fence().wait()?;
 ///     let next = epoch.fence().wait()?;
 ///     epoch.at(0)?.put(0, &[1])?;
-///     next.end()
+///     next.end().wait()
 /// }
 /// ```
 ///
@@ -239,14 +239,14 @@ struct Copies;
 /// ```
 /// fn test(window: windows::Window<u8>) {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
-///     std::thread::scope(|scope| scope.spawn(move || epoch.unlock()).join().unwrap()).unwrap();
+///     std::thread::scope(|scope| scope.spawn(move || epoch.unlock().wait()).join().unwrap()).unwrap();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0597
 /// fn test(window: windows::Window<u8>) {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
-///     std::thread::spawn(move || epoch.unlock());
+///     std::thread::spawn(move || epoch.unlock().wait());
 /// }
 /// ```
 struct Threads;
@@ -301,7 +301,7 @@ struct Threads;
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     window.scope(|scope| {
 ///         scope.get(&epoch, 0, &mut into);
-///         epoch.unlock()
+///         epoch.unlock().wait()
 ///     })
 /// }
 /// ```
@@ -346,15 +346,15 @@ struct Fused;
 /// ```compile_fail,E0382
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let table = window.versioned();
-///     window.lock_exclusive(0).wait()?.unlock()
+///     window.lock_exclusive(0).wait()?.unlock().wait()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
 /// fn test(table: windows::Versioned<u8>) -> Result<(), windows::Error> {
 ///     let epoch = table.write(0).wait()?;
-///     table.close()?;
-///     epoch.unlock()
+///     table.close().wait()?;
+///     epoch.unlock().wait()
 /// }
 /// ```
 struct Versioned;

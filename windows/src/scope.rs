@@ -136,18 +136,18 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// ```
     /// # use windows::{Op, Window};
     /// # fabric::threads(2, |world| {
-    /// # let window = Window::<u64>::allocate(&world, 100)?;
+    /// # let window = Window::<u64>::allocate(&world, 100).wait()?;
     /// let all = window.lock_all().wait()?;
     /// let (mut left, mut right) = ([1; 10], [1; 10]);
     /// window.scope(|scope| {
-    ///     scope.get(all.at(0), 0, &mut left);
-    ///     scope.get(all.at(1), 10, &mut right);
-    ///     scope.put(all.at(1), 20 + world.rank() as usize, &[7]);
+    ///     scope.get(all.at(0)?, 0, &mut left);
+    ///     scope.get(all.at(1)?, 10, &mut right);
+    ///     scope.put(all.at(1)?, 20 + world.rank() as usize, &[7]);
     ///     Ok(())
     /// })?;
     /// assert_eq!((left, right), ([0; 10], [0; 10]));
-    /// # all.unlock_all()?;
-    /// # window.close()
+    /// # all.unlock_all().wait()?;
+    /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, poll_now, wait_for};
+use fabric::{Drive, Fabric, wait_for};
 
 use crate::shape::Runs;
 use crate::{Access, Accumulate, AtomicElement, Element, Error, Op, Shape};
@@ -22,15 +22,15 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// ```
     /// # use windows::{Shape, Window};
     /// # fabric::threads(1, |world| {
-    /// let matrix = Window::<f32>::allocate(&world, 4 * 10)?; // 4 rows of 10
+    /// let matrix = Window::<f32>::allocate(&world, 4 * 10).wait()?; // 4 rows of 10
     /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
     /// let epoch = matrix.lock_exclusive(0).wait()?;
     /// epoch.put_shaped(7, column, &[1.0, 2.0, 3.0, 4.0])?;
     /// let mut row = [0.0; 10];
     /// epoch.get(20, &mut row).wait()?;
     /// assert_eq!(row[7], 3.0);
-    /// # epoch.unlock()?;
-    /// # matrix.close()
+    /// # epoch.unlock().wait()?;
+    /// # matrix.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -182,19 +182,9 @@ impl<T: Element, F: Drive> GetShaped<'_, '_, T, F> {
         let inner = self.access.inner;
         wait_for(inner.fabric(), self)
     }
-
-    /// Whether the slice has the elements, without waiting (`MPI_Test`). Asked again it says so again.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool, Error> {
-        let inner = self.access.inner;
-        match poll_now(inner.fabric(), self) {
-            Poll::Ready(outcome) => outcome.map(|()| true),
-            Poll::Pending => Ok(false),
-        }
-    }
 }
+
+handle!([T: Element, F: Drive], GetShaped<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
 impl<T, F: Fabric> Unpin for GetShaped<'_, '_, T, F> {}

@@ -63,7 +63,7 @@ pub struct WaitUntil<'w, T, F: Fabric> {
 
 impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
-    pub fn from(mut self, origin: u32) -> Self {
+    pub fn from_rank(mut self, origin: u32) -> Self {
         self.from = Some(origin);
         self
     }
@@ -113,7 +113,7 @@ impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
     ///
     /// # Errors
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`] if a rank died (or, of
-    /// the one that was [named](Self::from), left), or the deadline passed. What came before that counts.
+    /// the one that was [named](Self::from_rank), left), or the deadline passed. What came before that counts.
     pub fn wait(self) -> Result<T, Error> {
         block_on(self.inner.fabric(), self.finish())
     }

@@ -35,7 +35,7 @@ use fabric::{Drive, Fabric, block_on};
 
 use crate::signals::VERSION;
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Epoch, Error, Get, Window};
+use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
 
 /// How often a reader tries before it takes the shared lock.
 const ATTEMPTS: u32 = 8;
@@ -52,17 +52,17 @@ const PAUSE: u64 = 500;
 /// ```
 /// # use windows::Window;
 /// fabric::threads(3, |world| {
-///     let table = Window::<u64>::allocate(&world, 64)?.versioned();
+///     let table = Window::<u64>::allocate(&world, 64).wait()?.versioned();
 ///     if world.rank() == 0 {
 ///         let part = table.write(1).wait()?; // the exclusive lock of rank 1's part
 ///         part.put(0, &[7; 32])?;
 ///         part.put(32, &[7; 32])?;
-///         part.unlock()?;
+///         part.unlock().wait()?;
 ///     }
 ///     let mut record = [0; 64];
 ///     table.read(1, 0, &mut record).wait()?;
 ///     assert!(record == [0; 64] || record == [7; 64]);
-///     table.close()
+///     table.close().wait()
 /// })
 /// .unwrap()
 /// .into_iter()
@@ -115,15 +115,15 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         VersionedWrite { table: self, target, deadline: None }
     }
 
-    /// Ends the window. See [`Window::close_async`].
+    /// Ends the window on all ranks, when it is waited for. Collective. See [`Window::close`].
     ///
     /// # Errors
     /// As [`Window::close`].
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub async fn close_async(self) -> Result<(), Error> {
-        self.window.close_async().await
+    pub fn close(self) -> Request<'static, (), F> {
+        self.window.close()
     }
 
     /// The version of a part, read behind everything that this thread has read before.
@@ -133,16 +133,6 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         // As a chain: its reads come behind a full fence on shared memory. Elsewhere what is before it was waited for.
         let [version] = fabric.post([Link::Read { word, waited: true }]).await?;
         Ok(version)
-    }
-}
-
-impl<T: Element, F: Drive> Versioned<T, F> {
-    /// Ends the window on all ranks. Collective. See [`Window::close`].
-    ///
-    /// # Errors
-    /// As [`Window::close`].
-    pub fn close(self) -> Result<(), Error> {
-        self.window.close()
     }
 }
 
@@ -348,28 +338,17 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
         Some(epoch)
     }
 
-    /// Unlocks without blocking the thread. See [`Epoch::unlock_async`].
+    /// Lets readers have what was put, and unlocks, when it is waited for: it is done when everything is complete at the
+    /// target and the release is posted.
     ///
     /// # Errors
     /// As [`Epoch::unlock`].
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the release is finished by the endpoint.
-    pub async fn unlock_async(mut self) -> Result<(), Error> {
-        match self.publish() {
-            Some(epoch) => epoch.unlock_async().await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl<T: Element, F: Drive> VersionedEpoch<'_, T, F> {
-    /// Unlocks: returns when everything is complete at the target, readers see it, and the release is posted.
-    ///
-    /// # Errors
-    /// As [`Epoch::unlock`].
-    pub fn unlock(mut self) -> Result<(), Error> {
-        self.publish().map_or(Ok(()), Epoch::unlock)
+    /// As [`Unlock`].
+    pub fn unlock(mut self) -> Unlock<'w, T, F> {
+        let (inner, target) = (self.inner, self.target);
+        Unlock::new(inner, target, self.publish())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use fabric::{Agent, Drive, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
+use fabric::{Agent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
 use lock_algos::{Mode, TestAndSet};
 
 use crate::agent::{Layout, Lines, is_wordless};
@@ -18,7 +18,7 @@ use crate::lock_all::LockAllRequest;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, StartRequest};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, Request, StartRequest};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 const SETTLE: u64 = 5_000_000_000;
@@ -32,13 +32,13 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// ```
 /// # use windows::Window;
 /// fabric::threads(2, |world| {
-///     let scores = Window::<u64>::allocate(&world, 1024)?;
+///     let scores = Window::<u64>::allocate(&world, 1024).wait()?;
 ///     let next = (world.rank() + 1) % world.size();
 ///     let epoch = scores.lock_exclusive(next).wait()?;
 ///     let old = epoch.fetch_add(0, 1).wait()?;
 ///     epoch.put(8, &[old, 42])?;
-///     epoch.unlock()?;
-///     scores.close()
+///     epoch.unlock().wait()?;
+///     scores.close().wait()
 /// })
 /// .unwrap()
 /// .into_iter()
@@ -385,15 +385,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::{Op, Window};
     /// # fabric::threads(3, |world| {
-    /// let sums = Window::<f64>::allocate(&world, 2)?;
+    /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
     /// let epoch = sums.fence().wait()?;
     /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
     /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
     /// assert_eq!(sums.local().read(0..1), [1.5]);
     /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
-    /// epoch.end()?;
+    /// epoch.end().wait()?;
     /// assert_eq!(sums.local().read(1..2), [if world.rank() == 0 { 1.5 } else { 0.0 }]);
-    /// sums.close()
+    /// sums.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -411,7 +411,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     /// # use windows::Window;
     /// # fabric::threads(3, |world| {
-    /// let window = Window::<u64>::allocate(&world, 3)?;
+    /// let window = Window::<u64>::allocate(&world, 3).wait()?;
     /// if world.rank() == 0 {
     ///     let exposure = window.post(&[1, 2])?;
     ///     exposure.wait()?; // both have completed
@@ -419,9 +419,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// } else {
     ///     let epoch = window.start(&[0]).wait()?; // it has posted
     ///     epoch.at(0)?.put(world.rank() as usize, &[world.rank().into()])?;
-    ///     epoch.complete()?;
+    ///     epoch.complete().wait()?;
     /// }
-    /// window.close()
+    /// window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
     /// ```
     ///
@@ -497,12 +497,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-impl<T: Element, F: Drive> Window<T, F> {
+impl<T: Element, F: Fabric> Window<T, F> {
     /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
     ///
     /// # Errors
     /// See [`Builder::allocate`].
-    pub fn allocate(world: &World<F>, len: usize) -> Result<Self, Error> {
+    pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F> {
         Builder::default().allocate(world, len)
     }
 
@@ -510,7 +510,7 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
-    pub fn dynamic(world: &World<F>) -> Result<Self, Error> {
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
         Builder::default().dynamic(world)
     }
 
@@ -518,7 +518,7 @@ impl<T: Element, F: Drive> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::create`].
-    pub fn create(world: &World<F>, memory: Vec<T>) -> Result<Self, Error> {
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
         Builder::default().create(world, memory)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     if peer == 0 {
         return Ok(()); // nobody to compute
     }
-    let window = Window::<u64>::allocate(world, 64)?;
+    let window = Window::<u64>::allocate(world, 64).wait()?;
     let mut firsts = [Vec::new(), Vec::new()];
     let mut medians = [Vec::new(), Vec::new()];
     for _ in 0..effort.runs() {
@@ -52,7 +52,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             rank.result(&format!("{what}, target computes"), Metric::Latency, &busy, &idle_target)?;
         }
     }
-    Ok(window.close()?)
+    Ok(window.close().wait()?)
 }
 
 /// The first operation after a pause, and one of many in a row, while the target is at it: medians in nanoseconds.

@@ -28,7 +28,7 @@ const ROUND_TRIPS: u64 = 5000;
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
-    let window = Window::<u64>::allocate(world, 8)?;
+    let window = Window::<u64>::allocate(world, 8).wait()?;
     let (mut bare, mut ours, mut ping_pongs) = (Contests::default(), Contests::default(), Vec::new());
     let mut number = 0;
     let mut contest = |contests: &mut Contests, acquire: &dyn Fn(u64) -> Result<u64, Error>| {
@@ -56,7 +56,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         }
         ours.each(|metric, values| rank.result("lock + unlock, contended", metric, values, SPIN))?;
     }
-    Ok(window.close()?)
+    Ok(window.close().wait()?)
 }
 
 /// What came out of several contests.
@@ -122,7 +122,7 @@ fn lock_unlock(rank: &RankOfBench, window: &Window<u64>, number: u64) -> Result<
     let over = rank.word(OVER);
     let mut acquired = 0;
     while over.load(Ordering::Relaxed) != number {
-        window.lock_exclusive(0).wait()?.unlock()?;
+        window.lock_exclusive(0).wait()?.unlock().wait()?;
         acquired += 1;
     }
     Ok(acquired)

@@ -11,7 +11,7 @@ use crate::bench::worker::Effort;
 use crate::failure::Failure;
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
-    let window = Window::<u64>::allocate(&rank.world, 64)?;
+    let window = Window::<u64>::allocate(&rank.world, 64).wait()?;
     // The other ranks sleep in `close`.
     if rank.world.rank() == 0 {
         let (own, peer) = (0, rank.peer());
@@ -34,7 +34,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             Probe::ours(what, limit, move |n| {
                 let epoch = window.lock_exclusive(peer).wait()?;
                 batch(&epoch, n)?;
-                epoch.unlock()
+                epoch.unlock().wait()
             })
         };
         probes.push(held("put 8 B + flush", STORE_FENCE, put_flush));
@@ -43,7 +43,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         probes.push(held("compare_and_swap", CAS, compare_and_swap));
         rounds::run(rank, effort, probes)?;
     }
-    Ok(window.close()?)
+    Ok(window.close().wait()?)
 }
 
 pub(crate) const CAS_STORE: &str = "lock: CAS + store";
@@ -73,7 +73,7 @@ fn limits(rank: &RankOfBench) -> Vec<Probe<'_>> {
 #[inline(never)]
 fn lock_exclusive(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
-        window.lock_exclusive(target).wait()?.unlock()?;
+        window.lock_exclusive(target).wait()?.unlock().wait()?;
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn lock_exclusive(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error
 #[inline(never)]
 fn lock_shared(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
-        window.lock_shared(target).wait()?.unlock()?;
+        window.lock_shared(target).wait()?.unlock().wait()?;
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ pub(crate) fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Resu
     for i in 0..n {
         let epoch = window.lock_exclusive(target).wait()?;
         epoch.put(0, &[i])?;
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
     }
     Ok(())
 }

@@ -86,8 +86,8 @@ impl Way {
 
     fn window(self, world: &World<Any>) -> Result<Window<u64>, windows::Error> {
         match self {
-            Self::Direct => Window::allocate(world, ROOM / WORD),
-            Self::ProcessVm | Self::Helper => Window::create(world, vec![0; ROOM / WORD]),
+            Self::Direct => Window::allocate(world, ROOM / WORD).wait(),
+            Self::ProcessVm | Self::Helper => Window::create(world, vec![0; ROOM / WORD]).wait(),
         }
     }
 
@@ -143,9 +143,9 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort, way: Way) -> Result<(), Fa
                 operations.flat_map(|operation| operation.probes((rank, way), &epoch, &buffers, size)).collect();
             rounds::run(rank, effort, probes)?;
         }
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
     }
-    window.close()?;
+    window.close().wait()?;
     drop(plain); // nobody copies from or to it any more
     Ok(())
 }

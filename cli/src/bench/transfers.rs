@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const SIZES: [(usize, &str); 3] = [(64 << 10, "64 KiB"), (1 << 20, "1 MiB"), (LARGEST, "4 MiB")];
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
-    let window = Window::<u8>::allocate(&rank.world, LARGEST)?;
+    let window = Window::<u8>::allocate(&rank.world, LARGEST).wait()?;
     // The other ranks sleep in `close`.
     if rank.world.rank() == 0 {
         let epoch = window.lock_exclusive(rank.peer()).wait()?;
@@ -45,9 +45,9 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             probes.extend(pair.into_iter().map(|probe| probe.of_size(size).measures(&[Metric::Bandwidth])));
         }
         rounds::run(rank, effort, probes)?;
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
     }
-    Ok(window.close()?)
+    Ok(window.close().wait()?)
 }
 
 #[inline(never)]

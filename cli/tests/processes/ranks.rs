@@ -141,14 +141,14 @@ fn list_the_dead(job: &Job) -> i32 {
 /// Says its process once it has put something to the next rank, and puts on and on; says why it could not.
 fn put_until_it_fails() -> i32 {
     let world = World::<Any>::init().unwrap();
-    let window = Window::<u64>::allocate(&world, 8192).unwrap();
+    let window = Window::<u64>::allocate(&world, 8192).wait().unwrap();
     let next = (world.rank() + 1) % world.size();
     let mut puts = 0;
     let put = || -> Result<(), windows::Error> {
         let epoch = window.lock_shared(next).wait()?;
         epoch.put(0, &[7; 8192])?;
         epoch.flush().wait()?;
-        epoch.unlock()
+        epoch.unlock().wait()
     };
     let error = loop {
         if let Err(error) = put() {
@@ -208,14 +208,14 @@ fn wait_for_a_value(job: &Job) -> i32 {
 /// on with one another, and even with the memory of the dead.
 fn outlive() -> i32 {
     let world = World::<Any>::init().unwrap();
-    let window = Window::<u64>::allocate(&world, 2).unwrap();
+    let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
     let me = world.rank();
     let add = |target, place: usize, by| {
         let epoch = window.lock_exclusive(target).wait().unwrap();
         let mut value = [0];
         epoch.get(place, &mut value).wait().unwrap();
         epoch.put(place, &[value[0] + by]).unwrap();
-        epoch.unlock().unwrap();
+        epoch.unlock().wait().unwrap();
         value[0] + by
     };
     if me == 3 {

@@ -26,7 +26,9 @@ const HERE: &str = "join/";
 const ALL_HERE: &str = "join/all";
 /// How much longer the others wait for rank 0 than it for them: it knows who is missing.
 const LONGER: Duration = Duration::from_secs(2);
-/// How often a rank 0 that has left looks whether the others have, at first and at most.
+/// How long a keeper that ends without having left waits for ranks that do not know yet that all have come.
+pub(super) const SLOW: Duration = Duration::from_secs(5);
+/// How often a keeper that ends looks whether the others have, at first and at most.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 
 /// What a keeper keeps.
@@ -98,6 +100,7 @@ pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant
     client.sit(rank)?;
     let hosted = Hosted { rank, board: Arc::clone(&board), client, host };
     hosted.meet(until).inspect_err(|_| board.declare_dead(rank))?; // its process may go on
+    board.arrive(rank);
     Ok(Job { rank, board, exchange: Arc::new(hosted) })
 }
 
@@ -135,12 +138,30 @@ impl Hosted {
 
     /// The keeper has left: waits until nobody needs it any more. That is everybody for rank 0, its host for another.
     fn go_last(&self) {
-        let own = self.board.host_of(self.rank);
-        let served = |rank| self.rank == KEEPER || self.board.host_of(rank) == own;
-        let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
-        let somebody = || (0..self.board.size()).map(Rank).any(|rank| served(rank) && alive(rank));
+        let served = |rank| self.rank == KEEPER || self.is_here(rank);
+        self.wait_while(|rank| served(rank) && self.board.liveness(rank) == Liveness::Alive, None);
+    }
+
+    /// The keeper ends without having left: waits, not for long, until whoever came on this host has heard how the meeting
+    /// ended. What is refused to one rank right after the meeting is often refused to all, and each is to say why.
+    fn see_all_arrive(&self, host: &Host) {
+        host.server.look(); // who waits for a value hears of a death
+        let arrives = |rank| {
+            let came = rank != self.rank && self.is_here(rank) && self.board.process(rank).is_some();
+            came && self.board.liveness(rank) == Liveness::Alive && !self.board.has_arrived(rank)
+        };
+        self.wait_while(arrives, Some(SLOW));
+    }
+
+    fn is_here(&self, rank: Rank) -> bool {
+        self.board.host_of(rank) == self.board.host_of(self.rank)
+    }
+
+    /// Waits while this can be said of any rank.
+    fn wait_while(&self, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
+        let begin = Instant::now();
         let mut pause = LOOK.0;
-        while somebody() {
+        while (0..self.board.size()).map(Rank).any(&condition) && limit.is_none_or(|limit| begin.elapsed() < limit) {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK.1);
         }
@@ -163,8 +184,10 @@ pub(crate) const fn came_not(rank: Rank) -> Error {
 impl Drop for Hosted {
     fn drop(&mut self) {
         // One that did not leave is dead, and the others will notice.
-        if self.host.is_some() && self.board.liveness(self.rank) == Liveness::Left {
-            self.go_last();
+        match &self.host {
+            Some(_) if self.board.liveness(self.rank) == Liveness::Left => self.go_last(),
+            Some(host) => self.see_all_arrive(host),
+            None => {}
         }
         // The watch over rank 0 has a duplicate. To rank 0, the connection's end is this rank's.
         let _ = rustix::net::shutdown(&self.client.connection().0, Shutdown::Both);

@@ -11,7 +11,8 @@
 //!
 //! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
 //! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map
-//!   one another's memory;
+//!   one another's memory. One that ends without leaving still waits, 5 s at most, until the others of its host know that
+//!   all have come;
 //! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
 //!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
 //!

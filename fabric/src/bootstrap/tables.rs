@@ -46,8 +46,8 @@ enum Asks {
     Nobody,
     /// The next ticket, and the answers to those before.
     Hub { next: u64, answers: HashMap<u64, Result<(), Failure>> },
-    /// The hub is no more: a rank that was there.
-    Gone(Rank),
+    /// The hub is no more: a rank that was there, and what it still answered.
+    Gone { rank: Rank, answers: HashMap<u64, Result<(), Failure>> },
 }
 
 /// What becomes of a value that a rank puts.
@@ -107,11 +107,15 @@ impl Tables {
         }
     }
 
-    /// The hub is no more; a rank that was there.
+    /// The hub is no more; a rank that was there. What it answered holds, even if nobody has looked yet.
     pub(crate) fn hub_gone(&mut self, rank: Rank) {
         if let Some(Outbox { waiting, asks }) = &mut self.outbox {
             waiting.clear();
-            *asks = Asks::Gone(rank);
+            let answers = match std::mem::take(asks) {
+                Asks::Hub { answers, .. } | Asks::Gone { answers, .. } => answers,
+                Asks::Nobody => HashMap::new(),
+            };
+            *asks = Asks::Gone { rank, answers };
         }
     }
 
@@ -119,7 +123,7 @@ impl Tables {
     pub(crate) fn stored(&mut self, ticket: u64) -> Option<Answer<'_>> {
         let outcome = match &mut self.outbox.as_mut()?.asks {
             Asks::Hub { answers, .. } => answers.remove(&ticket)?,
-            Asks::Gone(rank) => Err(Failure::PeerDied(*rank)),
+            Asks::Gone { rank, answers } => answers.remove(&ticket).unwrap_or(Err(Failure::PeerDied(*rank))),
             Asks::Nobody => return None,
         };
         Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
@@ -134,7 +138,7 @@ impl Tables {
                 waiting.push(Said::Put { ticket, name, value });
                 Put::Asked(ticket)
             }
-            Some(Outbox { asks: Asks::Gone(rank), .. }) => Put::Done(Err(Failure::PeerDied(*rank))),
+            Some(Outbox { asks: Asks::Gone { rank, .. }, .. }) => Put::Done(Err(Failure::PeerDied(*rank))),
             _ => Put::Done(self.put(name, value)),
         }
     }

@@ -16,7 +16,7 @@ use crate::shm::ring::{RingMemory, SLOT_WORDS};
 use crate::{Ticket, WORLD_BYTES};
 
 /// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
 
 // The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
@@ -29,10 +29,12 @@ const SLOTS_AT: u64 = 12;
 const CASUALTY_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 
-// A seat's fields: its status first, who sits there, on which host, and the doorbell in a line of its own.
+// A seat's fields: its status first, who sits there, on which host, whether it knows that all have come, and the doorbell in
+// a line of its own.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
+const ARRIVED_AT: u64 = 20;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -200,6 +202,16 @@ impl Board {
             Ok(_) => Ok(()),
             Err(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
         }
+    }
+
+    /// The rank has been told that all have come, where no launcher of ours keeps the job.
+    pub(crate) fn arrive(&self, rank: Rank) {
+        self.half(self.seat(rank) + ARRIVED_AT).store(1, Ordering::Release);
+    }
+
+    /// Whether a rank has said so.
+    pub(crate) fn has_arrived(&self, rank: Rank) -> bool {
+        self.half(self.seat(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
     /// Leaves in good order. A child made by `fork` says nothing on its parent's behalf, here and in what follows.

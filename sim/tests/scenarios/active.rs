@@ -19,7 +19,7 @@ scenario!(pscw_retried, a_start_that_failed_is_tried_again, [2]);
 
 async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u32>::builder().allocate_async(&world, size as usize).await?;
+    let window = Window::<u32>::builder().allocate(&world, size as usize).await?;
     let mut epoch = window.fence().await?;
     for round in 1..8 {
         for target in 0..size {
@@ -41,13 +41,13 @@ async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) ->
         epoch = epoch.fence().await?;
     }
     assert!(matches!(epoch.at(size), Err(Error::Rank { .. })));
-    epoch.end_async().await?;
-    window.close_async().await
+    epoch.end().await?;
+    window.close().await
 }
 
 async fn fences_complete_posted_sums<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 90;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let mut epoch = window.fence().await?;
     for round in 1..5 {
         for target in 0..world.size() {
@@ -57,29 +57,29 @@ async fn fences_complete_posted_sums<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(window.local().read(0..LEN), [round * u64::from(world.size()); LEN]);
         epoch = epoch.fence().await?;
     }
-    epoch.end_async().await?;
-    window.close_async().await
+    epoch.end().await?;
+    window.close().await
 }
 
 async fn a_ring_of_puts<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     let (me, size) = (world.rank(), world.size());
     let (before, after) = ((me + size - 1) % size, (me + 1) % size);
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     for round in 1..20 {
         let exposure = window.post(&[before])?;
         let epoch = window.start(&[after]).await?;
         epoch.at(after)?.put(0, &[round; LEN])?;
-        epoch.complete_async().await?;
+        epoch.complete().await?;
         exposure.await?;
         assert_eq!(window.local().read(0..LEN), [round; LEN]);
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// The target changes its part between two exposures; the origin sees that, each time, and never too early.
 async fn each_access_is_behind_the_last_exposure<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().allocate_async(&world, 2).await?;
+    let window = Window::<u64>::builder().allocate(&world, 2).await?;
     for round in 1..30 {
         if world.rank() == 0 {
             window.local().write(0, &[round])?;
@@ -91,16 +91,16 @@ async fn each_access_is_behind_the_last_exposure<F: Fabric>(world: World<F>) -> 
             epoch.at(0)?.get(0, &mut there).await?;
             assert_eq!(there, [round, 2 * (round - 1)]);
             epoch.at(0)?.put(1, &[2 * round])?;
-            epoch.complete_async().await?;
+            epoch.complete().await?;
         }
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// Ranks 0 and 1 are targets, all others origins of both; 0 is an origin of 1 as well.
 async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u32>::builder().allocate_async(&world, size as usize).await?;
+    let window = Window::<u32>::builder().allocate(&world, size as usize).await?;
     let origins: Vec<u32> = (2..size).collect();
     for round in 1..10 {
         match me {
@@ -108,7 +108,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
                 let exposure = window.post(&origins)?;
                 let epoch = window.start(&[1]).await?;
                 epoch.at(1)?.put(0, &[round])?;
-                epoch.complete_async().await?;
+                epoch.complete().await?;
                 exposure.await?;
             }
             1 => window.post(&[&[0], &origins[..], &[2]].concat())?.await?, // named twice is named once
@@ -119,7 +119,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
                 for target in [0, 1] {
                     epoch.at(target)?.accumulate(me as usize, &[me], Op::Sum).await?;
                 }
-                epoch.complete_async().await?;
+                epoch.complete().await?;
             }
         }
         let mut expected: Vec<u32> = (0..size).map(|rank| if rank < 2 { 0 } else { rank * round }).collect();
@@ -128,29 +128,29 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
             assert_eq!(window.local().read(0..size as usize), expected);
         }
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_rank_accesses_its_own_part<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank();
-    let window = Window::<u8>::builder().allocate_async(&world, 3).await?;
+    let window = Window::<u8>::builder().allocate(&world, 3).await?;
     for round in 0..5 {
         let exposure = window.post(&[me])?;
         let epoch = window.start(&[me]).await?;
         epoch.at(me)?.put(0, &[round; 3])?;
-        epoch.complete_async().await?;
+        epoch.complete().await?;
         exposure.await?;
         assert_eq!(window.local().read(0..3), [round; 3]);
         // Of nobody, by nobody.
         let (exposure, epoch) = (window.post(&[])?, window.start(&[]).await?);
-        epoch.complete_async().await?;
+        epoch.complete().await?;
         exposure.await?;
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn what_is_known_to_be_exposed_is_not_looked_at<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().allocate_async(&world, 1).await?;
+    let window = Window::<u64>::builder().allocate(&world, 1).await?;
     for round in 0..20 {
         let exposure = if world.rank() == 0 { Some(window.post(&[1])?) } else { None };
         world.barrier().await.unwrap();
@@ -164,37 +164,37 @@ async fn what_is_known_to_be_exposed_is_not_looked_at<F: Fabric>(world: World<F>
                 let start = window.start(&[0]);
                 let epoch = if round % 2 == 0 { start.no_check().await? } else { start.await? };
                 epoch.at(0)?.put(0, &[round])?;
-                epoch.complete_async().await?;
+                epoch.complete().await?;
             }
         }
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_target_looks_while_it_goes_on<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().allocate_async(&world, 3).await?;
+    let window = Window::<u64>::builder().allocate(&world, 3).await?;
     if world.rank() == 0 {
         let mut exposure = window.post(&[1, 2])?;
-        assert!(!exposure.test()?, "nobody goes on before the barrier");
+        assert!(exposure.test()?.is_none(), "nobody goes on before the barrier");
         world.barrier().await.unwrap();
-        while !exposure.test()? {
+        while exposure.test()?.is_none() {
             pause(world.fabric()).await;
         }
-        assert!(exposure.test()?);
+        assert!(exposure.test()?.is_some());
         assert_eq!(window.local().read(0..3), [0, 1, 2]);
         exposure.await?;
     } else {
         world.barrier().await.unwrap();
         let epoch = window.start(&[0]).await?;
         epoch.at(0)?.put(world.rank() as usize, &[world.rank().into()])?;
-        epoch.complete_async().await?;
+        epoch.complete().await?;
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_dropped_access_is_complete<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 300;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     for round in 1..6 {
         if world.rank() == 0 {
             window.post(&[1])?.await?;
@@ -205,11 +205,11 @@ async fn a_dropped_access_is_complete<F: Fabric>(world: World<F>) -> Outcome {
             drop(epoch);
         }
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().name("late").allocate_async(&world, 1).await?;
+    let window = Window::<u64>::builder().name("late").allocate(&world, 1).await?;
     if world.rank() == 0 {
         let error = window.start(&[1]).deadline(std::time::Duration::from_millis(2)).await.unwrap_err();
         assert!(error.is_timed_out());
@@ -220,7 +220,7 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
         world.barrier().await.unwrap();
         let epoch = window.start(&[1]).await?;
         epoch.at(1)?.put(0, &[8])?;
-        epoch.complete_async().await?;
+        epoch.complete().await?;
         world.barrier().await.unwrap();
     } else {
         world.barrier().await.unwrap();
@@ -231,7 +231,7 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
         assert_eq!(exposure.await.unwrap_err().to_string(), "wait on rank 0 of window \"late\": the deadline passed");
         world.barrier().await.unwrap();
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// Lets some time go on.

@@ -56,7 +56,7 @@ async fn runs<T: AtomicElement, F: Fabric>(
     steps: Arc<Vec<Step>>,
     make: fn(u8) -> T,
 ) -> Result<Vec<T>, Error> {
-    let window = Window::<T>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<T>::builder().allocate(&world, LEN).await?;
     let mut seen = Vec::new();
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).await?;
@@ -85,9 +85,9 @@ async fn runs<T: AtomicElement, F: Fabric>(
         let mut all = vec![T::zeroed(); LEN];
         epoch.get(0, &mut all).await?;
         seen.extend(all);
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 

@@ -19,34 +19,34 @@ scenario!(many_operands, more_operands_than_are_under_way, [2]);
 async fn fetches_are_a_permutation<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: u64 = 10;
     let size = u64::from(world.size());
-    let counters = Window::<u64>::builder().allocate_async(&world, 1).await?;
-    let seen = Window::<u32>::builder().allocate_async(&world, (3 * ROUNDS * size) as usize).await?;
-    let all = counters.lock_all().locked().await?;
-    let marks = seen.lock_all().locked().await?;
+    let counters = Window::<u64>::builder().allocate(&world, 1).await?;
+    let seen = Window::<u32>::builder().allocate(&world, (3 * ROUNDS * size) as usize).await?;
+    let all = counters.lock_all().await?;
+    let marks = seen.lock_all().await?;
     for _ in 0..ROUNDS {
         let mut before = [0];
-        all.at(0).get_accumulate(0, &[1], &mut before, Op::Sum).await?;
-        let fetched = [all.at(0).fetch_and_op(0, 1, Op::Sum).await?, before[0], all.at(0).fetch_add(0, 1).await?];
+        all.at(0)?.get_accumulate(0, &[1], &mut before, Op::Sum).await?;
+        let fetched = [all.at(0)?.fetch_and_op(0, 1, Op::Sum).await?, before[0], all.at(0)?.fetch_add(0, 1).await?];
         for fetched in fetched {
-            marks.at(0).accumulate(fetched as usize, &[1], Op::Sum).await?;
+            marks.at(0)?.accumulate(fetched as usize, &[1], Op::Sum).await?;
         }
     }
-    marks.unlock_all_async().await?;
-    all.unlock_all_async().await?;
+    marks.unlock_all().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         assert_eq!(counters.local().read(0..1), [3 * ROUNDS * size]);
         assert!(seen.local().read(0..(3 * ROUNDS * size) as usize).iter().all(|count| *count == 1));
     }
-    seen.close_async().await?;
-    counters.close_async().await
+    seen.close().await?;
+    counters.close().await
 }
 
 async fn swaps_count_up<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: i16 = 20;
-    let window = Window::<i16>::builder().allocate_async(&world, 5).await?;
-    let all = window.lock_all().locked().await?;
-    let home = all.at(world.size() - 1);
+    let window = Window::<i16>::builder().allocate(&world, 5).await?;
+    let all = window.lock_all().await?;
+    let home = all.at(world.size() - 1)?;
     for _ in 0..ROUNDS {
         let mut expected = 0;
         loop {
@@ -57,31 +57,31 @@ async fn swaps_count_up<F: Fabric>(world: World<F>) -> Outcome {
             expected = found;
         }
     }
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == world.size() - 1 {
         assert_eq!(window.local().read(0..5), [0, 0, 0, ROUNDS * world.size() as i16, 0]);
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// Rows that begin and end within words; everybody's results together tell of every addition once.
 async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 23;
     const ROUNDS: u32 = 6;
-    let window = Window::<u16>::builder().allocate_async(&world, LEN + 2).await?;
-    let sums = Window::<u64>::builder().allocate_async(&world, 1).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u16>::builder().allocate(&world, LEN + 2).await?;
+    let sums = Window::<u64>::builder().allocate(&world, 1).await?;
+    let all = window.lock_all().await?;
     let mut sum = 0;
     for _ in 0..ROUNDS {
         let mut before = [0; LEN];
-        all.at(0).get_accumulate(1, &[1; LEN], &mut before, Op::Sum).await?;
+        all.at(0)?.get_accumulate(1, &[1; LEN], &mut before, Op::Sum).await?;
         sum += before.iter().map(|before| u64::from(*before)).sum::<u64>();
     }
-    all.unlock_all_async().await?;
-    let all = sums.lock_all().locked().await?;
-    all.at(0).accumulate(0, &[sum], Op::Sum).await?;
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
+    let all = sums.lock_all().await?;
+    all.at(0)?.accumulate(0, &[sum], Op::Sum).await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         let total = u64::from(world.size() * ROUNDS);
@@ -90,30 +90,30 @@ async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(window.local().read(0..LEN + 2), expected);
         assert_eq!(sums.local().read(0..1), [LEN as u64 * total * (total - 1) / 2]);
     }
-    sums.close_async().await?;
-    window.close_async().await
+    sums.close().await?;
+    window.close().await
 }
 
 /// Fetch-and-op, accumulate and get-accumulate on one element at the same time, of every size.
 async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     async fn adds<T: windows::AtomicElement + From<u8> + std::fmt::Debug, F: Fabric>(world: &World<F>) -> Outcome {
-        let window = Window::<T>::builder().allocate_async(world, 9).await?;
-        let all = window.lock_all().locked().await?;
+        let window = Window::<T>::builder().allocate(world, 9).await?;
+        let all = window.lock_all().await?;
         let one = T::from(1);
         for _ in 0..8 {
             let mut before = [T::zeroed(); 9];
-            all.at(0).accumulate(0, &[one; 9], Op::Sum).await?;
-            all.at(0).get_accumulate(0, &[one; 9], &mut before, Op::Sum).await?;
+            all.at(0)?.accumulate(0, &[one; 9], Op::Sum).await?;
+            all.at(0)?.get_accumulate(0, &[one; 9], &mut before, Op::Sum).await?;
             for at in 0..9 {
-                all.at(0).fetch_and_op(at, one, Op::Sum).await?;
+                all.at(0)?.fetch_and_op(at, one, Op::Sum).await?;
             }
         }
-        all.unlock_all_async().await?;
+        all.unlock_all().await?;
         world.barrier().await.unwrap();
         if world.rank() == 0 {
             assert_eq!(window.local().read(0..9), [T::from(24 * world.size() as u8); 9]);
         }
-        window.close_async().await
+        window.close().await
     }
     adds::<u8, F>(&world).await?;
     adds::<i16, F>(&world).await?;
@@ -122,14 +122,14 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     adds::<f32, F>(&world).await?;
     adds::<f64, F>(&world).await?;
 
-    let best = Window::<Located<i32>>::builder().allocate_async(&world, 2).await?;
-    let all = best.lock_all().locked().await?;
+    let best = Window::<Located<i32>>::builder().allocate(&world, 2).await?;
+    let all = best.lock_all().await?;
     for round in 0..5 {
         let index = world.rank() * 10 + round;
-        all.at(0).accumulate(0, &[Located::new(7, index), Located::new(-(index as i32), index)], Op::MaxLoc).await?;
-        all.at(0).accumulate(1, &[Located::new(-(index as i32), index)], Op::MinLoc).await?;
+        all.at(0)?.accumulate(0, &[Located::new(7, index), Located::new(-(index as i32), index)], Op::MaxLoc).await?;
+        all.at(0)?.accumulate(1, &[Located::new(-(index as i32), index)], Op::MinLoc).await?;
     }
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         let last = 10 * world.size() - 6;
@@ -140,42 +140,42 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
             read[1].value() <= 0 && read[1].value() >= -(last as i32) && read[1].index() == -read[1].value() as u32
         );
     }
-    best.close_async().await
+    best.close().await
 }
 
 /// Replaced by one rank, read by the others, by no-op: always a value that was written, and never an older one after a
 /// newer.
 async fn a_read_is_never_half_a_write<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: u64 = 200;
-    let window = Window::<u64>::builder().allocate_async(&world, 3).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&world, 3).await?;
+    let all = window.lock_all().await?;
     if world.rank() == 0 {
         for round in 1..=ROUNDS {
-            all.at(1).accumulate(1, &[round << 32 | round, round << 48 | round], Op::Replace).await?;
+            all.at(1)?.accumulate(1, &[round << 32 | round, round << 48 | round], Op::Replace).await?;
         }
     } else {
         let (mut last, mut before) = (0, [0; 2]);
         while last < ROUNDS {
-            all.at(1).get_accumulate(1, &[], &mut before, Op::NoOp).await?;
+            all.at(1)?.get_accumulate(1, &[], &mut before, Op::NoOp).await?;
             assert_eq!(before[0] >> 32, before[0] & 0xffff_ffff);
             assert_eq!(before[1] >> 48, before[1] & 0xffff_ffff);
             assert!(before[0] & 0xffff_ffff >= last, "went back");
             last = before[0] & 0xffff_ffff;
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 /// Operations of one rank on one element, without a flush between them; neighbours in the word belong to other ranks,
 /// which write them meanwhile.
 async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank() as usize;
-    let narrow = Window::<i16>::builder().allocate_async(&world, 8).await?;
-    let wide = Window::<u64>::builder().allocate_async(&world, 8).await?;
-    let (few, many) = (narrow.lock_all().locked().await?, wide.lock_all().locked().await?);
+    let narrow = Window::<i16>::builder().allocate(&world, 8).await?;
+    let wide = Window::<u64>::builder().allocate(&world, 8).await?;
+    let (few, many) = (narrow.lock_all().await?, wide.lock_all().await?);
     for round in 0..30 {
-        let at = few.at(0);
+        let at = few.at(0)?;
         at.accumulate(me, &[round], Op::Replace).await?;
         at.accumulate(me, &[3], Op::Product).await?;
         at.accumulate(me, &[5], Op::Sum).await?;
@@ -183,7 +183,7 @@ async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(at.fetch_and_op(me, -1, Op::Xor).await?, 3 * round + 5);
         assert_eq!(at.fetch_one(me).await?, !(3 * round + 5));
         // The sum is posted, all else is a loop.
-        let (at, round) = (many.at(0), round as u64);
+        let (at, round) = (many.at(0)?, round as u64);
         at.accumulate(me, &[round], Op::Replace).await?;
         at.accumulate(me, &[4], Op::Sum).await?;
         at.accumulate(me, &[2], Op::Product).await?;
@@ -195,15 +195,15 @@ async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
         at.get_accumulate(me, &[], &mut now, Op::NoOp).await?;
         assert_eq!(now, [4]);
     }
-    many.unlock_all_async().await?;
-    few.unlock_all_async().await?;
-    wide.close_async().await?;
-    narrow.close_async().await
+    many.unlock_all().await?;
+    few.unlock_all().await?;
+    wide.close().await?;
+    narrow.close().await
 }
 
 async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 700;
-    let window = Window::<u32>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u32>::builder().allocate(&world, LEN).await?;
     if world.rank() == 0 {
         let epoch = window.lock_shared(1).await?;
         for (large, small) in [(Op::Replace, Op::Sum), (Op::Sum, Op::Replace)] {
@@ -216,9 +216,9 @@ async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Ou
             assert!(now[..LEN - 1].iter().all(|now| *now == all));
             assert_eq!(now[LEN - 1], last);
         }
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// A list whose elements lie with the ranks that appended them. An element is a value and the place of the next, 0 for
@@ -226,51 +226,51 @@ async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Ou
 async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outcome {
     const EACH: u64 = 6;
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
-    let window = Window::<[u64; 2]>::builder().allocate_async(&world, EACH as usize + 1).await?;
-    let links = Window::<u64>::builder().allocate_async(&world, EACH as usize + 1).await?;
+    let window = Window::<[u64; 2]>::builder().allocate(&world, EACH as usize + 1).await?;
+    let links = Window::<u64>::builder().allocate(&world, EACH as usize + 1).await?;
     let place = |rank: u64, index: u64| 1 + rank + size * index;
     let reach = |place: u64| (((place - 1) % size) as u32, ((place - 1) / size) as usize);
-    let (all, next) = (window.lock_all().locked().await?, links.lock_all().locked().await?);
+    let (all, next) = (window.lock_all().await?, links.lock_all().await?);
     let mut tail = place(0, 0); // a first element without a value
     for index in 1..=EACH {
-        all.at(me as u32).put(index as usize, &[[me, index]])?;
-        all.at(me as u32).flush().await?;
+        all.at(me as u32)?.put(index as usize, &[[me, index]])?;
+        all.at(me as u32)?.flush().await?;
         loop {
             let (rank, at) = reach(tail);
-            match next.at(rank).compare_and_swap(at, 0, place(me, index)).await? {
+            match next.at(rank)?.compare_and_swap(at, 0, place(me, index)).await? {
                 0 => break,
                 further => tail = further,
             }
         }
     }
-    next.unlock_all_async().await?;
-    all.unlock_all_async().await?;
+    next.unlock_all().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
-    let (all, next) = (window.lock_all().locked().await?, links.lock_all().locked().await?);
+    let (all, next) = (window.lock_all().await?, links.lock_all().await?);
     let mut met = vec![0; size as usize];
-    let mut at = next.at(0).fetch_one(0).await?;
+    let mut at = next.at(0)?.fetch_one(0).await?;
     while at != 0 {
         let (rank, index) = reach(at);
         let mut value = [[0; 2]];
-        all.at(rank).get(index, &mut value).await?;
+        all.at(rank)?.get(index, &mut value).await?;
         met[value[0][0] as usize] += 1;
         assert_eq!(value[0][1], met[value[0][0] as usize], "a rank's own elements are in order");
-        at = next.at(rank).fetch_one(index).await?;
+        at = next.at(rank)?.fetch_one(index).await?;
     }
     assert_eq!(met, vec![EACH; size as usize]);
-    next.unlock_all_async().await?;
-    all.unlock_all_async().await?;
-    links.close_async().await?;
-    window.close_async().await
+    next.unlock_all().await?;
+    all.unlock_all().await?;
+    links.close().await?;
+    window.close().await
 }
 
 /// Of every kind: posted as a whole, loops, and direct ones with results.
 async fn more_operands_than_are_under_way<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 203;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let operands: Vec<u64> = (0..LEN as u64).collect();
-    let all = window.lock_all().locked().await?;
-    let target = all.at((world.rank() + 1) % world.size());
+    let all = window.lock_all().await?;
+    let target = all.at((world.rank() + 1) % world.size())?;
     target.accumulate(0, &operands, Op::Sum).await?;
     target.accumulate(0, &operands, Op::Sum).await?;
     target.accumulate(0, &[3; LEN], Op::Product).await?;
@@ -280,8 +280,8 @@ async fn more_operands_than_are_under_way<F: Fabric>(world: World<F>) -> Outcome
     target.get_accumulate(0, &[100; LEN], &mut before, Op::Min).await?;
     assert!(before.iter().zip(&operands).all(|(before, operand)| *before == 6 * operand + 1));
     target.flush().await?;
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     assert!(window.local().read(0..LEN).iter().zip(&operands).all(|(now, operand)| *now == (6 * operand + 1).min(100)));
-    window.close_async().await
+    window.close().await
 }

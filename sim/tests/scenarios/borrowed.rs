@@ -13,8 +13,8 @@ scenario!(buffers, buffers_come_back_with_what_they_got, [2, 3]);
 async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 130;
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u64>::builder().allocate_async(&world, LEN * size as usize + 1).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN * size as usize + 1).await?;
+    let all = window.lock_all().await?;
     for round in 1..6 {
         let before = vec![round - 1; LEN];
         let mut found = vec![vec![9; LEN]; size as usize];
@@ -22,10 +22,10 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
         window
             .scope_async(|scope| {
                 for (target, found) in (0..).zip(&mut found) {
-                    scope.get(all.at(target), mine, found);
+                    scope.get(all.at(target)?, mine, found);
                 }
                 for (target, count) in (0..).zip(&mut counts) {
-                    scope.get_accumulate(all.at(target), LEN * size as usize, &[1], count, Op::Sum);
+                    scope.get_accumulate(all.at(target)?, LEN * size as usize, &[1], count, Op::Sum);
                 }
                 Ok(())
             })
@@ -35,8 +35,8 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
         window
             .scope_async(|scope| {
                 for target in 0..size {
-                    scope.put(all.at(target), mine, &[round; LEN / 2]);
-                    scope.accumulate(all.at(target), mine + LEN / 2, &[1; LEN - LEN / 2], Op::Sum);
+                    scope.put(all.at(target)?, mine, &[round; LEN / 2]);
+                    scope.accumulate(all.at(target)?, mine + LEN / 2, &[1; LEN - LEN / 2], Op::Sum);
                 }
                 Ok(())
             })
@@ -46,33 +46,31 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(window.local().read(LEN * size as usize..LEN * size as usize + 1), [round * u64::from(size)]);
         world.barrier().await.unwrap();
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 /// The access is of another window, of a world whose ranks have other numbers.
 async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outcome {
     let alone = world.split(world.rank(), 0).await.unwrap();
-    let (mine, shared) = (
-        Window::<u64>::builder().allocate_async(&alone, 1).await?,
-        Window::<u64>::builder().allocate_async(&world, 1).await?,
-    );
+    let (mine, shared) =
+        (Window::<u64>::builder().allocate(&alone, 1).await?, Window::<u64>::builder().allocate(&world, 1).await?);
     let next = (world.rank() + 1) % world.size();
-    let all = shared.lock_all().locked().await?;
+    let all = shared.lock_all().await?;
     mine.scope_async(|scope| {
-        scope.put(all.at(next), 0, &[7]);
+        scope.put(all.at(next)?, 0, &[7]);
         Ok(())
     })
     .await?;
     world.barrier().await.unwrap();
     assert_eq!(shared.local().read(0..1), [7]);
-    all.unlock_all_async().await?;
-    mine.close_async().await?;
-    shared.close_async().await
+    all.unlock_all().await?;
+    mine.close().await?;
+    shared.close().await
 }
 
 async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u16>::builder().name("small").allocate_async(&world, 4).await?;
+    let window = Window::<u16>::builder().name("small").allocate(&world, 4).await?;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).await?;
         epoch.put(0, &[1, 2, 3, 4])?;
@@ -96,14 +94,14 @@ async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>
             .await;
         assert!(matches!(outcome, Err(Error::NotLocked { .. })));
         assert_eq!(one, [1]);
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 3000;
-    let window = Window::<u32>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u32>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();
     let mut buffer = window.buffer(LEN + 10)?;
     assert_eq!(buffer.read(0..LEN + 10)?, [0; LEN + 10]);
@@ -115,7 +113,7 @@ async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Out
         buffer = epoch.get_buffer(1, buffer, 0..LEN - 1).await?;
         assert_eq!(buffer.read(0..LEN)?, [&[round; LEN - 1][..], &[0]].concat());
         drop(epoch.put_buffer(0, window.buffer(4)?, 0..0));
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
         world.barrier().await.unwrap();
         assert_eq!(window.local().read(0..LEN), [round; LEN]);
         world.barrier().await.unwrap();
@@ -123,7 +121,7 @@ async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Out
     // Dropped under way: the memory lasts as long as the transfer.
     let epoch = window.lock_exclusive(next).await?;
     drop(epoch.put_buffer(0, buffer, 0..LEN));
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..LEN), [&[3; LEN - 1][..], &[0]].concat());
     // What does not fit.
@@ -136,7 +134,7 @@ async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Out
         assert!(matches!(failed.error(), Error::Range { .. }));
         assert_eq!(failed.into_parts().1.unwrap().len(), LEN + 5);
     }
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
     assert!(window.buffer(0).is_err() && window.buffer(usize::MAX).is_err());
-    window.close_async().await
+    window.close().await
 }

@@ -27,25 +27,25 @@ scenario!(overlapping, one_target_through_two_windows, [3]);
 macro_rules! seen_after_a_flush {
     ($name:ident, |$access:ident, $round:ident| $change:expr, $expected:expr) => {
         async fn $name<F: Fabric>(world: World<F>) -> Outcome {
-            let window = Window::<u32>::builder().allocate_async(&world, 7).await?;
-            let all = window.lock_all().locked().await?;
+            let window = Window::<u32>::builder().allocate(&world, 7).await?;
+            let all = window.lock_all().await?;
             for $round in 1..20_u32 {
                 if world.rank() == 0 {
-                    let $access: &Access<'_, u32, F> = all.at(1);
+                    let $access: &Access<'_, u32, F> = all.at(1)?;
                     $change;
                     $access.flush().await?;
                 }
                 world.barrier().await.unwrap();
                 let mut now = [0];
-                all.at(1).get(5, &mut now).await?;
+                all.at(1)?.get(5, &mut now).await?;
                 assert_eq!(now, [$expected]);
                 if world.rank() == 1 {
                     assert_eq!(window.local().read(4..7), [0, $expected, 0]);
                 }
                 world.barrier().await.unwrap();
             }
-            all.unlock_all_async().await?;
-            window.close_async().await
+            all.unlock_all().await?;
+            window.close().await
         }
     };
 }
@@ -78,9 +78,9 @@ seen_after_a_flush!(
 
 async fn a_slice_may_be_reused_after_a_local_flush<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 600;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
-    let all = window.lock_all().locked().await?;
-    let target = all.at(1 - world.rank());
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
+    let all = window.lock_all().await?;
+    let target = all.at(1 - world.rank())?;
     let mut buffer = vec![0; LEN];
     for round in 1..10 {
         buffer.fill(round);
@@ -90,22 +90,22 @@ async fn a_slice_may_be_reused_after_a_local_flush<F: Fabric>(world: World<F>) -
         target.get(0, &mut buffer).await?;
         assert!(buffer.iter().all(|found| *found == round), "it sees what it has put");
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank() as usize, world.size());
-    let window = Window::<u64>::builder().allocate_async(&world, 4 * size as usize).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&world, 4 * size as usize).await?;
+    let all = window.lock_all().await?;
     // All are under way before the first is waited for.
     let (ones, mut before) = ([1; 4], vec![[9; 4]; size as usize]);
     let mut handles = Vec::new();
     for (target, before) in (0..size).zip(&mut before) {
-        all.at(target).put(4 * me, &[5, 6, 7, 8])?;
-        let arrived = all.at(target).flush();
+        all.at(target)?.put(4 * me, &[5, 6, 7, 8])?;
+        let arrived = all.at(target)?.flush();
         arrived.await?; // puts and atomics have no order
-        handles.push((all.at(target).get_accumulate(4 * me, &ones, before, Op::Sum), all.at(target).flush()));
+        handles.push((all.at(target)?.get_accumulate(4 * me, &ones, before, Op::Sum), all.at(target)?.flush()));
     }
     for (accumulate, flush) in handles.into_iter().rev() {
         flush.await?;
@@ -113,22 +113,26 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     }
     assert_eq!(before, vec![[5, 6, 7, 8]; size as usize]);
     let mut after = vec![[0; 4]; size as usize];
-    let gets: Vec<_> = (0..size).zip(&mut after).map(|(target, into)| all.at(target).get(4 * me, into)).collect();
+    let gets: Vec<_> = (0..size)
+        .zip(&mut after)
+        .map(|(target, into)| Ok(all.at(target)?.get(4 * me, into)))
+        .collect::<Result<_, windows::Error>>()?;
     for get in gets.into_iter().rev() {
         get.await?;
     }
     assert_eq!(after, vec![[6, 7, 8, 9]; size as usize]);
-    let fetches: Vec<_> = (0..size).map(|target| all.at(target).fetch_add(4 * me, 10)).collect();
+    let fetches: Vec<_> =
+        (0..size).map(|target| Ok(all.at(target)?.fetch_add(4 * me, 10))).collect::<Result<_, windows::Error>>()?;
     for fetch in fetches {
         assert_eq!(fetch.await?, 6);
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 async fn an_operand_may_be_reused_at_once<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 100;
-    let window = Window::<i64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<i64>::builder().allocate(&world, LEN).await?;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).await?;
         let mut buffer = [1; LEN];
@@ -139,18 +143,18 @@ async fn an_operand_may_be_reused_at_once<F: Fabric>(world: World<F>) -> Outcome
         buffer.fill(1000);
         epoch.accumulate(0, &buffer, Op::Min).await?;
         buffer.fill(0);
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     world.barrier().await.unwrap();
     if world.rank() == 1 {
         assert_eq!(window.local().read(0..LEN), [42; LEN]);
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 50;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     for _ in 0..5 {
         let epoch = window.lock_exclusive(0).await?;
         let (mut first, mut second) = ([0; LEN / 2], [0; LEN / 2]);
@@ -159,40 +163,40 @@ async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome 
         late.await?;
         assert_eq!(first, second);
         epoch.put(0, &[first[0] + 1; LEN])?;
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         assert_eq!(window.local().read(0..LEN), [5 * u64::from(world.size()); LEN]);
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// Each rank has its own stripe of every part, of a length that shares words with its neighbours'.
 async fn everybody_puts_to_everybody<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 8 * 3;
     let (me, size) = (world.rank() as usize, world.size());
-    let window = Window::<u8>::builder().allocate_async(&world, STRIPE * size as usize).await?;
+    let window = Window::<u8>::builder().allocate(&world, STRIPE * size as usize).await?;
     for round in 0..4 {
         for step in 0..size {
             let epoch = window.lock_shared((world.rank() + step) % size).await?;
             for at in 0..STRIPE {
                 epoch.put(STRIPE * me + at, &[(me + round) as u8])?;
             }
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
         world.barrier().await.unwrap();
         let expected: Vec<u8> = (0..STRIPE * size as usize).map(|at| (at / STRIPE + round) as u8).collect();
         assert_eq!(window.local().read(0..expected.len()), expected);
         world.barrier().await.unwrap();
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// Two windows at a time: their locks and their memory have nothing to do with one another.
 async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
-    let narrow = Window::<u16>::builder().name("narrow").allocate_async(&world, 2).await?;
-    let wide = Window::<u64>::builder().name("wide").allocate_async(&world, 2).await?;
+    let narrow = Window::<u16>::builder().name("narrow").allocate(&world, 2).await?;
+    let wide = Window::<u64>::builder().name("wide").allocate(&world, 2).await?;
     for _ in 0..10 {
         let (first, second) = (narrow.lock_exclusive(0).await?, wide.lock_exclusive(0).await?);
         let (mut a, mut b) = ([0; 2], [0; 2]);
@@ -202,8 +206,8 @@ async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!([u64::from(a[0]), u64::from(a[1])], b);
         first.put(0, &[a[0] + 1, a[1] + 2])?;
         second.put(0, &[b[0] + 1, b[1] + 2])?;
-        second.unlock_async().await?;
-        first.unlock_async().await?;
+        second.unlock().await?;
+        first.unlock().await?;
     }
     world.barrier().await.unwrap();
     if world.rank() == 0 {
@@ -211,19 +215,19 @@ async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(narrow.local().read(0..2), [times as u16, 2 * times as u16]);
         assert_eq!(wide.local().read(0..2), [times.into(), (2 * times).into()]);
     }
-    wide.close_async().await?;
-    narrow.close_async().await
+    wide.close().await?;
+    narrow.close().await
 }
 
 /// A guard that is dropped leaves its release to the endpoint, which must not reach into a part whose window has ended.
 async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     for round in 0..20 {
-        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        let window = Window::<u64>::builder().allocate(&world, 100).await?;
         let guard = window.lock_shared(next).await?;
         guard.put(0, &[round; 100])?;
         drop(guard);
-        window.close_async().await?;
+        window.close().await?;
     }
     Ok(())
 }
@@ -233,7 +237,7 @@ async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: Wor
 async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: World<F>) -> Outcome {
     let mut last = None;
     for round in 0..5 {
-        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        let window = Window::<u64>::builder().allocate(&world, 100).await?;
         if world.rank() == 0 {
             std::mem::forget(window.lock_exclusive(0).await?);
         }
@@ -246,18 +250,18 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
                 assert!(late.is_err_and(|error| error.is_timed_out()));
             }
         }
-        window.close_async().await?;
+        window.close().await?;
         // Time for what would try on; and the way to rank 0 still works.
-        let next = Window::<u64>::builder().allocate_async(&world, 1).await?;
+        let next = Window::<u64>::builder().allocate(&world, 1).await?;
         let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
         world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 5_000_000).await;
         next.lock_shared(0).await?.fetch_add(0, 1).await?;
         if let Some(window) = last.replace(next) {
-            window.close_async().await?;
+            window.close().await?;
         }
     }
     match last {
-        Some(window) => window.close_async().await,
+        Some(window) => window.close().await,
         None => Ok(()),
     }
 }
@@ -266,7 +270,7 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
 /// say, but everything else works on.
 async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -> Outcome {
     for _ in 0..3 {
-        let window = Window::<u64>::builder().allocate_async(&world, 100).await?;
+        let window = Window::<u64>::builder().allocate(&world, 100).await?;
         window.lock_shared(1).await?.put(0, &[1])?;
         world.barrier().await.unwrap();
         let window = (world.rank() != 1).then_some(window);
@@ -275,13 +279,13 @@ async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -
             if let Ok(guard) = window.lock_shared(1).await {
                 guard.put(1, &[1; 50])?;
                 let _ = guard.flush().await;
-                let _ = guard.unlock_async().await;
+                let _ = guard.unlock().await;
             }
         }
         world.barrier().await.unwrap();
-        let next = Window::<u64>::builder().allocate_async(&world, 1).await?;
+        let next = Window::<u64>::builder().allocate(&world, 1).await?;
         next.lock_shared(1).await?.fetch_add(0, 1).await?;
-        next.close_async().await?;
+        next.close().await?;
     }
     Ok(())
 }

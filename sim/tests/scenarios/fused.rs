@@ -28,9 +28,9 @@ async fn walk_away<H: Future + Unpin>(mut handle: H) {
 async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     const ROUNDS: u64 = 24;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
-    let attempts = Window::<u64>::builder().allocate_async(&world, 1).await?;
-    let all = attempts.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
+    let attempts = Window::<u64>::builder().allocate(&world, 1).await?;
+    let all = attempts.lock_all().await?;
     let home = window.locked(0);
     let add = |record: &mut [u64]| {
         assert!(record.iter().all(|word| *word == record[0]), "{record:?}");
@@ -55,7 +55,7 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
                 epoch.get(0, &mut record).await?;
                 add(&mut record);
                 epoch.put(0, &record)?;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
                 done += 1;
             }
             4 => drop(home.update(0, &mut record, |_| unreachable!("nobody waits for it"))),
@@ -74,21 +74,21 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
             }
         }
     }
-    all.at(0).fetch_add(0, done).await?;
-    all.unlock_all_async().await?;
+    all.at(0)?.fetch_add(0, done).await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         let mut record = [0; LEN];
         home.get(0, &mut record).await?;
         assert_eq!(record, [attempts.local().read(0..1)[0]; LEN]);
     }
-    attempts.close_async().await?;
-    window.close_async().await
+    attempts.close().await?;
+    window.close().await
 }
 
 async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 700;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();
     for round in 1..8 {
         let home = window.locked(next);
@@ -96,16 +96,16 @@ async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outco
         let mut found = [0; LEN];
         home.get(0, &mut found).await?;
         assert_eq!(found, [round; LEN]);
-        home.flush()?.await?;
+        home.flush().await?;
         world.barrier().await.unwrap();
         assert_eq!(window.local().read(0..LEN), [round; LEN]);
         world.barrier().await.unwrap();
     }
-    window.close_async().await
+    window.close().await
 }
 
 async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u16>::builder().name("small").allocate_async(&world, 3).await?;
+    let window = Window::<u16>::builder().name("small").allocate(&world, 3).await?;
     if world.rank() == 0 {
         let home = window.locked(1);
         let mut four = [0; 4];
@@ -113,37 +113,37 @@ async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Ou
         assert!(matches!(home.put(1, &[1; 3]).await, Err(Error::Range { .. })));
         assert!(matches!(home.update(0, &mut four, |_| ()).await, Err(Error::Range { .. })));
         assert!(matches!(window.locked(2).put(0, &[1]).await, Err(Error::Rank { .. })));
-        assert!(matches!(window.locked(2).flush(), Err(Error::Rank { .. })));
+        assert!(matches!(window.locked(2).flush().await, Err(Error::Rank { .. })));
         // Behind somebody who has it.
         let epoch = window.lock_exclusive(1).await?;
         let error = home.deadline(std::time::Duration::from_millis(2)).put(0, &[1]).await.unwrap_err();
         assert!(error.is_timed_out());
-        epoch.unlock_async().await?;
-        window.lock_exclusive(1).await?.unlock_async().await?;
+        epoch.unlock().await?;
+        window.lock_exclusive(1).await?.unlock().await?;
     }
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..3), [0; 3]);
-    window.close_async().await
+    window.close().await
 }
 
 /// Uncontended, over a network: one round trip, where lock, get, put and unlock apart take three.
 #[test]
 fn an_update_takes_one_round_trip() {
     async fn times(world: World<SimFabric>) -> Result<[u64; 4], Error> {
-        let window = Window::<u64>::builder().allocate_async(&world, 8).await?;
+        let window = Window::<u64>::builder().allocate(&world, 8).await?;
         let mut times = [0; 4];
         if world.rank() == 0 {
             let now = || world.fabric().now();
             let (home, mut record) = (window.locked(1), [0; 8]);
             home.get(0, &mut record).await?; // reaches the target for the first time
-            home.flush()?.await?;
+            home.flush().await?;
             let begin = now();
             let epoch = window.lock_exclusive(1).await?;
             epoch.get(0, &mut record).await?;
             epoch.put(0, &record)?;
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
             times[0] = now() - begin;
-            home.flush()?.await?;
+            home.flush().await?;
             for (at, time) in times.iter_mut().enumerate().skip(1) {
                 let begin = now();
                 match at {
@@ -152,10 +152,10 @@ fn an_update_takes_one_round_trip() {
                     _ => home.get(0, &mut record).await?,
                 }
                 *time = now() - begin;
-                home.flush()?.await?;
+                home.flush().await?;
             }
         }
-        window.close_async().await?;
+        window.close().await?;
         Ok(times)
     }
     let report = Simulation::new(Network::default()).run(times);

@@ -34,9 +34,9 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     }
     assert_eq!((column.fabric_rank(tall), row.rank_of(Rank(world.size()))), (None, None));
 
-    let of_row = Window::<u64>::builder().name("row").allocate_async(&row, 4).await?;
+    let of_row = Window::<u64>::builder().name("row").allocate(&row, 4).await?;
     let of_column = Window::<u64>::builder().name("column").uneven();
-    let of_column = of_column.allocate_async(&column, 3 + column.rank() as usize).await?;
+    let of_column = of_column.allocate(&column, 3 + column.rank() as usize).await?;
     for rank in 0..tall {
         assert_eq!(of_column.len(rank), 3 + rank as usize);
     }
@@ -48,13 +48,13 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
             let epoch = of_row.lock_exclusive(target).await?;
             let before = epoch.fetch_add(0, 1).await?;
             epoch.put(1, &[before + 1])?;
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
         let epoch = of_column.fence().await?;
         for target in 0..tall {
             epoch.at(target)?.accumulate(0, &[u64::from(world.rank())], Op::Sum).await?;
         }
-        epoch.end_async().await?;
+        epoch.end().await?;
         row.barrier().await.unwrap();
         assert_eq!(of_row.local().read(0..2), [round * u64::from(WIDE); 2]);
         let sum: u64 = (0..tall).map(|y| u64::from(y * WIDE + x)).sum();
@@ -66,16 +66,16 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     let exposure = of_row.post(&[last])?;
     let epoch = of_row.start(&[next]).await?;
     epoch.at(next)?.put(2, &[u64::from(world.rank())])?;
-    epoch.complete_async().await?;
+    epoch.complete().await?;
     exposure.await?;
     assert_eq!(of_row.local().read(2..3), [u64::from(y * WIDE + last)]);
-    let all = of_row.lock_all().locked().await?;
-    all.at(next).signal(3, 7)?;
-    assert_eq!(of_row.local().wait_until(3, |told| told == 7).from(last).await?, 7);
+    let all = of_row.lock_all().await?;
+    all.at(next)?.signal(3, 7)?;
+    assert_eq!(of_row.local().wait_until(3, |told| told == 7).from_rank(last).await?, 7);
     assert_eq!(of_row.local().wait_until(3, |told| told == 7).await?, 7);
-    all.unlock_all_async().await?;
-    of_column.close_async().await?;
-    of_row.close_async().await?;
+    all.unlock_all().await?;
+    of_column.close().await?;
+    of_row.close().await?;
     world.barrier().await.unwrap();
     Ok(())
 }
@@ -85,14 +85,14 @@ async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
     assert_eq!((here.rank(), here.size()), (world.rank(), world.size()));
     let alone = split(&here, world.rank(), 9).await;
     assert_eq!((alone.rank(), alone.size()), (0, 1));
-    let window = Window::<u32>::builder().allocate_async(&alone, 2).await?;
+    let window = Window::<u32>::builder().allocate(&alone, 2).await?;
     let epoch = window.lock_exclusive(0).await?;
     epoch.put(1, &[world.rank()])?;
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
     alone.barrier().await.unwrap();
     assert_eq!(window.local().read(0..2), [0, world.rank()]);
     drop((here, world)); // the part keeps this rank in the world
-    window.close_async().await
+    window.close().await
 }
 
 async fn a_world_is_divided_until_one_is_left<F: Fabric>(world: World<F>) -> Outcome {
@@ -117,7 +117,7 @@ fn death<T, R: Future<Output = T>>(run: fn(World<SimFabric>, Window<u64, SimFabr
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let part = split(&world, world.rank() % 2, 0).await;
-        let window = Window::builder().name("part").allocate_async(&part, 4).await.unwrap();
+        let window = Window::builder().name("part").allocate(&part, 4).await.unwrap();
         if world.rank() == 2 {
             pause(&world, 1_000_000_000).await; // dies meanwhile
         }
@@ -142,7 +142,7 @@ fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
         }
         let signal = window.local().wait_until(0, |told| told > 0).deadline(Duration::from_millis(300)).await;
         let fence = match window.fence().await {
-            Ok(epoch) => epoch.end_async().await,
+            Ok(epoch) => epoch.end().await,
             Err(error) => Err(error),
         };
         let barrier = part.barrier().await.map_err(|error| error.fault().kind());
@@ -167,7 +167,7 @@ fn a_lock_of_the_dead_names_it_as_the_part_does() {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let part = split(&world, world.rank() % 2, 0).await;
-        let window = Window::<u64, _>::builder().name("part").allocate_async(&part, 4).await.unwrap();
+        let window = Window::<u64, _>::builder().name("part").allocate(&part, 4).await.unwrap();
         if part.rank() == 1 {
             let _held = window.lock_exclusive(0).await.unwrap();
             part.barrier().await.unwrap();

@@ -14,10 +14,10 @@ scenario!(win_zero, parts_of_no_length, [3]);
 scenario!(manywin, windows_by_the_hundred, [2, 4]);
 
 async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u32>::builder().allocate_async(&world, 5).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u32>::builder().allocate(&world, 5).await?;
+    let all = window.lock_all().await?;
     for target in 0..world.size() {
-        let target = all.at(target);
+        let target = all.at(target)?;
         for offset in 0..=5 {
             target.put(offset, &[])?;
             target.get(offset, &mut []).await?;
@@ -32,48 +32,48 @@ async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
         target.accumulate(0, &[7; 5], Op::NoOp).await?;
         target.flush().await?;
     }
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..5), [0; 5]);
-    window.close_async().await
+    window.close().await
 }
 
 /// Some ranks have nothing; their locks work all the same.
 async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
-    let nothing = Window::<u64>::builder().allocate_async(&world, 0).await?;
-    nothing.lock_exclusive(0).await?.unlock_async().await?;
-    nothing.fence().await?.end_async().await?;
-    let some = Window::<u64>::builder().uneven().allocate_async(&world, world.rank() as usize).await?;
-    let all = some.lock_all().locked().await?;
+    let nothing = Window::<u64>::builder().allocate(&world, 0).await?;
+    nothing.lock_exclusive(0).await?.unlock().await?;
+    nothing.fence().await?.end().await?;
+    let some = Window::<u64>::builder().uneven().allocate(&world, world.rank() as usize).await?;
+    let all = some.lock_all().await?;
     for target in 0..world.size() {
-        assert_eq!(all.at(target).len(), target as usize);
-        assert_eq!(all.at(target).accumulate(0, &[1], Op::Sum).await.is_ok(), target > 0);
+        assert_eq!(all.at(target)?.len(), target as usize);
+        assert_eq!(all.at(target)?.accumulate(0, &[1], Op::Sum).await.is_ok(), target > 0);
     }
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     assert_eq!(some.local().read(0..world.rank() as usize).first().copied().unwrap_or(3), 3);
-    nothing.close_async().await?;
-    some.close_async().await
+    nothing.close().await?;
+    some.close().await
 }
 
 async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     let mut open = Vec::new();
     for round in 0..150 {
-        let window = Window::<u16>::builder().allocate_async(&world, 1 + round % 9).await?;
+        let window = Window::<u16>::builder().allocate(&world, 1 + round % 9).await?;
         let epoch = window.lock_exclusive(next).await?;
         epoch.accumulate(round % 9, &[round as u16], Op::Replace).await?;
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
         open.push((round, window));
         if open.len() > 20 {
             let (round, window) = open.swap_remove(round % 20);
             let kept = window.clone();
-            window.close_async().await?;
+            window.close().await?;
             assert_eq!(kept.local().read(round % 9..round % 9 + 1), [round as u16]);
         }
     }
     for (_, window) in open {
-        window.close_async().await?;
+        window.close().await?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
 fn death<R: Future<Output = Result<(), Error>>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) {
     let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
-        let window = Window::builder().name("mortal").allocate_async(&world, 4).await?;
+        let window = Window::builder().name("mortal").allocate(&world, 4).await?;
         if world.rank() == 1 {
             pause(&world, 1_000_000_000).await; // dies meanwhile
         }
@@ -105,12 +105,12 @@ async fn pause(world: &World<SimFabric>, nanos: u64) {
 
 #[test]
 fn a_death_ends_a_fence() {
-    death(|_, window| async move { window.fence().await?.end_async().await });
+    death(|_, window| async move { window.fence().await?.end().await });
 }
 
 #[test]
 fn a_death_ends_a_start() {
-    death(|_, window| async move { window.start(&[1]).await?.complete_async().await });
+    death(|_, window| async move { window.start(&[1]).await?.complete().await });
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_death_ends_an_exposure() {
 fn a_death_ends_looking_at_an_exposure() {
     death(|world, window| async move {
         let mut exposure = window.post(&[1])?;
-        while !exposure.test()? {
+        while exposure.test()?.is_none() {
             pause(&world, 1_000_000).await;
         }
         Ok(())

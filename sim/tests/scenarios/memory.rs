@@ -25,7 +25,7 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
     let next = (me + 1) % size;
     for turn in 0..3_u32 {
         let vector: Vec<u32> = (0..101).map(|at| me * 1000 + at + turn).collect();
-        let window = Window::builder().name("lent").create_async(&world, vector).await?;
+        let window = Window::builder().name("lent").create(&world, vector).await?;
         assert_eq!((window.info().kind, window.info().lengths), (Kind::Created, vec![101; size as usize]));
         let epoch = window.lock_exclusive(next).await?;
         let mut seen = [0; 101];
@@ -42,19 +42,19 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
         epoch.accumulate_shaped(20, Shape::Blocks { block: 1, starts: &[0, 9] }, &[1 << 30; 2], Op::Or).await?;
         assert!(matches!(epoch.put(101, &[1]), Err(Error::Range { .. })));
         assert!(matches!(epoch.fetch_and_op(0, 1, Op::MinLoc).await, Err(Error::Type { .. })));
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
         world.barrier().await.unwrap();
         assert_eq!(window.local().read(100..101), [8]);
         window.local().write(99, &[me])?;
-        let vector = window.close_into_async().await?;
+        let vector = window.close_into().await?;
         assert_eq!((vector.len(), vector[100], vector[99]), (101, 8, me));
         assert_eq!((vector[1], vector[5], vector[50]), (100.max(before[1]), 3, me * 1000 + 53 + turn));
         assert_eq!((vector[20] >> 30, vector[29] >> 30, vector[21] >> 30), (1, 1, 0));
     }
     // Close without the vector, and one that was not lent.
-    Window::builder().create_async(&world, vec![1_u8; 3]).await?.close_async().await?;
-    let allocated = Window::<u8>::builder().allocate_async(&world, 3).await?;
-    assert!(allocated.close_into_async().await.is_err());
+    Window::builder().create(&world, vec![1_u8; 3]).await?.close().await?;
+    let allocated = Window::<u8>::builder().allocate(&world, 3).await?;
+    assert!(allocated.close_into().await.is_err());
     Ok(())
 }
 
@@ -62,18 +62,18 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank();
     for shift in 0..4 {
         let len = |rank: u32| ((rank + shift) % 4) as usize * 3;
-        let window = Window::builder().uneven().create_async(&world, vec![me as u8; len(me)]).await?;
-        let all = window.lock_all().locked().await?;
+        let window = Window::builder().uneven().create(&world, vec![me as u8; len(me)]).await?;
+        let all = window.lock_all().await?;
         for target in 0..world.size() {
-            let part = all.at(target);
+            let part = all.at(target)?;
             assert_eq!(part.len(), len(target));
             if let Some(last) = part.len().checked_sub(1) {
                 part.accumulate(last, &[1], Op::Sum).await?;
             }
             assert!(part.put(part.len(), &[1]).is_err() && part.put(part.len(), &[]).is_ok());
         }
-        all.unlock_all_async().await?;
-        let vector = window.close_into_async().await?;
+        all.unlock_all().await?;
+        let vector = window.close_into().await?;
         assert_eq!(vector.len(), len(me));
         assert_eq!(vector.last().copied(), (!vector.is_empty()).then_some((me + world.size()) as u8));
     }
@@ -82,18 +82,18 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
 
 async fn sums_on_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u16 = 20;
-    let window = Window::builder().create_async(&world, vec![0_u16; 7]).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::builder().create(&world, vec![0_u16; 7]).await?;
+    let all = window.lock_all().await?;
     for turn in 0..TURNS {
-        let target = all.at((world.rank() + u32::from(turn)) % world.size());
+        let target = all.at((world.rank() + u32::from(turn)) % world.size())?;
         let (mut before, ones) = ([0; 7], [1; 7]);
         let one = target.get_accumulate(0, &ones, &mut before, Op::Sum);
         let other = target.fetch_and_op(3, 1, Op::Sum);
         other.await?;
         one.await?;
     }
-    all.unlock_all_async().await?;
-    let vector = window.close_into_async().await?;
+    all.unlock_all().await?;
+    let vector = window.close_into().await?;
     assert_eq!(vector, [TURNS, TURNS, TURNS, 2 * TURNS, TURNS, TURNS, TURNS]);
     Ok(())
 }
@@ -107,7 +107,7 @@ async fn tell<F: Fabric>(world: &World<F>, mine: Place) -> Vec<Place> {
 async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
-    let window = Window::<u64>::builder().name("loans").dynamic_async(&world).await?;
+    let window = Window::<u64>::builder().name("loans").dynamic(&world).await?;
     let mut stale = Place::NULL;
     for turn in 0..20_u64 {
         let lent = turn % 3 != 2;
@@ -126,32 +126,32 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         if size > 1 && turn > 0 {
             assert!(epoch.attached(stale).await.is_err(), "another memory, or none, is there now");
         }
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
         world.barrier().await.unwrap();
-        let vector = window.detach_async(mine).await?;
+        let vector = window.detach(mine).await?;
         assert_eq!((vector[2], vector[3]), (77 + turn, if lent { turn + 5 } else { 5 }));
-        assert!(window.detach_async(mine).await.is_err());
+        assert!(window.detach(mine).await.is_err());
         stale = Place::from_word(place.to_word() ^ 1 << 40);
         world.barrier().await.unwrap();
     }
     // What is still there at the end goes with the window.
     window.attach(vec![1; 10])?;
     window.attach_zeroed(3)?;
-    window.close_async().await
+    window.close().await
 }
 
 async fn no_more_than_256_pieces<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u8>::builder().dynamic_async(&world).await?;
+    let window = Window::<u8>::builder().dynamic(&world).await?;
     let places = (0..256).map(|_| window.attach(vec![1; 8])).collect::<Result<Vec<_>, _>>()?;
     let full = window.attach(vec![1; 8]).unwrap_err();
     assert!(full.to_string().contains("no room"), "{full}");
-    window.detach_async(places[7]).await?;
+    window.detach(places[7]).await?;
     window.attach(vec![2; 8])?;
     assert!(matches!(window.attach(Vec::new()), Err(Error::Attach { .. })));
-    let other = Window::<u8>::builder().allocate_async(&world, 1).await?;
+    let other = Window::<u8>::builder().allocate(&world, 1).await?;
     assert!(other.attach(vec![1; 8]).is_err());
-    other.close_async().await?;
-    window.close_async().await
+    other.close().await?;
+    window.close().await
 }
 
 /// Which locks a walk through the list takes.
@@ -166,11 +166,11 @@ enum Walk {
 /// ranks append at the same time: a compare-and-swap takes the end, then its taker tells where the next node lies.
 async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) -> Outcome {
     let (me, size) = (world.rank(), world.size());
-    let window = Window::<u64>::builder().name("list").dynamic_async(&world).await?;
+    let window = Window::<u64>::builder().name("list").dynamic(&world).await?;
     let mut mine = vec![window.attach(vec![0, 0, u64::MAX])?];
     let head = (0, tell(&world, mine[0]).await[0]);
     let all = match walk {
-        Walk::All => Some(window.lock_all().locked().await?),
+        Walk::All => Some(window.lock_all().await?),
         _ => None,
     };
     let mut tail = head;
@@ -200,13 +200,13 @@ async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) ->
     values.sort_unstable();
     assert!(values.into_iter().eq(0..u64::from(size) * nodes));
     if let Some(all) = all {
-        all.unlock_all_async().await?;
+        all.unlock_all().await?;
     }
     world.barrier().await.unwrap();
     for place in mine {
-        window.detach_async(place).await?;
+        window.detach(place).await?;
     }
-    window.clone().close_async().await
+    window.clone().close().await
 }
 
 type Held<'a, 'w, F> = (Walk, Option<&'a LockAll<'w, u64, F>>);
@@ -225,7 +225,7 @@ async fn change<F: Fabric>(
     };
     let access = match (&epoch, all) {
         (Some(epoch), _) => epoch,
-        (None, Some(all)) => all.at(rank),
+        (None, Some(all)) => all.at(rank)?,
         (None, None) => unreachable!("one of them is held"),
     };
     let node = access.attached(place).await?;
@@ -234,7 +234,7 @@ async fn change<F: Fabric>(
         None => node.fetch_one(word).await?,
     };
     if let Some(epoch) = epoch {
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     Ok(before)
 }
@@ -287,7 +287,7 @@ fn shares<F: Fabric>(window: &Window<u64, F>) -> bool {
 async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
-    let window = Window::<u64>::builder().allocate_async(&world, 4).await?;
+    let window = Window::<u64>::builder().allocate(&world, 4).await?;
     if shares(&window) {
         let mut fence = window.fence().await?;
         for turn in 1..10_u64 {
@@ -300,24 +300,24 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
             assert_eq!(seen, [turn, u64::from((me + size - 1) % size), (1..=turn).sum()]);
             fence = fence.fence().await?;
         }
-        fence.end_async().await?;
+        fence.end().await?;
         assert!(matches!(window.direct(next)?.write(4, &[1]), Err(Error::Range { .. })));
     }
     // What is lent may be taken back, so nobody gets a slice of it.
-    let lent = Window::builder().create_async(&world, vec![0_u64; 4]).await?;
+    let lent = Window::builder().create(&world, vec![0_u64; 4]).await?;
     assert!(size == 1 || lent.direct(next).is_err());
     assert!(matches!(lent.direct(size), Err(Error::Rank { .. })));
-    lent.close_async().await?;
-    window.close_async().await
+    lent.close().await?;
+    window.close().await
 }
 
 async fn plain_loads_see_what_was_flushed<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().allocate_async(&world, 5).await?;
+    let window = Window::<u64>::builder().allocate(&world, 5).await?;
     let shared = shares(&window);
-    let all = window.lock_all().locked().await?;
+    let all = window.lock_all().await?;
     for turn in 1..20_u64 {
         if world.rank() == 0 {
-            let there = all.at(1);
+            let there = all.at(1)?;
             there.put(0, &[turn])?;
             there.accumulate(1, &[turn], Op::Max).await?;
             there.get_accumulate(2, &[turn], &mut [0], Op::Replace).await?;
@@ -337,12 +337,12 @@ async fn plain_loads_see_what_was_flushed<F: Fabric>(world: World<F>) -> Outcome
         }
         world.barrier().await.unwrap();
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 async fn paths_are_counted<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u32>::builder().count_paths(true).allocate_async(&world, 10).await?;
+    let window = Window::<u32>::builder().count_paths(true).allocate(&world, 10).await?;
     let next = (world.rank() + 1) % world.size();
     let epoch = window.lock_shared(next).await?;
     let path = world.fabric().path(&world.fabric().world_segment(world.fabric().rank()).unwrap());
@@ -357,7 +357,7 @@ async fn paths_are_counted<F: Fabric>(world: World<F>) -> Outcome {
     assert!(epoch.put(11, &[1]).is_err() && epoch.fetch_add(10, 1).await.is_err());
     assert_eq!((window.paths(next).of(path), window.paths(next).total()), (7, 7));
     assert_eq!(window.info().paths[next as usize].total(), 7);
-    epoch.unlock_async().await?;
+    epoch.unlock().await?;
     assert_eq!(window.paths(world.rank()).total(), 0);
-    window.close_async().await
+    window.close().await
 }

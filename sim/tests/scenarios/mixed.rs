@@ -18,7 +18,7 @@ scenario!(accumulate_types, every_operation_on_every_type, [2]);
 async fn one_way_after_the_other<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let (before, after) = ((me + size - 1) % size, (me + 1) % size);
-    let window = Window::<u64>::builder().allocate_async(&world, 8).await?;
+    let window = Window::<u64>::builder().allocate(&world, 8).await?;
     async fn add<F: Fabric>(access: &Access<'_, u64, F>, seen: u64) -> Outcome {
         let mut found = [0];
         access.get(0, &mut found).await?;
@@ -29,40 +29,40 @@ async fn one_way_after_the_other<F: Fabric>(world: World<F>) -> Outcome {
     for _ in 0..4 {
         let fence = window.fence().await?;
         add(fence.at(after)?, seen).await?;
-        fence.end_async().await?;
+        fence.end().await?;
         for mode in [Mode::Exclusive, Mode::Shared] {
             seen += 1;
             let request =
                 if mode == Mode::Exclusive { window.lock_exclusive(after) } else { window.lock_shared(after) };
             let epoch = request.await?;
             add(&epoch, seen).await?;
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
         seen += 1;
-        let all = window.lock_all().locked().await?;
-        add(all.at(after), seen).await?;
-        all.unlock_all_async().await?;
+        let all = window.lock_all().await?;
+        add(all.at(after)?, seen).await?;
+        all.unlock_all().await?;
         seen += 1;
         let (exposure, epoch) = (window.post(&[before])?, window.start(&[after]).await?);
         add(epoch.at(after)?, seen).await?;
-        epoch.complete_async().await?;
+        epoch.complete().await?;
         exposure.await?;
         seen += 1;
         let unchecked = window.no_check();
         add(unchecked.at(after)?, seen).await?;
-        unchecked.end_async().await?;
+        unchecked.end().await?;
         seen += 1;
         world.barrier().await.unwrap();
         assert_eq!(window.local().read(0..1), [seen]);
         world.barrier().await.unwrap();
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// One rank holds locks of several windows and of several targets at a time, and lets them go in any order.
 async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Outcome {
-    let first = Window::<u64>::builder().allocate_async(&world, 1).await?;
-    let second = Window::<u64>::builder().allocate_async(&world, 1).await?;
+    let first = Window::<u64>::builder().allocate(&world, 1).await?;
+    let second = Window::<u64>::builder().allocate(&world, 1).await?;
     for round in 0..6 {
         // By rising targets, the first window before the second: so nobody waits in a circle.
         let one = first.lock_exclusive(0).await?;
@@ -79,13 +79,13 @@ async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Out
         // What is done under one of them need not be flushed for the others, because all three are taken.
         match round % 3 {
             0 => {
-                one.unlock_async().await?;
-                three.unlock_async().await?;
-                two.unlock_async().await?;
+                one.unlock().await?;
+                three.unlock().await?;
+                two.unlock().await?;
             }
             1 => {
                 drop(two);
-                one.unlock_async().await?;
+                one.unlock().await?;
                 drop(three);
             }
             _ => drop((three, two, one)),
@@ -96,22 +96,22 @@ async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Out
     if world.rank() < 2 {
         assert_eq!(first.lock_shared(world.rank()).await?.fetch_one(0).await?, sum);
     }
-    second.close_async().await?;
-    first.close_async().await
+    second.close().await?;
+    first.close().await
 }
 
 /// Rank 0 writes, all others read under shared locks that they hold for several operations.
 async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 20;
     let home = world.size() - 1;
-    let window = Window::<u64>::builder().allocate_async(&world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     for round in 1..12 {
         if world.rank() == 0 {
             let epoch = window.lock_exclusive(home).await?;
             for at in 0..LEN {
                 epoch.put(at, &[round])?;
             }
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         } else {
             let epoch = window.lock_shared(home).await?;
             let (mut forth, mut back) = ([0; LEN], [0; LEN]);
@@ -122,7 +122,7 @@ async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
                 epoch.get(at, &mut back[at..=at]).await?;
             }
             assert_eq!((forth, back), ([forth[0]; LEN], [forth[0]; LEN]));
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
     }
     world.barrier().await.unwrap();
@@ -130,8 +130,8 @@ async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
     let mut last = [0; LEN];
     epoch.get(0, &mut last).await?;
     assert_eq!(last, [11; LEN]);
-    epoch.unlock_async().await?;
-    window.close_async().await
+    epoch.unlock().await?;
+    window.close().await
 }
 
 /// Everybody puts to a stripe of its own at everybody, and gets all stripes, at the same time: bytes of some round, never
@@ -139,11 +139,11 @@ async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
 async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 33;
     let (me, size) = (world.rank() as usize, world.size() as usize);
-    let window = Window::<u64>::builder().allocate_async(&world, STRIPE * size).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&world, STRIPE * size).await?;
+    let all = window.lock_all().await?;
     for round in 1..8 {
         for step in 0..size {
-            let target = all.at(((me + step) % size) as u32);
+            let target = all.at(((me + step) % size) as u32)?;
             target.put(STRIPE * me, &[round; STRIPE])?;
             let mut found = vec![0; STRIPE * size];
             target.get(0, &mut found).await?;
@@ -151,11 +151,11 @@ async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
             assert!(found.iter().all(|found| *found < 8), "{found:?}");
         }
     }
-    all.flush_all_async().await?;
+    all.flush_all().await?;
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..STRIPE * size), vec![7; STRIPE * size]);
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 /// Thousands of operations of one element between two synchronisations, by each kind of them.
@@ -163,8 +163,8 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     const COUNT: usize = 1000;
     let (me, size) = (world.rank(), world.size());
     let (before, after) = ((me + size - 1) % size, (me + 1) % size);
-    let window = Window::<u32>::builder().allocate_async(&world, COUNT).await?;
-    let sums = Window::<u64>::builder().allocate_async(&world, 1).await?;
+    let window = Window::<u32>::builder().allocate(&world, COUNT).await?;
+    let sums = Window::<u64>::builder().allocate(&world, 1).await?;
     async fn puts<F: Fabric>(access: &Access<'_, u32, F>, value: u32) -> Outcome {
         (0..COUNT).try_for_each(|at| access.put(at, &[value + at as u32]))
     }
@@ -173,28 +173,28 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     puts(fence.at(after)?, 1).await?;
     let fence = fence.fence().await?;
     check(1);
-    fence.end_async().await?;
+    fence.end().await?;
     let (exposure, epoch) = (window.post(&[before])?, window.start(&[after]).await?);
     puts(epoch.at(after)?, 2).await?;
-    epoch.complete_async().await?;
+    epoch.complete().await?;
     exposure.await?;
     check(2);
     world.barrier().await.unwrap(); // nobody puts the next values before
     let epoch = window.lock_exclusive(after).await?;
     puts(&epoch, 3).await?;
-    epoch.unlock_async().await?;
-    let all = sums.lock_all().locked().await?;
+    epoch.unlock().await?;
+    let all = sums.lock_all().await?;
     for _ in 0..COUNT {
-        all.at(0).accumulate(0, &[1], Op::Sum).await?;
+        all.at(0)?.accumulate(0, &[1], Op::Sum).await?;
     }
-    all.unlock_all_async().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     check(3);
     if me == 0 {
         assert_eq!(sums.local().read(0..1), [COUNT as u64 * u64::from(size)]);
     }
-    sums.close_async().await?;
-    window.close_async().await
+    sums.close().await?;
+    window.close().await
 }
 
 /// Rows go out as columns, by puts, by gets and by accumulates.
@@ -202,7 +202,7 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
     const ROWS: usize = 9;
     const COLUMNS: usize = 7;
     let next = (world.rank() + 1) % world.size();
-    let window = Window::<u16>::builder().allocate_async(&world, ROWS * COLUMNS).await?;
+    let window = Window::<u16>::builder().allocate(&world, ROWS * COLUMNS).await?;
     let matrix: Vec<u16> = (0..(ROWS * COLUMNS) as u16).collect();
     let turned: Vec<u16> =
         (0..COLUMNS).flat_map(|column| (0..ROWS).map(move |row| row * COLUMNS + column)).map(|at| at as u16).collect();
@@ -223,20 +223,20 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
             epoch.get_shaped(row, column, elements).await?;
         }
         assert_eq!(back, matrix);
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
         world.barrier().await.unwrap();
         assert_eq!(window.local().read(0..ROWS * COLUMNS), turned);
         world.barrier().await.unwrap();
         window.local().write(0, &[0; ROWS * COLUMNS])?;
         world.barrier().await.unwrap();
     }
-    window.close_async().await
+    window.close().await
 }
 
 /// What is allowed gives the same by fetch, accumulate and get_accumulate; what is not is refused by all three.
 async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: windows::AtomicElement + std::fmt::Debug, F: Fabric>(world: &World<F>, values: [T; 2]) -> Outcome {
-        let window = Window::<T>::builder().allocate_async(world, 3).await?;
+        let window = Window::<T>::builder().allocate(world, 3).await?;
         if world.rank() == 0 {
             let epoch = window.lock_exclusive(1).await?;
             for op in Op::ALL {
@@ -259,9 +259,9 @@ async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
                     assert_eq!(before, [values[0]], "{op:?}");
                 }
             }
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
-        window.close_async().await
+        window.close().await
     }
     run(&world, [3_u8, 5]).await?;
     run(&world, [-3_i16, 5]).await?;

@@ -18,24 +18,24 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
     const NEXT: usize = 1;
     const GRANTED: usize = 2;
     let me = u64::from(world.rank()) + 1; // 0 is nobody
-    let queue = Window::<u64>::builder().allocate_async(&world, 3).await?;
-    let counter = Window::<u64>::builder().allocate_async(&world, 1).await?;
-    let (all, data) = (queue.lock_all().locked().await?, counter.lock_all().locked().await?);
-    let (home, own) = (all.at(0), all.at(world.rank()));
+    let queue = Window::<u64>::builder().allocate(&world, 3).await?;
+    let counter = Window::<u64>::builder().allocate(&world, 1).await?;
+    let (all, data) = (queue.lock_all().await?, counter.lock_all().await?);
+    let (home, own) = (all.at(0)?, all.at(world.rank())?);
     for _ in 0..ROUNDS {
         own.accumulate(NEXT, &[0, 0], Op::Replace).await?;
         own.flush().await?;
         let before = home.fetch_and_op(TAIL, me, Op::Replace).await?;
         if before != 0 {
-            all.at(before as u32 - 1).accumulate(NEXT, &[me], Op::Replace).await?;
+            all.at(before as u32 - 1)?.accumulate(NEXT, &[me], Op::Replace).await?;
             while own.fetch_one(GRANTED).await? == 0 {
                 pause(world.fabric()).await;
             }
         }
         let mut count = [0];
-        data.at(0).get(0, &mut count).await?;
-        data.at(0).put(0, &[count[0] + 1])?;
-        data.at(0).flush().await?;
+        data.at(0)?.get(0, &mut count).await?;
+        data.at(0)?.put(0, &[count[0] + 1])?;
+        data.at(0)?.flush().await?;
         if home.compare_and_swap(TAIL, me, 0).await? != me {
             let next = loop {
                 match own.fetch_one(NEXT).await? {
@@ -43,17 +43,17 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
                     next => break next,
                 }
             };
-            all.at(next as u32 - 1).accumulate(GRANTED, &[1], Op::Replace).await?;
+            all.at(next as u32 - 1)?.accumulate(GRANTED, &[1], Op::Replace).await?;
         }
     }
-    data.unlock_all_async().await?;
-    all.unlock_all_async().await?;
+    data.unlock_all().await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         assert_eq!(counter.local().read(0..1), [ROUNDS * u64::from(world.size())]);
     }
-    counter.close_async().await?;
-    queue.close_async().await
+    counter.close().await?;
+    queue.close().await
 }
 
 /// Clients take work from servers that only own the memory: by locks of changing targets, while others add to it.
@@ -61,12 +61,12 @@ async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
     const WORK: u64 = 30;
     const SERVERS: u32 = 2;
     // Left, taken, and a queue of as many numbers.
-    let window = Window::<u64>::builder().allocate_async(&world, 2 + WORK as usize).await?;
+    let window = Window::<u64>::builder().allocate(&world, 2 + WORK as usize).await?;
     if world.rank() < SERVERS {
         let epoch = window.lock_exclusive(world.rank()).await?;
         epoch.put(0, &[WORK])?;
         epoch.put(2, &(0..WORK).collect::<Vec<_>>())?;
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     world.barrier().await.unwrap();
     let (mut taken, mut sum) = (0, 0);
@@ -86,21 +86,21 @@ async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
                 taken += 1;
                 sum += work[0];
             }
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
             server = (server + 1) % SERVERS;
         }
     }
-    let totals = Window::<u64>::builder().allocate_async(&world, 2).await?;
-    let all = totals.lock_all().locked().await?;
-    all.at(0).accumulate(0, &[taken, sum], Op::Sum).await?;
-    all.unlock_all_async().await?;
+    let totals = Window::<u64>::builder().allocate(&world, 2).await?;
+    let all = totals.lock_all().await?;
+    all.at(0)?.accumulate(0, &[taken, sum], Op::Sum).await?;
+    all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         let servers = u64::from(SERVERS);
         assert_eq!(totals.local().read(0..2), [servers * WORK, servers * WORK * (WORK - 1) / 2]);
     }
-    totals.close_async().await?;
-    window.close_async().await
+    totals.close().await?;
+    window.close().await
 }
 
 /// The list of `atomics`, its links got and put under exclusive locks.
@@ -108,7 +108,7 @@ async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
     const EACH: u64 = 5;
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
     // A value and the place of the next; places are 1 + rank + ranks * index, and the head lies at rank 0.
-    let window = Window::<u64>::builder().allocate_async(&world, 2 * (EACH as usize + 1)).await?;
+    let window = Window::<u64>::builder().allocate(&world, 2 * (EACH as usize + 1)).await?;
     let reach = |place: u64| (((place - 1) % size) as u32, 2 * ((place - 1) / size) as usize);
     let mut tail = 1;
     for index in 1..=EACH {
@@ -122,7 +122,7 @@ async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
             if next[0] == 0 {
                 epoch.put(at + 1, &[mine])?;
             }
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
             match next[0] {
                 0 => break,
                 further => tail = further,
@@ -145,7 +145,7 @@ async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
         }
     }
     assert_eq!(met, vec![EACH; size as usize]);
-    window.close_async().await
+    window.close().await
 }
 
 /// Lets some time go on.

@@ -14,74 +14,74 @@ scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
 /// A ring: each rank passes on what it got, in data of another window than the signal, of a size that travels in pieces.
 async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 5000;
-    let data = Window::<u32>::builder().name("data").allocate_async(&world, LEN).await?;
-    let signals = Window::<u64>::builder().name("signals").allocate_async(&world, 2).await?;
+    let data = Window::<u32>::builder().name("data").allocate(&world, LEN).await?;
+    let signals = Window::<u64>::builder().name("signals").allocate(&world, 2).await?;
     let (from, to) = ((world.rank() + world.size() - 1) % world.size(), (world.rank() + 1) % world.size());
-    let (all_data, all_signals) = (data.lock_all().locked().await?, signals.lock_all().locked().await?);
+    let (all_data, all_signals) = (data.lock_all().await?, signals.lock_all().await?);
     for round in 1..=10_u32 {
         let mut bytes = vec![round; LEN];
         if world.rank() > 0 {
-            let told = signals.local().wait_until(1, |told| told >= u64::from(round)).from(from).await?;
+            let told = signals.local().wait_until(1, |told| told >= u64::from(round)).from_rank(from).await?;
             assert_eq!(told, u64::from(round));
             data.local().read_into(0, &mut bytes)?;
             assert!(bytes.iter().all(|element| *element == round + world.rank() - 1), "{:?}", &bytes[..8]);
             bytes.iter_mut().for_each(|element| *element += 1);
         }
         if to > 0 {
-            all_data.at(to).put(0, &bytes)?;
-            all_signals.at(to).signal(1, round.into())?;
+            all_data.at(to)?.put(0, &bytes)?;
+            all_signals.at(to)?.signal(1, round.into())?;
         }
         world.barrier().await.unwrap(); // nobody overwrites what is not read yet
     }
-    all_data.unlock_all_async().await?;
-    all_signals.unlock_all_async().await?;
-    data.close_async().await?;
-    signals.close_async().await
+    all_data.unlock_all().await?;
+    all_signals.unlock_all().await?;
+    data.close().await?;
+    signals.close().await
 }
 
 /// Each origin has an element; nobody waits for anything but signals.
 async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<i64>::builder().allocate_async(&world, 2 * world.size() as usize).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<i64>::builder().allocate(&world, 2 * world.size() as usize).await?;
+    let all = window.lock_all().await?;
     let at = |origin: u32| 2 * origin as usize;
     for round in 1..=20_i64 {
         for target in 0..world.size() {
-            all.at(target).put(at(world.rank()), &[-round])?;
-            all.at(target).signal(at(world.rank()) + 1, round)?;
+            all.at(target)?.put(at(world.rank()), &[-round])?;
+            all.at(target)?.signal(at(world.rank()) + 1, round)?;
         }
         for origin in 0..world.size() {
-            window.local().wait_until(at(origin) + 1, |told| told >= round).from(origin).await?;
+            window.local().wait_until(at(origin) + 1, |told| told >= round).from_rank(origin).await?;
             assert!(window.local().read(at(origin)..at(origin) + 1)[0] <= -round);
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await
+    all.unlock_all().await?;
+    window.close().await
 }
 
 async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().name("quiet").allocate_async(&world, 3).await?;
+    let window = Window::<u64>::builder().name("quiet").allocate(&world, 3).await?;
     let local = window.local();
     let late = local.wait_until(0, |told| told > 0).deadline(Duration::from_millis(5)).await.unwrap_err();
     assert!(late.is_timed_out(), "{late}");
     let far = local.wait_until(3, |_| true).await.unwrap_err();
     assert!(matches!(far, Error::Range { offset: 3, count: 1, len: 3, .. }), "{far}");
     let other = 1 - world.rank();
-    let nobody = local.wait_until(0, |told| told > 0).from(9).await.unwrap_err();
+    let nobody = local.wait_until(0, |told| told > 0).from_rank(9).await.unwrap_err();
     assert!(matches!(nobody, Error::Rank { target: 9, .. }), "{nobody}");
     // What is there already is not waited for.
-    let all = window.lock_all().locked().await?;
-    assert!(matches!(all.at(other).signal(3, 1).unwrap_err(), Error::Range { .. }));
-    all.at(other).signal(2, 7)?;
+    let all = window.lock_all().await?;
+    assert!(matches!(all.at(other)?.signal(3, 1).unwrap_err(), Error::Range { .. }));
+    all.at(other)?.signal(2, 7)?;
     assert_eq!(local.wait_until(2, |told| told == 7).await?, 7);
     assert_eq!(local.wait_until(2, |told| told == 7).deadline(Duration::ZERO).await?, 7);
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
 
-    let small = Window::<u16>::builder().name("small").allocate_async(&world, 4).await?;
+    let small = Window::<u16>::builder().name("small").allocate(&world, 4).await?;
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
     assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
-    let all = small.lock_all().locked().await?;
-    assert!(matches!(all.at(other).signal(0, 1).unwrap_err(), Error::Type { .. }));
-    all.unlock_all_async().await?;
-    small.close_async().await
+    let all = small.lock_all().await?;
+    assert!(matches!(all.at(other)?.signal(0, 1).unwrap_err(), Error::Type { .. }));
+    all.unlock_all().await?;
+    small.close().await
 }

@@ -9,7 +9,7 @@ use super::{Outcome, Rig, Seen};
 pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank() as usize, rig.world.size());
-    let window = Window::<u64>::builder().allocate_async(&rig.world, size as usize).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, size as usize).await?;
     let mut seen = Seen::default();
     let mut epoch = window.fence().await?;
     for round in 1..=rig.rounds() {
@@ -25,8 +25,8 @@ pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
         seen.forbidden += u64::from([own, there].iter().flatten().any(|found| *found != round));
         epoch = epoch.fence().await?;
     }
-    epoch.end_async().await?;
-    window.close_async().await?;
+    epoch.end().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -35,7 +35,7 @@ pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 50;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 1 + LEN).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 1 + LEN).await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         rig.skew().await;
@@ -51,10 +51,10 @@ pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outc
             seen.forbidden += u64::from(found != [round]);
             rig.skew().await;
             epoch.at(target)?.put(1, &[round; LEN])?;
-            epoch.complete_async().await?;
+            epoch.complete().await?;
         }
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outc
 pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank(), rig.world.size());
-    let window = Window::<u64>::builder().allocate_async(&rig.world, size as usize).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, size as usize).await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         rig.skew().await;
@@ -73,7 +73,7 @@ pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
                 epoch.flush().await?;
                 drop(epoch);
             } else {
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
         }
         rig.barrier().await;
@@ -85,6 +85,6 @@ pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
         seen.forbidden += u64::from(late(me, &own)) + u64::from(late((me + 1) % size, &there));
         rig.barrier().await;
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }

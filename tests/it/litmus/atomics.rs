@@ -8,31 +8,31 @@ use super::{Outcome, Rig, Seen};
 /// An atomic operation that gave its value is complete at the target: a third rank that is told of it sees it.
 pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 4).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 4).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         match rig.rank() {
             0 => {
                 rig.skew().await;
                 let mut before = [0];
-                all.at(1).fetch_add(0, 1).await?;
-                all.at(1).get_accumulate(1, &[round], &mut before, Op::Replace).await?;
-                all.at(1).compare_and_swap(2, round - 1, round).await?;
-                all.at(1).fetch_and_op(3, round, Op::Max).await?;
+                all.at(1)?.fetch_add(0, 1).await?;
+                all.at(1)?.get_accumulate(1, &[round], &mut before, Op::Replace).await?;
+                all.at(1)?.compare_and_swap(2, round - 1, round).await?;
+                all.at(1)?.fetch_and_op(3, round, Op::Max).await?;
                 rig.tell(2, round).await;
             }
             2 => {
                 let round = rig.told().await;
                 let mut found = [0; 4];
-                all.at(1).get(0, &mut found).await?;
+                all.at(1)?.get(0, &mut found).await?;
                 seen.forbidden += u64::from(found.iter().any(|found| *found < round));
             }
             _ => {}
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -40,13 +40,13 @@ pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome 
 pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: AtomicElement + From<u8>, F: Fabric>(rig: &mut Rig<F>) -> Outcome {
         const LEN: usize = 11;
-        let window = Window::<T>::builder().allocate_async(&rig.world, 2 * LEN).await?;
-        let all = window.lock_all().locked().await?;
+        let window = Window::<T>::builder().allocate(&rig.world, 2 * LEN).await?;
+        let all = window.lock_all().await?;
         let (place, mut seen) = (rig.rank() as usize * LEN, Seen::default());
         let of = |value: u64| T::from((value % 100) as u8);
         for round in 1..=rig.rounds() {
             for target in 0..2 {
-                let target = all.at(target);
+                let target = all.at(target)?;
                 rig.skew().await;
                 target.accumulate(place, &[of(round); LEN], Op::Replace).await?;
                 target.accumulate(place, &[of(1); LEN], Op::Sum).await?;
@@ -59,8 +59,8 @@ pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
                 seen.forbidden += u64::from((0..LEN).any(|at| found[at] != expected(at)));
             }
         }
-        all.unlock_all_async().await?;
-        window.close_async().await?;
+        all.unlock_all().await?;
+        window.close().await?;
         Ok(seen)
     }
     let mut rig = Rig::new(world);
@@ -75,18 +75,18 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
         const LEN: usize = 9;
         /// So few that a byte can count them.
         const TURNS: u8 = 60;
-        let window = Window::<T>::builder().allocate_async(&rig.world, LEN).await?;
+        let window = Window::<T>::builder().allocate(&rig.world, LEN).await?;
         let (one, me) = (T::from(1), rig.rank() as usize);
         let mut seen = Seen::default();
         for _ in 0..rig.rounds().div_ceil(u64::from(TURNS)) {
-            let all = window.lock_all().locked().await?;
+            let all = window.lock_all().await?;
             for _ in 0..TURNS {
                 rig.skew().await;
-                all.at(1).accumulate(0, &[one; LEN], Op::Sum).await?;
+                all.at(1)?.accumulate(0, &[one; LEN], Op::Sum).await?;
                 // Neighbours within a word, each with a rank of its own.
-                all.at(1).fetch_and_op(me, one, Op::Sum).await?;
+                all.at(1)?.fetch_and_op(me, one, Op::Sum).await?;
             }
-            all.unlock_all_async().await?;
+            all.unlock_all().await?;
             rig.barrier().await;
             if rig.rank() == 1 {
                 let count = |at: usize| T::from(TURNS * if at < 3 { 4 } else { 3 });
@@ -96,7 +96,7 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
             }
             rig.barrier().await;
         }
-        window.close_async().await?;
+        window.close().await?;
         Ok(seen)
     }
     let mut rig = Rig::new(world);
@@ -110,23 +110,23 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
 /// Where the processor makes atomics atomic, they leave alone what others put beside them in the same word.
 pub(super) async fn neighbours<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let window = Window::<u16>::builder().allocate_async(&rig.world, 4).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u16>::builder().allocate(&rig.world, 4).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     let rounds = if rig.agent() == Agent::Card { 0 } else { 20 * rig.rounds() };
     for round in 0..rounds {
         rig.skew().await;
         if rig.rank() == 0 {
-            all.at(1).accumulate(2, &[1], Op::Sum).await?;
+            all.at(1)?.accumulate(2, &[1], Op::Sum).await?;
         } else {
             let mut found = [0];
-            all.at(1).put(3, &[round as u16])?;
+            all.at(1)?.put(3, &[round as u16])?;
             rig.skew().await;
-            all.at(1).get(3, &mut found).await?;
+            all.at(1)?.get(3, &mut found).await?;
             seen.forbidden += u64::from(found != [round as u16]);
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }

@@ -11,7 +11,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     let mut rig = Rig::new(world);
     let (me, rounds) = (u64::from(rig.rank()), rig.rounds());
-    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
     let mut seen = Seen::default();
     let writes = |rank: u64, round: u64| (round + rank) % 3 != 2;
     for round in 0..rounds {
@@ -24,7 +24,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
             rig.skew().await;
             epoch.put(0, &[record[0] + 1; LEN / 2])?;
             epoch.put(LEN / 2, &[record[0] + 1; LEN / 2])?;
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         } else {
             let epoch = window.lock_shared(target).await?;
             epoch.get(0, &mut record).await?;
@@ -33,7 +33,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
             let mut again = [0; LEN];
             epoch.get(0, &mut again).await?;
             seen.forbidden += u64::from(record != again);
-            epoch.unlock_async().await?;
+            epoch.unlock().await?;
         }
     }
     rig.barrier().await;
@@ -42,7 +42,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
         let count = all.filter(|(rank, round)| writes(*rank, *round)).count() as u64;
         seen.forbidden += u64::from(window.local().read(0..LEN) != [count; LEN]);
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
     let mut seen = Seen::default();
     for _ in 0..rounds {
         let mut record = [0; LEN];
@@ -59,12 +59,12 @@ pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
         seen.forbidden += u64::from(record != [record[0]; LEN]);
         rig.pause_up_to(60_000).await;
     }
-    window.locked(1).flush()?.await?;
+    window.locked(1).flush().await?;
     rig.barrier().await;
     let mut record = [0; LEN];
     window.locked(1).get(0, &mut record).await?;
     seen.forbidden += u64::from(record != [u64::from(rig.world.size()) * rounds; LEN]);
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
     let mut seen = Seen::default();
     for _ in 0..rounds {
         let epoch = window.lock_exclusive(1).await?;
@@ -88,13 +88,13 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
             epoch.put(0, &record.map(|found| found + 1))?;
         }
         seen.forbidden += u64::from(record != [record[0]; LEN]);
-        epoch.unlock_async().await?;
+        epoch.unlock().await?;
     }
     rig.barrier().await;
     if rig.rank() == 1 {
         seen.forbidden += u64::from(window.local().read(0..LEN) != [2 * rounds; LEN]);
     }
-    window.close_async().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -102,9 +102,9 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
 /// late.
 pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let data = Window::<u64>::builder().allocate_async(&rig.world, 1).await?;
-    let locks = Window::<u64>::builder().allocate_async(&rig.world, 1).await?;
-    let all = data.lock_all().locked().await?;
+    let data = Window::<u64>::builder().allocate(&rig.world, 1).await?;
+    let locks = Window::<u64>::builder().allocate(&rig.world, 1).await?;
+    let all = data.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         let flushed = round % 2 == 0;
@@ -113,35 +113,35 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
         match rig.rank() {
             0 => {
                 let epoch = locks.lock_exclusive(2).await?;
-                all.at(1).put(0, &[round])?;
+                all.at(1)?.put(0, &[round])?;
                 if flushed {
-                    all.at(1).flush().await?;
+                    all.at(1)?.flush().await?;
                 }
                 epoch.put(0, &[round])?;
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
             }
             2 => loop {
                 let epoch = locks.lock_shared(2).await?;
                 let (mut turn, mut found) = ([0], [0]);
                 epoch.get(0, &mut turn).await?;
                 if turn[0] == round {
-                    all.at(1).get(0, &mut found).await?;
+                    all.at(1)?.get(0, &mut found).await?;
                     let late = u64::from(found[0] < round);
                     seen += if flushed { Seen { forbidden: late, weak: 0 } } else { Seen { forbidden: 0, weak: late } };
-                    epoch.unlock_async().await?;
+                    epoch.unlock().await?;
                     break;
                 }
-                epoch.unlock_async().await?;
+                epoch.unlock().await?;
                 rig.pause_up_to(3_000).await;
             },
             _ => {}
         }
         // The next round begins with this one's data in its place.
-        all.at(1).flush().await?;
+        all.at(1)?.flush().await?;
     }
-    all.unlock_all_async().await?;
-    locks.close_async().await?;
-    data.close_async().await?;
+    all.unlock_all().await?;
+    locks.close().await?;
+    data.close().await?;
     Ok(seen)
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 60;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let table = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?.versioned();
+    let table = Window::<u64>::builder().allocate(&rig.world, LEN).await?.versioned();
     let (mut seen, mut last) = (Seen::default(), 0);
     for _ in 0..rounds {
         rig.skew().await;
@@ -166,13 +166,13 @@ pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
             epoch.put(0, &[count[0] + 1; LEN / 2])?;
             rig.skew().await;
             epoch.put(LEN / 2, &[count[0] + 1; LEN / 2])?;
-            if count[0] % 2 == 0 { epoch.unlock_async().await? } else { drop(epoch) }
+            if count[0] % 2 == 0 { epoch.unlock().await? } else { drop(epoch) }
         }
     }
     rig.barrier().await;
     let mut record = [0; LEN];
     table.read(1, 0, &mut record).await?;
     seen.forbidden += u64::from(record != [2 * rounds; LEN]);
-    table.close_async().await?;
+    table.close().await?;
     Ok(seen)
 }

@@ -9,14 +9,14 @@ use super::{Outcome, Rig, Seen};
 pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     const CELLS: usize = 64;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 2 * CELLS).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 2 * CELLS).await?;
+    let all = window.lock_all().await?;
     let mine = rig.rank() as usize;
     let mut seen = Seen::default();
     for batch in 1..=rig.rounds() {
         // At whose part the two variables lie.
         let homes = [[1, 0], [0, 1], [0, 0], [1, 1]][batch as usize % 4];
-        let (to, from) = (all.at(homes[mine]), all.at(homes[1 - mine]));
+        let (to, from) = (all.at(homes[mine])?, all.at(homes[1 - mine])?);
         rig.barrier().await;
         let mut missed = 0;
         for cell in 0..CELLS {
@@ -33,8 +33,8 @@ pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
             seen.forbidden += u64::from((missed & rig.told().await).count_ones());
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -43,8 +43,8 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
     const DATA: usize = 20;
     const FLAGS: usize = 4;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, FLAGS + DATA).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, FLAGS + DATA).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         let (kind, place) = (round as usize % FLAGS, (round as usize / FLAGS % 3) as u32);
@@ -52,30 +52,30 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
         rig.skew().await;
         match rig.rank() {
             0 => {
-                all.at(2).put(FLAGS, &[round; DATA])?;
-                all.at(2).flush().await?;
+                all.at(2)?.put(FLAGS, &[round; DATA])?;
+                all.at(2)?.flush().await?;
                 match kind {
-                    0 => all.at(place).put(kind, &[round])?,
-                    1 => drop(all.at(place).fetch_and_op(kind, round, Op::Replace).await?),
-                    2 => all.at(place).accumulate(kind, &[round], Op::Max).await?,
-                    _ => all.at(place).signal(kind, round)?,
+                    0 => all.at(place)?.put(kind, &[round])?,
+                    1 => drop(all.at(place)?.fetch_and_op(kind, round, Op::Replace).await?),
+                    2 => all.at(place)?.accumulate(kind, &[round], Op::Max).await?,
+                    _ => all.at(place)?.signal(kind, round)?,
                 }
             }
             1 => {
                 let mut flag = [0];
                 while flag[0] < round {
                     rig.pause_up_to(500).await;
-                    all.at(place).get(kind, &mut flag).await?;
+                    all.at(place)?.get(kind, &mut flag).await?;
                 }
                 let mut data = [0; DATA];
-                all.at(2).get(FLAGS, &mut data).await?;
+                all.at(2)?.get(FLAGS, &mut data).await?;
                 seen.forbidden += u64::from(data.iter().any(|found| *found < round));
             }
             _ => {}
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -84,15 +84,15 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 600;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         let len = [1, 5, LEN][round as usize % 3];
         if rig.rank() == 0 {
             rig.skew().await;
-            all.at(1).put(0, &[round; LEN][..len])?;
-            all.at(1).flush().await?;
+            all.at(1)?.put(0, &[round; LEN][..len])?;
+            all.at(1)?.flush().await?;
             rig.tell(1, round).await;
             rig.tell(2, round).await;
         } else {
@@ -101,13 +101,13 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
             let mut found = vec![0; len];
             match rig.rank() {
                 1 => window.local().read_into(0, &mut found)?,
-                _ => all.at(1).get(0, &mut found).await?,
+                _ => all.at(1)?.get(0, &mut found).await?,
             }
             seen.forbidden += u64::from(found.iter().any(|found| *found < round));
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -115,8 +115,8 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
     const PUTS: u64 = 30;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 1).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 1).await?;
+    let all = window.lock_all().await?;
     let (mut seen, mut last) = (Seen::default(), 0);
     for round in 0..rig.rounds() {
         rig.barrier().await;
@@ -125,18 +125,18 @@ pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
             let mut found = [0];
             match rig.rank() {
                 0 => {
-                    all.at(1).put(0, &[round * PUTS + turn])?;
+                    all.at(1)?.put(0, &[round * PUTS + turn])?;
                     continue;
                 }
                 1 => window.local().read_into(0, &mut found)?,
-                _ => all.at(1).get(0, &mut found).await?,
+                _ => all.at(1)?.get(0, &mut found).await?,
             }
             seen.forbidden += u64::from(found[0] < last);
             last = found[0];
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -144,21 +144,21 @@ pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 300;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 2 * LEN).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 2 * LEN).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         for target in 0..2 {
             rig.skew().await;
             let (place, len) = (rig.rank() as usize * LEN, [1, 3, LEN][round as usize % 3]);
-            all.at(target).put(place, &[round; LEN][..len])?;
+            all.at(target)?.put(place, &[round; LEN][..len])?;
             let mut found = vec![0; len];
-            all.at(target).get(place, &mut found).await?;
+            all.at(target)?.get(place, &mut found).await?;
             seen.forbidden += u64::from(found != vec![round; len]);
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -166,28 +166,28 @@ pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 100;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 1 + LEN).await?;
-    let other = Window::<u64>::builder().allocate_async(&rig.world, LEN).await?;
-    let (all, others) = (window.lock_all().locked().await?, other.lock_all().locked().await?);
+    let window = Window::<u64>::builder().allocate(&rig.world, 1 + LEN).await?;
+    let other = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let (all, others) = (window.lock_all().await?, other.lock_all().await?);
     let peer = 1 - rig.rank();
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         let mine = |rank: u32| u64::from(rank) == round % 2;
         if mine(rig.rank()) {
             rig.skew().await;
-            others.at(peer).put(0, &[round; LEN])?;
-            all.at(peer).put(1, &[round; LEN])?;
-            all.at(peer).signal(0, round)?;
+            others.at(peer)?.put(0, &[round; LEN])?;
+            all.at(peer)?.put(1, &[round; LEN])?;
+            all.at(peer)?.signal(0, round)?;
         } else {
             window.local().wait_until(0, |told| told >= round).await?;
             let found = [window.local().read(1..1 + LEN), other.local().read(0..LEN)];
             seen.forbidden += u64::from(found.iter().flatten().any(|found| *found < round));
         }
     }
-    all.unlock_all_async().await?;
-    others.unlock_all_async().await?;
-    other.close_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    others.unlock_all().await?;
+    other.close().await?;
+    window.close().await?;
     Ok(seen)
 }
 
@@ -195,8 +195,8 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn single_access<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u64 = 30;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate_async(&rig.world, 3).await?;
-    let all = window.lock_all().locked().await?;
+    let window = Window::<u64>::builder().allocate(&rig.world, 3).await?;
+    let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 0..rig.rounds() {
         rig.barrier().await;
@@ -206,20 +206,20 @@ pub(super) async fn single_access<F: Fabric>(world: World<F>) -> Outcome {
             if rig.rank() == 1 && turn % 2 == 0 {
                 window.local().write(1, &[value])?;
             } else if turn % 2 == 0 {
-                all.at(1).put(1, &[!value])?;
+                all.at(1)?.put(1, &[!value])?;
             } else {
                 let mut found = [0];
                 match rig.rank() {
                     1 => window.local().read_into(1, &mut found)?,
-                    2 if turn % 4 == 1 => found = [all.at(1).fetch_one(1).await?],
-                    _ => all.at(1).get(1, &mut found).await?,
+                    2 if turn % 4 == 1 => found = [all.at(1)?.fetch_one(1).await?],
+                    _ => all.at(1)?.get(1, &mut found).await?,
                 }
                 let bytes = found[0].to_ne_bytes();
                 seen.forbidden += u64::from(bytes.iter().any(|byte| *byte != bytes[0]));
             }
         }
     }
-    all.unlock_all_async().await?;
-    window.close_async().await?;
+    all.unlock_all().await?;
+    window.close().await?;
     Ok(seen)
 }

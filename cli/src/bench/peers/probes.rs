@@ -43,14 +43,14 @@ type Held = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 
 impl<'r> Probes<'r> {
     pub(crate) fn new(rank: &'r RankOfBench) -> Result<Self, Failure> {
-        let window = Window::<u64>::allocate(&rank.world, ROOM / WORD)?;
+        let window = Window::<u64>::allocate(&rank.world, ROOM / WORD).wait()?;
         let buffer = vec![1_u64; (ROOM + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
         Ok(Self { rank, window, buffer, begin })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
-        Ok(self.window.close()?)
+        Ok(self.window.close().wait()?)
     }
 
     /// On rank 0 how many nanoseconds all times took, or what the probe says; nothing if there is no such probe.
@@ -83,7 +83,7 @@ impl<'r> Probes<'r> {
         timed(self.rank, || {
             let epoch = self.window.lock_exclusive(self.rank.peer()).wait()?;
             let taken = time(order.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
-            epoch.unlock()?;
+            epoch.unlock().wait()?;
             Ok(taken)
         })
     }
@@ -121,7 +121,7 @@ impl<'r> Probes<'r> {
         for _ in 0..order.times {
             world.barrier().wait()?;
             let start = Instant::now();
-            let window = Window::<u64>::allocate(world, order.size as usize / WORD)?;
+            let window = Window::<u64>::allocate(world, order.size as usize / WORD).wait()?;
             if order.argument == 0 {
                 taken += start.elapsed().as_nanos() as f64;
             } else {
@@ -130,7 +130,7 @@ impl<'r> Probes<'r> {
                     local.write(place, &page[..1])?;
                 }
             }
-            window.close()?;
+            window.close().wait()?;
             if order.argument != 0 {
                 taken += start.elapsed().as_nanos() as f64;
             }
@@ -200,7 +200,7 @@ fn sleep_until(nanos: u64) {
 #[inline(never)]
 fn lock_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
     for _ in 0..n {
-        window.lock_exclusive(target).wait()?.unlock()?;
+        window.lock_exclusive(target).wait()?.unlock().wait()?;
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Erro
     for i in 0..n {
         let epoch = window.lock_exclusive(target).wait()?;
         epoch.put(0, &[i])?;
-        epoch.unlock()?;
+        epoch.unlock().wait()?;
     }
     Ok(())
 }
@@ -219,7 +219,7 @@ fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Erro
 fn lock_until(window: &Window<u64>, over: &AtomicU64) -> Result<u64, Error> {
     let mut acquired = 0;
     while over.load(Ordering::Relaxed) == 0 {
-        window.lock_exclusive(0).wait()?.unlock()?;
+        window.lock_exclusive(0).wait()?.unlock().wait()?;
         acquired += 1;
     }
     Ok(acquired)

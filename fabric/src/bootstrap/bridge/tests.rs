@@ -10,6 +10,7 @@ use remote_memory::{FaultKind, RegionId};
 use super::*;
 use crate::bootstrap::protocol::{Failure, FromLauncher, MAX_VALUE};
 use crate::bootstrap::rendezvous::{Place, frames, join};
+use crate::bootstrap::tables::{Answer, Put};
 use crate::bootstrap::{Job, Secret};
 use crate::shm::Mapping;
 
@@ -429,4 +430,52 @@ fn frames_that_are_left_after_a_turn_are_heard_at_once() {
     assert!(hub.deadline() <= Some(Instant::now()), "one is left");
     hub.turn(&mut tables);
     assert!(hub.deadline() > Some(Instant::now()));
+}
+
+/// A host's bridge, and the hub's end of its stream, which the test plays.
+fn host_of_a_played_hub() -> (Bridge, Tables, Link) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let secret = Secret::random();
+    let link = |stream: std::os::unix::net::UnixStream, end| {
+        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    let (host, hub) = (link(ours, End::Host), link(theirs, End::Hub));
+    let board = Arc::new(crate::shm::Board::create(2).unwrap());
+    board.place(Rank(1), 1);
+    let mut tables = Tables::new(board, secret.clone(), 8);
+    tables.bridge(false);
+    let layout = Layout { suspect_after_ms: 10_000, hub: Some(0), hosts: vec![0, 1] };
+    (Bridge::host(1, host, &layout, None), tables, hub)
+}
+
+/// A hub may end at once after its answer: both come in one turn, before whoever asked looks.
+#[test]
+fn what_the_hub_answered_holds_although_it_is_gone() {
+    for says_bye in [true, false] {
+        let (mut host, mut tables, mut hub) = host_of_a_played_hub();
+        let Put::Asked(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
+        let Put::Asked(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
+        let Put::Asked(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
+        host.turn(&mut tables);
+        hub.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
+        hub.say(&Said::Stored { ticket: first, outcome: Ok(()) });
+        hub.say(&Said::Stored { ticket: second, outcome: Err(Failure::NameTaken) });
+        hub.say(&Said::Value { name: "join/all".to_owned(), value: vec![] });
+        if says_bye {
+            hub.say(&Said::Bye);
+        }
+        hub.flush().unwrap();
+        drop(hub);
+        host.turn(&mut tables);
+        assert_eq!(tables.board().liveness(Rank(0)), Liveness::Dead);
+        let mut stored = |ticket| match tables.stored(ticket) {
+            Some(Answer::Say(said)) => said,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stored(first), FromLauncher::Done);
+        assert_eq!(stored(second), FromLauncher::Failed(Failure::NameTaken));
+        assert_eq!(stored(unheard), FromLauncher::Failed(Failure::PeerDied(Rank(0))));
+        assert!(matches!(tables.value("join/all", false), Some(Answer::Say(FromLauncher::Value(_)))));
+        assert!(matches!(tables.put_by_rank("later".to_owned(), vec![]), Put::Done(Err(Failure::PeerDied(Rank(0))))));
+    }
 }

@@ -7,13 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread::scope;
 
 use proptest::prelude::*;
-use remote_memory::FaultKind;
+use remote_memory::{FaultKind, Liveness};
 
 use super::*;
+use crate::bootstrap::client::Client;
 use crate::bootstrap::protocol::{Refusal, VERSION};
 use crate::bootstrap::rendezvous::frames::{Coming, FromRankZero, Incoming, LONGEST};
 use crate::bootstrap::session::PATIENCE;
-use crate::bootstrap::{Secret, Start, host_name};
+use crate::bootstrap::{Exchange, Process, Secret, Start, host_name};
 
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(500);
@@ -81,6 +82,47 @@ fn who_does_not_come_is_named() {
     assert!(matches!(&error, Error::Join { source: Some(_), .. }), "{error}");
     assert!(error.to_string().contains("did not listen in time"), "{error}");
     assert!((SHORT / 2..SOON).contains(&begin.elapsed()));
+}
+
+/// Rank 1 of two as far as its seat: it has not asked yet whether all have come.
+fn sit_down(place: &Place) -> Client {
+    let Found::Here(address) = caller::find(place, Instant::now() + SOON).unwrap() else { panic!() };
+    let environment = Environment { rank: place.rank, size: place.size, address, secret: place.secret.clone() };
+    let client = Client::connect(&environment, "rank 0").unwrap();
+    client.board().introduce(place.rank, Process::own());
+    client.sit(place.rank).unwrap();
+    client.put("join/1", &[]).unwrap();
+    client
+}
+
+#[test]
+fn who_is_slow_joins_although_rank_0_ends_at_once() {
+    let (address, secret) = (free_address(), Secret::random());
+    scope(|scope| {
+        let zero = scope.spawn(|| drop(join(&place(&address, 0, 2, &secret), SOON).unwrap()));
+        let slow = sit_down(&place(&address, 1, 2, &secret));
+        std::thread::sleep(SHORT);
+        slow.get("join/all", SOON).unwrap();
+        assert!(!zero.is_finished(), "it serves whoever may still ask");
+        slow.board().arrive(Rank(1));
+        let begin = Instant::now();
+        zero.join().unwrap();
+        assert!(begin.elapsed() < host::SLOW / 2);
+        assert_eq!(slow.board().liveness(Rank(0)), Liveness::Dead, "it did not leave");
+    });
+}
+
+#[test]
+fn who_never_asks_holds_rank_0_for_some_seconds_at_most() {
+    let (address, secret) = (free_address(), Secret::random());
+    scope(|scope| {
+        let zero = scope.spawn(|| drop(join(&place(&address, 0, 2, &secret), SOON).unwrap()));
+        let silent = sit_down(&place(&address, 1, 2, &secret));
+        let begin = Instant::now();
+        zero.join().unwrap();
+        assert!((host::SLOW / 2..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        drop(silent);
+    });
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Giving a lock back.
+
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use fabric::remote_memory::Fault;
+use fabric::{Drive, Fabric, wait_for};
+
+use crate::window::{Inner, Target};
+use crate::{Element, Epoch, Error};
+
+/// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
+/// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
+/// See [`Epoch::unlock`].
+///
+/// # Cancel safety
+/// Dropped before it is done, at whatever point, it releases the lock as a drop of the guard does.
+#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+pub struct Unlock<'w, T: Element, F: Fabric> {
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    /// `None` once it is released.
+    held: Option<Epoch<'w, T, F>>,
+    flush: Option<F::Flush<'w>>,
+    outcome: Result<(), Fault>,
+}
+
+impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
+    #[inline]
+    pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
+        Self { inner, target, held, flush: None, outcome: Ok(()) }
+    }
+
+    fn failed(&self, fault: Fault) -> Error {
+        self.inner.failed("unlock", self.target.rank, fault)
+    }
+}
+
+impl<T: Element, F: Drive> Unlock<'_, T, F> {
+    /// Blocks until everything done under the lock is complete at the target and the release is posted.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
+    #[inline(always)] // a guard that passes through memory costs more than the release
+    pub fn wait(self) -> Result<(), Error> {
+        let Self { inner, target, held, flush, outcome } = self;
+        let Some(held) = held else { return outcome.map_err(|fault| inner.failed("unlock", target.rank, fault)) };
+        let held = ManuallyDrop::new(held); // its drop would release once more
+        let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
+        let flushed = wait_for(inner.fabric(), flush);
+        held.post_release();
+        flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
+    }
+}
+
+handle!([T: Element, F: Drive], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
+
+// Nothing in it is pinned in place: what a fabric gives is Unpin.
+impl<T: Element, F: Fabric> Unpin for Unlock<'_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { inner, target, held, flush, outcome } = &mut *self;
+        if held.is_some() {
+            let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
+            *outcome = ready!(Pin::new(flush).poll(cx));
+            if let Some(held) = held.take() {
+                ManuallyDrop::new(held).post_release();
+            }
+        }
+        Poll::Ready((*outcome).map_err(|fault| self.failed(fault)))
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for Unlock<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unlock of rank {} of window \"{}\"", self.target.rank, self.inner.name)
+    }
+}
