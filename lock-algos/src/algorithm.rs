@@ -31,7 +31,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// The lock's words, resolved.
     type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
 
-    /// Whether an owner in this mode uses its node, from [`start`](Self::start) until
+    /// Whether an owner in this mode uses its node, if the place has any, from [`start`](Self::start) until
     /// [`finish_release`](Self::finish_release) is done: then its slot is for nobody else meanwhile.
     fn uses_node(&self, mode: Mode) -> bool;
 

@@ -22,7 +22,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has no nodes.
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// Slots of each rank that may be in use.
+    /// Slots of each rank that may be in use; 0 where the place has no nodes.
     fn slots(&self) -> u16;
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.

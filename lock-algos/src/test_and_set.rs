@@ -1,6 +1,6 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
 use crate::recovery::{COUNTS, counts_for, nobody_counts};
@@ -22,7 +22,8 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 ///
 /// A dead owner's word is swapped for the next owner's own. A count names nobody: readers are doubted when a rank has
 /// died and they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which
-/// the nodes tell, and taken. Only readers use their nodes.
+/// the nodes tell, and taken. Only readers use their nodes; where the place has none, who waits for doubted readers gets
+/// `MemberDied`, and the lock stays theirs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -112,8 +113,8 @@ const fn holder(word: u64) -> Holder {
 enum Step {
     /// Swap it for another one. Then the lock is held.
     Take(u64, Held),
-    /// Freeze it.
-    Freeze,
+    /// Freeze it, for this rank is dead and the readers had their time.
+    Freeze(Rank),
     /// See whether nobody who lives counts.
     Ask,
     /// Pause, and hope that it is free then.
@@ -144,18 +145,17 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
-            return if self.doubts(memory) { Step::Freeze } else { Step::Wait };
+            return self.doubts(memory).map_or(Step::Wait, Step::Freeze);
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(words.taken(found, self.mode), Held::cleanly(self.mode)) }
     }
 
-    /// Whether readers had their time since a rank died.
-    fn doubts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
-        memory.casualty().is_some() && {
-            let now = memory.now();
-            now.saturating_sub(*self.doubted.get_or_insert(now)) >= READERS_PATIENCE
-        }
+    /// Who died, if readers had their time since.
+    fn doubts<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
+        let dead = memory.casualty()?;
+        let now = memory.now();
+        (now.saturating_sub(*self.doubted.get_or_insert(now)) >= READERS_PATIENCE).then_some(dead)
     }
 }
 
@@ -185,8 +185,8 @@ impl LockAlgorithm for TestAndSet {
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
         let counts = match mode {
-            Mode::Exclusive => None,
-            Mode::Shared => Some((place.node(COUNTS)?, counts_for(place.lock()))),
+            Mode::Shared if place.slots() > 0 => Some((place.node(COUNTS)?, counts_for(place.lock()))),
+            Mode::Shared | Mode::Exclusive => None,
         };
         Ok(Words { word: place.home(0)?, owner: EXCLUSIVE | place.owner().to_bits(), counts })
     }
@@ -230,21 +230,26 @@ impl LockAlgorithm for TestAndSet {
                 discount(memory, words)?;
                 return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
+            let freezes = matches!(step, Step::Freeze(_)) && place.slots() > 0;
             let (expected, new, held) = match step {
-                Step::Take(new, held) => (found, new, Some(held)),
-                Step::Freeze => (found, found | FROZEN, None),
-                Step::Wait | Step::Ask => (FREE, words.taken(FREE, mode), Some(Held::cleanly(mode))),
+                Step::Take(new, held) => (found, new, held),
+                Step::Freeze(_) if freezes => (found, found | FROZEN, Held::cleanly(mode)),
+                _ => (FREE, words.taken(FREE, mode), Held::cleanly(mode)),
             };
             count(memory, words)?;
             let now = memory.compare_swap(words.word, expected, new).await?;
-            match held {
-                Some(held) if now == expected => {
+            match step {
+                _ if now == expected && freezes => found = new,
+                _ if now == expected => {
                     if held.mode == Mode::Exclusive {
                         discount(memory, words)?; // the word names the owner
                     }
                     return Ok(held);
                 }
-                None if now == expected => found = new,
+                // The last reader has not released before it died.
+                Step::Freeze(dead) if now == found && !freezes => {
+                    return Err(Fault::of(FaultKind::MemberDied, dead));
+                }
                 _ => found = now,
             }
         }
