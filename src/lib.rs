@@ -27,7 +27,8 @@
 //! # Where to go from here
 //!
 //! - [`World`]: rank, size, barrier, [`split`](World::split); [`threads`] for ranks as threads.
-//! - [`Window`]: its memory by [`allocate`](Window::allocate), [`create`](Window::create), [`dynamic`](Window::dynamic);
+//! - [`Window`]: its memory by [`allocate`](Window::allocate), [`create`](Window::create),
+//!   [`create_over`](Window::create_over), [`dynamic`](Window::dynamic);
 //!   synchronisation by [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
 //!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start). Each
 //!   lends an [`Access`], which has the operations.
@@ -49,10 +50,10 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, Local, Located, LocatedValue,
-    LockAll, LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut, LockedUpdate, Mode,
-    NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape, StartRequest, Transfer, Unlock,
-    Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
+    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, LentMemory, Local, Located,
+    LocatedValue, LockAll, LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut,
+    LockedUpdate, Mode, NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape, StartRequest,
+    Transfer, Unlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
 };
 
 mod error;

@@ -12,27 +12,29 @@ use crate::{Fabric, Segment, WORLD_BYTES};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
-/// Where the gather buffer begins in the world segment.
-const GATHER: u64 = 1024;
+/// Where the two gather buffers begin in the world segment: they are used in turn.
+const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
 /// The most that one rank contributes to a [`Collective::all_gather`], in bytes: the first word is the length.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// For how long after a failed write the news of a death may come, in nanoseconds.
 const NEWS: u64 = 1_000_000_000;
 
-const _: () = assert!(ROUNDS * 8 <= GATHER && GATHER + 8 + GATHER_BYTES <= WORLD_BYTES);
+const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= WORLD_BYTES);
 
 /// The state of a rank's collectives. Every rank calls the same collectives in the same order.
 #[derive(Debug)]
 pub(crate) struct Collective<F: Fabric> {
     pub(crate) members: Members<F>,
     barriers: AtomicU64,
+    gathers: AtomicU64,
     broken: AtomicBool,
 }
 
 impl<F: Fabric> Collective<F> {
     pub(crate) const fn new(members: Members<F>) -> Self {
-        Self { members, barriers: AtomicU64::new(0), broken: AtomicBool::new(false) }
+        let (barriers, gathers) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { members, barriers, gathers, broken: AtomicBool::new(false) }
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the one 2^r after it and
@@ -49,8 +51,11 @@ impl<F: Fabric> Collective<F> {
         result
     }
 
-    /// Everybody's contribution, by rank. Behind a second barrier, because whoever returns may write its buffer again, or
-    /// leave and take its memory along.
+    /// Everybody's contribution, by rank.
+    ///
+    /// One barrier, between what all write and what all read. Whoever writes its buffer again has passed the barrier of the
+    /// gather between, which everybody entered after having read. A second barrier, where memory goes with its rank:
+    /// whoever returns may leave.
     pub(crate) async fn all_gather(&self, fabric: &F, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         if mine.len() as u64 > GATHER_BYTES {
             return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
@@ -60,22 +65,33 @@ impl<F: Fabric> Collective<F> {
         let mut buffer = vec![0; 8 + mine.len()];
         buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
         buffer[8..].copy_from_slice(mine);
-        fabric.write_own(&own, GATHER, &buffer)?;
+        let place = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
+        fabric.write_own(&own, place, &buffer)?;
+        let survives = fabric.capabilities().memory_survives;
+        // Held from before the barrier on, memory that survives can be read whatever its owner does after it.
+        let held = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
         self.barrier(fabric, u64::MAX).await?;
+        if survives {
+            return self.read_all(fabric, held?, place).await;
+        }
         // Whatever this rank could not read, the others wait for it at the end.
-        let all = self.read_all(fabric).await;
+        let all = match self.all_segments(fabric) {
+            Ok(segments) => self.read_all(fabric, segments, place).await,
+            Err(fault) => Err(fault),
+        };
         self.barrier(fabric, u64::MAX).await?;
         all
     }
 
-    async fn read_all(&self, fabric: &F) -> Result<Vec<Vec<u8>>, Fault> {
-        let members = &self.members;
-        let size = members.size(fabric);
-        let mut all = Vec::with_capacity(size as usize);
-        for rank in 0..size {
-            let from = members.segment(fabric, rank)?;
-            let mut buffer = vec![0; 8 + GATHER_BYTES as usize];
-            fabric.get(&from, GATHER, &mut buffer).await?;
+    fn all_segments(&self, fabric: &F) -> Result<Vec<F::Segment>, Fault> {
+        (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
+    }
+
+    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, place: u64) -> Result<Vec<Vec<u8>>, Fault> {
+        let mut all = Vec::with_capacity(segments.len());
+        for from in segments {
+            let mut buffer = [0; 8 + GATHER_BYTES as usize];
+            fabric.get(&from, place, &mut buffer).await?;
             let len = buffer[..8].iter().rev().fold(0, |len, byte| len << 8 | u64::from(*byte));
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, from.rank()));

@@ -1,8 +1,17 @@
 //! Whose end ends a wait.
 
-use remote_memory::{Fault, FaultKind, Liveness, Patience, RemoteMemory, Watch};
+use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
+
+/// The fault that a rank's end is for whoever needs it.
+pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
+    match liveness {
+        Liveness::Alive => Ok(()),
+        Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+        Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+    }
+}
 
 /// What every wait on a real fabric asks before it goes on waiting.
 pub(crate) trait Ends: RemoteMemory {
@@ -15,11 +24,9 @@ pub(crate) trait Ends: RemoteMemory {
             Watch::All(rank) => (rank, self.casualty()),
         };
         check_rank(self, rank)?;
-        match (self.liveness(rank), any) {
-            (_, Some(dead)) => Err(Fault::of(FaultKind::PeerDied, dead)),
-            (Liveness::Dead, None) => Err(Fault::of(FaultKind::PeerDied, rank)),
-            (Liveness::Left, None) => Err(Fault::of(FaultKind::PeerLeft, rank)),
-            (Liveness::Alive, None) => Ok(()),
+        match any {
+            Some(dead) => ended(dead, Liveness::Dead),
+            None => ended(rank, self.liveness(rank)),
         }
     }
 

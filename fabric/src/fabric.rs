@@ -55,11 +55,26 @@ pub trait Fabric: Mailbox + Clone + Debug {
     }
 
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
-    /// Its pages are there when this returns: no peer meets a fault later.
+    ///
+    /// On shm the pages of more than 64 KiB come when they are first touched, near the CPU that does, so that a rank that
+    /// initializes its memory has it near itself. What is clearly more than the host, or the control group, has left is
+    /// refused here. Whether the rest can still be had when it is touched is as with memory from `malloc`: where it cannot,
+    /// the kernel's out-of-memory killer ends a process. Only where the system overcommits nothing (`vm.overcommit_memory`
+    /// is 2) all pages are there when this returns, as they always are on verbs. [`populate`](Self::populate) has them come.
     ///
     /// # Errors
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
+
+    /// Has all pages of one's own segment come now, near the CPU that runs this, where they were to come when they are first
+    /// touched. Nothing to do on fabrics whose memory is registered with a card.
+    ///
+    /// # Errors
+    /// [`Error::Allocate`]: there is not so much memory. [`Error::Operation`]: `NotOwn`.
+    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
+        let _ = own;
+        Ok(())
+    }
 
     /// [Allocates](Self::allocate) two segments, in less time than one after the other where the fabric can: both, or none.
     ///
@@ -112,6 +127,19 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// # Errors
     /// `NotOwn` for a peer's, `Closed` for one that was given back before, `Unsupported` for memory that was allocated.
     fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
+        Err(Fault::of(FaultKind::Unsupported, own.rank()))
+    }
+
+    /// A part of memory that this rank has [registered](Self::register), as a segment with a key of its own. Parts may
+    /// overlap: they are one memory, whose atomics are atomic against one another through whatever part. It is given back by
+    /// [reclaiming](Self::reclaim) what was registered, not a part; after that every part fails as the whole does. A part
+    /// keeps the whole from being dropped.
+    ///
+    /// # Errors
+    /// `NotOwn` for a peer's, `OutOfRange` (it has to have a byte), `Misaligned` if the offset is no multiple of 8,
+    /// `Unsupported` for memory that was allocated.
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        let _ = (offset, len);
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
@@ -283,7 +311,7 @@ pub struct SegmentKey {
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
-    /// The fabric's own: on verbs the virtual address.
+    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part) begins.
     pub address: u64,
     /// The fabric's own: on verbs the remote key.
     pub rkey: u32,

@@ -45,6 +45,7 @@ mod shm {
     #[cfg(test)]
     mod explored;
     mod gate;
+    mod hold;
     mod ring;
 }
 

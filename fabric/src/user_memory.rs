@@ -100,7 +100,8 @@ impl<T: Pod> From<Box<[T]>> for UserMemory {
 }
 
 impl UserMemory {
-    /// Memory that something else owns: a mapping, say, or what another library gave.
+    /// Memory that something else owns: a mapping, say, or what another library gave. [`into_owner`](Self::into_owner)
+    /// gives `keep` back.
     ///
     /// # Errors
     /// `Misaligned` if the address or the length is no multiple of 8.
@@ -156,6 +157,19 @@ impl UserMemory {
         Ok(apart.together())
     }
 
+    /// What it [belongs to](Self::from_raw_parts).
+    ///
+    /// # Errors
+    /// Itself, if that is of another type.
+    pub fn into_owner<K: Any + Send + Sync>(self) -> Result<K, Self> {
+        let Self { start, len, keep } = self;
+        if (*keep).type_id() != TypeId::of::<K>() {
+            return Err(Self { start, len, keep });
+        }
+        let keep: Box<dyn Any> = keep;
+        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was just asked")))
+    }
+
     /// Where it begins.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
@@ -209,7 +223,15 @@ mod tests {
         // SAFETY: 32 bytes that `keep` owns, and which the test does not touch.
         let memory = unsafe { UserMemory::from_raw_parts(start, 32, Arc::clone(&keep)) }.unwrap();
         assert_eq!(Arc::strong_count(&keep), 2);
-        drop(memory.into_vec::<u64>().unwrap_err());
+        let memory = memory.into_vec::<u64>().unwrap_err().into_owner::<Vec<u64>>().unwrap_err();
+        let memory = {
+            let again = memory.into_owner::<Arc<Vec<[u64; 4]>>>().unwrap();
+            assert!(Arc::ptr_eq(&again, &keep));
+            // SAFETY: as above.
+            unsafe { UserMemory::from_raw_parts(start, 32, again) }.unwrap()
+        };
+        assert_eq!(Arc::strong_count(&keep), 2);
+        drop(memory);
         assert_eq!(Arc::strong_count(&keep), 1);
         // SAFETY: it is refused.
         assert!(unsafe { UserMemory::from_raw_parts(start, 7, ()) }.is_err());

@@ -120,7 +120,7 @@ impl<F: Fabric> World<F> {
         Barrier { world: self, deadline: None }
     }
 
-    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has read.
+    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has come here.
     ///
     /// # Errors
     /// `TooLong`, and those of [`barrier`](Self::barrier).

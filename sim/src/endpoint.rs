@@ -110,7 +110,7 @@ impl SimFabric {
     /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
     fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
         match checked {
-            Ok(()) => self.post(Word(At { rank: segment.rank, region: RegionId(segment.region), offset }), action),
+            Ok(()) => self.post(Word(segment.place(offset)), action),
             Err(fault) => self.refuse(segment.rank, fault),
         }
     }
@@ -255,7 +255,7 @@ impl Fabric for SimFabric {
             fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
             source: None,
         })?;
-        Ok(SimSegment { rank: self.rank(), region, len, _held: Some(self.hold(region)) })
+        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _held: Some(self.hold(region)) })
     }
 
     fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
@@ -267,6 +267,9 @@ impl Fabric for SimFabric {
 
     fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {
         self.own(own.rank)?;
+        if own.part {
+            return Err(Fault::of(FaultKind::Unsupported, own.rank));
+        }
         let lent = self.shared.lent().remove(&(own.rank, own.region));
         let mut state = self.state();
         let memory = &mut state.ranks[own.rank.index()].more().memory;
@@ -279,31 +282,57 @@ impl Fabric for SimFabric {
         Ok(Some(lent))
     }
 
+    fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
+        self.own(own.rank)?;
+        let refused = |kind| Err(Fault::of(kind, own.rank));
+        if !self.shared.lent().contains_key(&(own.rank, own.region)) {
+            return refused(FaultKind::Unsupported);
+        }
+        if offset % 8 != 0 {
+            return refused(FaultKind::Misaligned);
+        }
+        if len == 0 {
+            return refused(FaultKind::OutOfRange);
+        }
+        own.check(offset, len)?;
+        Ok(SimSegment { at: own.at + offset, len, part: true, ..own.clone() })
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
-        let SegmentKey { rank, region: RegionId(region), len, .. } = *key;
+        let SegmentKey { rank, region: RegionId(region), len, address: at, .. } = *key;
         let open = || {
             let mut state = self.state();
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
-            match owner.memory().len(region) {
+            let part = match owner.memory().len(region) {
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
-                Some(there) if there != len => return Err(Fault::of(FaultKind::OutOfRange, rank)),
-                Some(_) => {}
-            }
+                // All of it, or a part of what was lent.
+                Some(there) if at % 8 == 0 && len > 0 && at.checked_add(len).is_some_and(|end| end <= there) => {
+                    len < there
+                }
+                Some(_) => return Err(Fault::of(FaultKind::OutOfRange, rank)),
+            };
             if rank == self.rank() {
                 owner.more().memory.hold(region);
-                return Ok(true);
+                return Ok((part, true));
             }
-            state.absent(rank).map_or(Ok(false), Err)
+            state.absent(rank).map_or(Ok((part, false)), Err)
         };
         match open() {
-            Ok(own) => Ok(SimSegment { rank, region, len, _held: own.then(|| self.hold(region)) }),
+            Ok((part, own)) => Ok(SimSegment { rank, region, len, at, part, _held: own.then(|| self.hold(region)) }),
             Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
         }
     }
 
     fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
         if rank.0 < self.size() {
-            return Ok(SimSegment { rank, region: WORLD_REGION, len: fabric::WORLD_BYTES, _held: None });
+            return Ok(SimSegment {
+                rank,
+                region: WORLD_REGION,
+                len: fabric::WORLD_BYTES,
+                at: 0,
+                part: false,
+                _held: None,
+            });
         }
         let fault = Fault::of(FaultKind::NoSuchRank, rank);
         Err(Error::Open { rank, what: fault.to_string(), fault, source: None })
@@ -311,7 +340,7 @@ impl Fabric for SimFabric {
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
         check_word(segment.rank, segment.len, offset)?;
-        Ok(Word(At { rank: segment.rank, region: RegionId(segment.region), offset }))
+        Ok(Word(segment.place(offset)))
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -329,7 +358,7 @@ impl Fabric for SimFabric {
         let checked =
             self.own(from.0.rank).and_then(|()| from.0.check(from.1, len)).and_then(|()| to.0.check(to.1, len));
         let mut bytes = vec![0; checked.map_or(0, |()| len as usize)];
-        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.1, &mut bytes);
+        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.0.at + from.1, &mut bytes);
         Transfer::new(self.post_range(to.0, to.1, checked, Action::Put(bytes.into())))
     }
 
@@ -339,7 +368,7 @@ impl Fabric for SimFabric {
         if checked.is_ok() {
             self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
         }
-        let into = Some(Box::new(Landing { region: into.0.region, offset: into.1 }));
+        let into = Some(Box::new(Landing { region: into.0.region, offset: into.0.at + into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
     }
 
@@ -357,7 +386,7 @@ impl Fabric for SimFabric {
         let state = self.state();
         let memory = state.ranks[own.rank.index()].memory();
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
-        memory.read(own.region, offset, into);
+        memory.read(own.region, own.at + offset, into);
         Ok(())
     }
 
@@ -367,8 +396,8 @@ impl Fabric for SimFabric {
         let mut state = self.state();
         let memory = &mut state.ranks[own.rank.index()].more().memory;
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
-        memory.write(own.region, offset, from);
-        state.changed(own.rank, own.region, offset, from.len() as u64, Notify::No);
+        memory.write(own.region, own.at + offset, from);
+        state.changed(own.rank, own.region, own.at + offset, from.len() as u64, Notify::No);
         Ok(())
     }
 
@@ -387,6 +416,10 @@ pub struct SimSegment {
     rank: Rank,
     region: u32,
     len: u64,
+    /// Where it begins in its region.
+    at: u64,
+    /// Whether it is a part of a region, whose whole is given back.
+    part: bool,
     /// Of one's own segments: keeps the region.
     _held: Option<Arc<Held>>,
 }
@@ -426,6 +459,11 @@ impl SimSegment {
     fn check(&self, offset: u64, count: u64) -> Result<(), Fault> {
         check_range(self.rank, self.len, offset, count)
     }
+
+    /// A place in it that was checked.
+    const fn place(&self, offset: u64) -> At {
+        At { rank: self.rank, region: RegionId(self.region), offset: self.at + offset }
+    }
 }
 
 impl Segment for SimSegment {
@@ -438,6 +476,6 @@ impl Segment for SimSegment {
     }
 
     fn key(&self) -> SegmentKey {
-        SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: 0, rkey: 0 }
+        SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: self.at, rkey: 0 }
     }
 }

@@ -73,6 +73,8 @@ enum Bug {
     StaleLoan,
     /// Peers still reach memory that was given back.
     EndlessLoan,
+    /// A part lies where the whole begins.
+    EveryPartBegins,
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ fn catches_wrong_fabrics() {
         (Bug::LostMessages, "messages::flood"),
         (Bug::StaleLoan, "registered::lent"),
         (Bug::EndlessLoan, "registered::lent"),
+        (Bug::EveryPartBegins, "registered::parts"),
     ];
     // One card sends in order, so that a missing flush only shows where ways differ in length.
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
@@ -248,6 +251,11 @@ impl Fabric for Planted {
             }
             _ => self.inner.reclaim(own),
         }
+    }
+
+    fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
+        let offset = if matches!(self.bug, Bug::EveryPartBegins) && len == 400 { 0 } else { offset };
+        self.inner.part(own, offset, len)
     }
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {

@@ -51,6 +51,10 @@
 //!   error path, and goes on to the region's agent from there, so that ordinary windows pay nothing for it. The agent's
 //!   requests lie in the hidden regions, a place for each pair of ranks: a place is never full, needs nobody to sort what is
 //!   whose, and ends with its window, where messages to a port of the endpoint would need all three.
+//! - **Allocation needs nobody**: on shared memory a region is a piece of a file that peers have mapped already, so what is left of
+//!   a collective allocation is one barrier. No region's number comes twice, and a count in shared memory keeps a piece from
+//!   being used again while a peer holds it: a handle kept too long harms nobody, and operations check nothing. Data and lock
+//!   words stay two regions: on `mixed` a word under way sends the bytes of its region by the card.
 //! - **Counting costs nothing where nobody asked**: a part that is counted pretends to have no elements, so that the range
 //!   check fails and its cold path counts. A test of its own took a lock with a put from 7.0 to 10.4 ns.
 //! - **Everything is `Send`**, the simulator too: so a generic acquire can be boxed and handed to the endpoint that finishes
@@ -65,7 +69,7 @@
 //! | what | by |
 //! |---|---|
 //! | the locks, as shipped | loom over a memory of its own (2 and 3 origins, bounds in [`lock_algos`]); proptest against a sequential model; planted wrong variants that both must catch |
-//! | the shared memory's doorbell, rings and the gate of lent memory | loom over their real orderings |
+//! | the shared memory's doorbell, rings, the gate of lent memory and holds of memory that is used again | loom over their real orderings |
 //! | every fabric | one conformance suite (`fabric::conformance`), on shm, verbs and mixed in a Soft-RoCE machine, and the simulator; planted wrong fabrics |
 //! | windows | scenarios after MPICH's test/mpi/rma, one body each (`sim/tests/scenarios`), by threads, simulated, and on verbs; random operations against a plain model, and on two fabrics against one another |
 //! | the memory model | litmus tests, one for each sentence ([`memory_model`](crate::manual::memory_model)), on shm, verbs and simulated, and on fabrics that break the promise |

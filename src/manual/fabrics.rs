@@ -11,9 +11,18 @@
 //!
 //! # Shared memory
 //!
-//! Sealed memory files handed over a Unix socket, mapped when a peer is first needed, with their pages allocated at once.
-//! Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
+//! Sealed memory files handed over a Unix socket, mapped when a peer is first needed. Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
 //! sleeper. Where ranks outnumber cores, who waits gives the core away almost at once.
+//!
+//! **Allocated memory** is cut from one file that each rank has, its arena: up to 128 MiB of address space, less where many ranks
+//! share the host or a limit forbids it. So a window takes no system call, and no word with the launcher, once its ranks have
+//! met; one of more than a quarter of the arena, or for which there is no room, has a file of its own. A window's memory is
+//! used for another one only when no rank has a handle to it any more, and is zeroed before. A rank keeps up to 32 MiB of it,
+//! because zeroing pages costs a fraction of having new ones, and they are near the CPU that they were near before.
+//!
+//! Pages of a part of more than 64 KiB come when they are first touched, near the CPU that does, unless the window is
+//! [populated](crate::Builder::populate). What that means where memory runs out is said in
+//! [`Builder::allocate`](crate::Builder::allocate).
 //!
 //! **Memory of the user's** ([`Window::create`](crate::Window::create), [`Window::attach`](crate::Window::attach)) cannot be
 //! mapped by others. How they reach it is found out when they first need it:

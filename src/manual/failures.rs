@@ -17,7 +17,9 @@
 //! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
 //!
-//! Running out is an error wherever this library asks for memory, descriptors or threads of its own. Where not even the few
+//! Running out is an error wherever this library asks for memory, descriptors or threads of its own. Pages of a large allocated
+//! window, though, come when they are touched, as those of a vector do ([`Builder::allocate`](crate::Builder::allocate)): where there
+//! are none left then, the kernel ends a process. Where not even the few
 //! bytes of an error's text can be had, Rust's allocator ends the process, and that is a death like any other.
 //!
 //! On one host death is known within milliseconds: who keeps the job, the launcher or rank 0, waits for the ranks' processes

@@ -68,8 +68,9 @@
 //! compare-swaps, or is asked of an agent, is over when it was waited for, and one that is the fabric's own is posted when its
 //! call returns, on a connection that keeps the order of its atomics and reads.
 //!
-//! They are **not** atomic against puts and local writes. Two windows never overlap: each has memory of its own, and a vector
-//! can be lent to one only. Memory that is attached may be reached by any number of places, all of one agent.
+//! They are **not** atomic against puts and local writes. Windows overlap only where they were made over one
+//! [`LentMemory`](crate::LentMemory): then they are one memory with one agent, and atomics through all of them are atomic
+//! against one another. Memory that is attached may be reached by any number of places, all of one agent.
 //! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;
 //! next to puts and local writes of the neighbouring elements on shared memory only, because a card makes its atomics
 //! atomic against one another and not against writes.
@@ -80,17 +81,21 @@
 //! keep all promises of the table above: a put is there when it returns, or at the flush. Three differ:
 //!
 //! - *Single accesses.* On shm a put or a get of 8 bytes between processes is a copy by the kernel, which promises no
-//!   more than bytes. What several ranks change at the same time is changed by atomic operations, which are single for
-//!   everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
+//!   more than bytes, so that sentence 6 is not promised either. What several ranks change at the same time is changed by
+//!   atomic operations, which are single for everybody, [`fetch_one`](crate::Access::fetch_one) and a [`Replace`](crate::Op::Replace) among them.
 //! - *The agent* is the CPU of the owner's process: its own threads change elements at once, others ask its helper thread.
 //!   All of them are atomic against one another. The thread is asked only when an operation is waited for: a sum that is
-//!   dropped, which elsewhere was posted, is not done. [`signal`](crate::Access::signal) and
-//!   [`Local::wait_until`](crate::Local::wait_until) need words that stay, and are errors on shm (`Unsupported`).
-//! - *An end.* From [`close_into`](crate::Window::close_into) and [`detach`](crate::Window::detach) on no peer begins an
-//!   operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
+//!   dropped, which elsewhere was posted, is not done. A [`signal`](crate::Access::signal) is a put, and who
+//!   [waits](crate::Local::wait_until) for it looks only between signals: so it sees no half of one.
+//! - *An end.* From [`close_into`](crate::Window::close_into), [`detach`](crate::Window::detach) and
+//!   [`LentMemory::take_back`](crate::LentMemory::take_back) on no peer begins an operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
 //!   the owner waits until nobody is inside (explored by loom). A peer that was killed inside is not waited for. One that is
 //!   stopped inside for 5 s costs the memory: the error says so, and it is never freed. Memory that nobody takes back, because
 //!   a window is dropped, is freed only if nobody is inside, and leaked otherwise.
+//!
+//! Several windows over one [`LentMemory`](crate::LentMemory) have a lock each: what excludes whom is told by the window that it
+//! was done through. What completes an operation (a flush, an unlock, a fence) completes it for whoever then reads through
+//! another of the windows.
 //!
 //! The vector is owned by the window, never borrowed: a loan would end with a guard, and forgetting a guard must not let a peer
 //! write to memory that is used for something else.
@@ -112,7 +117,7 @@
 //! | what `Locked::get` reads is read under the lock | the compare-swap is an acquire | a read behind the compare-swap on the same connection; it counts only if that took the lock |
 //! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
-//! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees | two writes on the same connection, placed in order |
+//! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees; in lent memory of a word that counts the signals | two writes on the same connection, placed in order |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!
@@ -134,7 +139,7 @@
 //! # How each promise is tested
 //!
 //! A litmus test is a small program that runs many times with random skew and counts what is forbidden: by threads and by
-//! processes on shared memory, by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
+//! processes on shared memory, on allocated memory and on lent (by copies of the kernel and by helper threads), by threads and by processes on verbs in the Soft-RoCE machine (stage `soft-roce-litmus` of
 //! `scripts/test`), and in simulation, where messages overtake each other. Beside each runs the same program on a fabric
 //! that breaks the promise on purpose, and the test must see that. They lie in `tests/it/litmus`.
 //!

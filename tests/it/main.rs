@@ -19,6 +19,7 @@ mod model;
 mod operations;
 mod panics;
 mod requests;
+mod reuse;
 mod runtimes;
 mod scopes;
 mod shapes;

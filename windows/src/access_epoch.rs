@@ -47,7 +47,7 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
         let mut started = Vec::with_capacity(self.targets.len());
         for rank in self.targets {
             let failed = |fault| inner.failed("start", rank, fault);
-            let access = Access::new(inner, inner.target(rank).map_err(failed)?);
+            let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
             let number = inner.counts.next_access(rank);
             if self.check {
                 inner.signalled(rank, Signal::Exposed, number, until).map_err(failed)?.await.map_err(failed)?;

@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, UserMemory, block_on};
+use fabric::{Drive, Fabric, Segment, block_on};
 
 use crate::agent::is_wordless;
+use crate::lent::Spare;
 use crate::part::Made;
 use crate::paths::Paths;
 use crate::place::{Entry, SLOTS};
@@ -21,8 +22,8 @@ use crate::{Access, Element, Error, Place, Request, Window};
 pub(crate) struct Attached<F: Fabric> {
     own: Mutex<Own<F>>,
     reached: OnceLock<Box<[Reached<F>]>>,
-    /// What a window without elements was created over: there was nothing to lend.
-    spare: Mutex<Option<UserMemory>>,
+    /// What a window was created over, if not over memory that it was lent alone.
+    spare: Mutex<Option<Spare<F>>>,
 }
 
 #[derive(Debug)]
@@ -79,12 +80,12 @@ impl<F: Fabric> Attached<F> {
         piece.map(|piece| piece.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
     }
 
-    /// Keeps what could not be lent, because it has no bytes.
-    pub(crate) fn keep(&self, memory: UserMemory) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
+    /// Keeps what this window does not take back from the fabric when it ends.
+    pub(crate) fn keep(&self, spare: Spare<F>) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(spare);
     }
 
-    pub(crate) fn kept(&self) -> Option<UserMemory> {
+    pub(crate) fn kept(&self) -> Option<Spare<F>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -1,6 +1,7 @@
 //! How a window comes to be: every rank makes its part, then all compare.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,10 @@ use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
 use crate::agent::{Layout, is_wordless};
+use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, Request, Window, place, signals};
+use crate::{Element, Error, LentMemory, Request, Window, place, signals};
 
 /// Which lock a window uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,13 +89,21 @@ pub struct Builder<T> {
     name: Arc<str>,
     design: Option<LockDesign>,
     uneven: bool,
+    populated: bool,
     counted: Option<bool>,
     element: std::marker::PhantomData<T>,
 }
 
 impl<T: Element> Default for Builder<T> {
     fn default() -> Self {
-        Self { name: "".into(), design: None, uneven: false, counted: None, element: std::marker::PhantomData }
+        Self {
+            name: "".into(),
+            design: None,
+            uneven: false,
+            populated: false,
+            counted: None,
+            element: std::marker::PhantomData,
+        }
     }
 }
 
@@ -119,6 +129,15 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// Has all pages of an allocated window there when it is made: each rank's part near the CPU that runs it then. It takes
+    /// longer, nobody meets a page that is not there later, and that there is not so much memory is an error of
+    /// [`allocate`](Self::allocate).
+    #[must_use]
+    pub const fn populate(mut self) -> Self {
+        self.populated = true;
+        self
+    }
+
     /// Counts which [path](Window::paths) each operation takes, also where that costs something beside the operation: where
     /// it is an instruction. Otherwise as `ONESIDED_COUNT=1` says.
     #[must_use]
@@ -128,6 +147,15 @@ impl<T: Element> Builder<T> {
     }
 
     /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs. Collective.
+    ///
+    /// On shared memory a part of more than 64 KiB gets its pages when they are first touched, near the CPU that does: whoever
+    /// initializes its own part has it near itself. As with memory from `malloc`, only what is clearly too much is refused
+    /// here (more than the host, or the control group, has left; limits): where memory has run out when a page is
+    /// touched, the kernel's out-of-memory killer ends a process, never a `SIGBUS`. With [`populate`](Self::populate),
+    /// where the system overcommits nothing, and on verbs all pages are there when this returns.
+    ///
+    /// What a closed window leaves free a later one gets, zeroed: a rank keeps up to 32 MiB of memory for that, and then an
+    /// allocation is no system call.
     ///
     /// # Errors
     /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
@@ -148,8 +176,7 @@ impl<T: Element> Builder<T> {
     /// where the system forbids them or `ONESIDED_PROCESS_VM=off` is set; atomics go by the helper thread. So an
     /// [allocated](Self::allocate) window is faster, and more is promised of it: see the manual on the memory model.
     ///
-    /// Two windows cannot own one vector. What MPI does with overlapping windows is done with one window that has two names
-    /// for a place, or with memory that is [attached](Window::attach) once and reached from several places.
+    /// Two windows cannot own one vector: several lie over [`LentMemory`], by [`create_over`](Self::create_over).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
@@ -157,30 +184,73 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "create", self.over(world, memory))
+        let len = memory.len();
+        Request::new(world.fabric().clone(), "create", self.over(world, memory.into(), len))
     }
 
-    async fn over<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Result<Window<T, F>, Error> {
-        let (len, memory) = (memory.len(), UserMemory::from(memory));
-        if memory.is_empty() {
+    /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), a mapping say, as
+    /// [`create`](Self::create) does over a vector: as many elements as fit into it. It is lent to the window until
+    /// [`close_into_memory`](Window::close_into_memory) gives it back. Collective; the others may give whatever
+    /// `create` takes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); the memory is freed then.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn create_from<F: Fabric>(self, world: &World<F>, memory: UserMemory) -> Request<'_, Window<T, F>, F> {
+        let len = memory.len().checked_div(size_of::<T>()).unwrap_or(0);
+        Request::new(world.fabric().clone(), "create_from", self.over(world, memory, len))
+    }
+
+    async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
+        if len == 0 {
             let window = self.make(world, (Made::Created, None), 0).await?;
-            window.inner().attached.keep(memory);
+            window.inner().attached.keep(Spare::Empty(memory));
             return Ok(window);
         }
-        let fabric = world.fabric();
-        let lent = fabric.register(memory).and_then(|lent| {
-            // Its agent is the helper thread, which has to be there before the others are told that all is well.
-            if fabric.word_in(&lent, 0).is_err_and(is_wordless) {
-                fabric.serve(Box::pin(std::future::ready(()))).map_err(fabric::Error::operation("start its agent"))?;
-            }
-            Ok(lent)
-        });
-        let window = self.make(world, (Made::Created, Some(lent)), len).await?;
-        let inner = window.inner();
-        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
-            crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        // The agent's thread has to be there before the others are told that all is well.
+        let lent = lend(world.fabric(), memory);
+        self.make(world, (Made::Created, Some(lent)), len).await?.served()
+    }
+
+    /// Makes a window over some elements of memory that this rank has lent, over which others may lie at the same time,
+    /// and over what the other ranks give (`MPI_Win_create` with overlapping memory). The range counts elements of `T` from the
+    /// beginning of the memory; it begins at a multiple of 8 bytes. Collective; the others may call whatever creates a window
+    /// over memory of theirs.
+    ///
+    /// The window is ended by [`close`](Window::close); [`LentMemory::take_back`] gives the memory back.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range does not lie in the memory, with
+    /// `Misaligned`, and with `Closed` if it was given back.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn create_over<'w, F: Fabric>(
+        self,
+        world: &'w World<F>,
+        memory: &'w LentMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Window<T, F>, F> {
+        Request::new(world.fabric().clone(), "create_over", self.over_part(world, memory, range))
+    }
+
+    async fn over_part<F: Fabric>(
+        self,
+        world: &World<F>,
+        memory: &LentMemory<F>,
+        range: Range<usize>,
+    ) -> Result<Window<T, F>, Error> {
+        let (lent, hold) = match memory.part::<T>(&range) {
+            Ok((part, hold)) => (part.map(Ok), Some(hold)),
+            Err(error) => (Some(Err(error)), None),
+        };
+        let window = self.make(world, (Made::Created, lent), range.len()).await?;
+        if let Some(hold) = hold {
+            window.inner().attached.keep(Spare::Part(hold));
         }
-        Ok(window)
+        window.served()
     }
 
     /// Makes a window without memory, to which each rank [attaches](Window::attach) some while it is there
@@ -217,6 +287,12 @@ impl<T: Element> Builder<T> {
             Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
             None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
         };
+        let parts = parts.and_then(|(data, locks)| {
+            if self.populated && made == Made::Allocated {
+                fabric.populate(&data)?;
+            }
+            Ok((data, locks))
+        });
         let mine = Part {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
@@ -248,6 +324,17 @@ impl<T: Element> Builder<T> {
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Parts { segments, keys, made, counted };
         Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts)))
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Starts to do what peers ask, where the memory has no words.
+    fn served(self) -> Result<Self, Error> {
+        let inner = self.inner();
+        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
+            crate::agent::serve(inner).map_err(|fault| inner.failed("create", inner.world.rank(), fault))?;
+        }
+        Ok(self)
     }
 }
 

@@ -52,7 +52,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// slice would stay. [`Error::Rank`], [`Error::Operation`] if the rank cannot be reached.
     pub fn direct(&self, target: u32) -> Result<Direct<'_, T, F>, Error> {
         let inner = self.inner();
-        let reached = inner.target(target).map_err(|fault| inner.failed("direct", target, fault))?;
+        let reached = inner.begin(target).map_err(|fault| inner.failed("direct", target, fault))?;
         let fabric = inner.fabric();
         match fabric.mapped(&reached.data) {
             Some(words) => Ok(Direct { inner, target: reached, words, element: PhantomData }),

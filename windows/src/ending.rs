@@ -1,11 +1,12 @@
 //! How a window ends, and how its memory comes back.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Fabric, UserMemory};
 
+use crate::lent::Spare;
 use crate::part::Made;
 use crate::{Element, Error, GivenBack, Request, Window};
 
@@ -13,9 +14,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
     /// after its caller was gone. Collective.
     ///
-    /// Other handles of the window are for nothing then. Attaching, and the first contact with a rank, are errors
-    /// (`Closed`). An operation on a rank that was reached before is not looked at, because that would cost every operation:
-    /// on shm it goes to memory that nobody reads any more, over a card it costs the connection once the peer has freed it.
+    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
+    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
+    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody has got
+    /// for something else, over a card they cost the connection once the peer has freed it.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
@@ -29,7 +31,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close", self.run_close())
     }
 
-    async fn run_close(self) -> Result<(), Error> {
+    async fn run_close(mut self) -> Result<(), Error> {
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -70,31 +72,62 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close_into", self.run_close_into())
     }
 
-    async fn run_close_into(self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
-        let own = self.inner.world.rank();
-        let failed = |fault| self.inner.failed("close_into", own, fault);
+    async fn run_close_into(mut self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+        let (ended, memory) = self.end_into().await;
+        let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
+        self.given_back("close_into", ended, vector)
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
+    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
+    ///
+    /// # Errors
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
+    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, GivenBack<UserMemory>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into_memory", self.run_close_into_memory())
+    }
+
+    async fn run_close_into_memory(mut self) -> Result<UserMemory, GivenBack<UserMemory>> {
+        let (ended, memory) = self.end_into().await;
+        self.given_back("close_into_memory", ended, memory)
+    }
+
+    /// Ends the window and takes its memory back.
+    async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
         let ended = self.end().await;
-        if self.inner.made != Made::Created {
-            let error =
-                ended.err().unwrap_or_else(|| failed(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank())));
-            return Err(GivenBack::new(error, None));
-        }
+        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
         let memory = match self.inner.attached.kept() {
+            _ if self.inner.made != Made::Created => unsupported,
             // A part without elements lent nothing.
-            Some(memory) => Ok(memory),
+            Some(Spare::Empty(memory)) => Ok(memory),
+            Some(Spare::Part(_)) => unsupported,
             None => self.inner.take_back(&self.inner.own).await,
         };
-        let vector =
-            memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported))).map_err(failed);
-        match (ended, vector) {
-            (Ok(()), Ok(vector)) => Ok(vector),
-            (Err(error), vector) => Err(GivenBack::new(error, vector.ok())),
-            (Ok(()), Err(error)) => Err(GivenBack::new(error, None)),
+        (ended, memory)
+    }
+
+    fn given_back<M>(
+        &self,
+        operation: &'static str,
+        ended: Result<(), Error>,
+        memory: Result<M, Fault>,
+    ) -> Result<M, GivenBack<M>> {
+        match (ended, memory) {
+            (Ok(()), Ok(memory)) => Ok(memory),
+            (Err(error), memory) => Err(GivenBack::new(error, memory.ok())),
+            (Ok(()), Err(fault)) => {
+                Err(GivenBack::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
+            }
         }
     }
 
     /// Completes what this rank has posted and waits for the others.
-    async fn end(&self) -> Result<(), Error> {
+    async fn end(&mut self) -> Result<(), Error> {
         let own = self.inner.world.rank();
         // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
         let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
@@ -103,6 +136,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
         flushed = flushed.and(self.inner.kept());
+        // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.targets.iter_mut().for_each(|target| drop(target.take()));
+        }
         // Others wait for this rank even if something of its own failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "close",

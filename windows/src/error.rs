@@ -26,6 +26,25 @@ pub enum Error {
         #[source]
         source: fabric::Error,
     },
+    /// Memory could not be lent.
+    #[error("lend memory: {source}")]
+    Lend {
+        /// What failed.
+        #[source]
+        source: fabric::Error,
+    },
+    /// [`LentMemory::take_back`](crate::LentMemory::take_back): windows of this rank still lie over it.
+    #[error("take lent memory back: {windows} windows of this rank lie over it")]
+    StillLent {
+        /// How many.
+        windows: usize,
+    },
+    /// [`LentMemory::take_back`](crate::LentMemory::take_back): the memory could not be had.
+    #[error("take lent memory back: {fault}")]
+    TakeBack {
+        /// Why.
+        fault: Fault,
+    },
     /// Another rank could not make its part of the window; every rank reports the first such rank.
     #[error("create window \"{window}\": rank {rank} could not: {fault}")]
     CreateElsewhere {
@@ -187,8 +206,9 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Create { source, .. } | Self::Attach { source, .. } => Some(source.fault()),
-            Self::CreateElsewhere { fault, .. }
+            Self::Create { source, .. } | Self::Attach { source, .. } | Self::Lend { source } => Some(source.fault()),
+            Self::TakeBack { fault }
+            | Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
             | Self::Operation { fault, .. }
             | Self::Collective { fault, .. } => Some(*fault),

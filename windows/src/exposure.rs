@@ -33,7 +33,7 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
         let failed = |origin| move |fault| inner.failed("post", origin, fault);
         // None is told before all can be.
         for origin in &awaited {
-            inner.target(*origin).map_err(failed(*origin))?;
+            inner.begin(*origin).map_err(failed(*origin))?;
         }
         let awaited = awaited.drain(..).map(|origin| {
             let number = inner.counts.expose(origin);

@@ -34,6 +34,11 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     async fn pass(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let mut flushed = Ok(());
+        if self.before.is_none() {
+            let window = || inner.name.clone();
+            let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
+            inner.check_open().map_err(closed)?; // nobody else comes to it
+        }
         if let Some(before) = &self.before {
             for access in before.accesses.iter().filter_map(OnceLock::get) {
                 drop(inner.fabric().flush(access.target.fabric_rank())); // all are under way
@@ -68,7 +73,7 @@ impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
-    /// or the deadline passed.
+    /// or the deadline passed, or this rank had closed the window before the first fence.
     pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         block_on(self.window.inner().fabric(), self.pass())
     }

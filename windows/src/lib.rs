@@ -10,6 +10,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
+//! | overlapping windows; mappings and other memory | [`LentMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
@@ -64,6 +65,7 @@ mod fused;
 mod given_back;
 mod handles;
 mod info;
+mod lent;
 mod local;
 mod located;
 mod lock;
@@ -106,6 +108,7 @@ pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
+pub use crate::lent::LentMemory;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::{LockFuture, LockRequest};

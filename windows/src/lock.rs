@@ -78,7 +78,7 @@ struct Started<'w, F: Fabric> {
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
     fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
-        let target = inner.target(rank)?;
+        let target = inner.begin(rank)?;
         let words = inner.algorithm.words(&inner.home(target))?;
         Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), words, mode) })
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use fabric::{Drive, Fabric, block_on};
 
+use crate::agent::is_wordless;
 use crate::element::{from_word, to_word};
 use crate::window::Inner;
 use crate::{Access, AtomicElement, Error, Local};
@@ -15,7 +16,8 @@ use crate::{Access, AtomicElement, Error, Local};
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
     /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
-    /// flush between them (OpenSHMEM 1.5, 9.8.1 has both in one call). On cards it is a write with immediate, solicited.
+    /// flush between them (OpenSHMEM 1.5, 9.8.1 has both in one call). On cards it is a write with immediate, solicited; to
+    /// memory that has no words here (lent by its owner, on shm) a put that its owner waits for the end of.
     ///
     /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
     /// the same target use an element each. Like a [`put`](Self::put) it is complete there after a flush.
@@ -25,12 +27,17 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// or the unlock.
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
         let fabric = self.inner.fabric();
-        let word = check::<T>()
-            .and_then(|()| self.atomic_range(offset, 1))
-            .and_then(|at| fabric.word_in(&self.target.data, at))
-            .map_err(|fault| self.copy().failed("signal", (offset, 1), fault))?;
-        drop(fabric.write(word, to_word(value), Notify::Yes));
-        Ok(())
+        let signalled = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
+            match fabric.word_in(&self.target.data, at) {
+                Ok(word) => {
+                    drop(fabric.write(word, to_word(value), Notify::Yes));
+                    Ok(())
+                }
+                Err(fault) if is_wordless(fault) => self.inner.signal_wordless(self.target, at, to_word(value)),
+                Err(fault) => Err(fault),
+            }
+        });
+        signalled.map_err(|fault| self.copy().failed("signal", (offset, 1), fault))
     }
 }
 
@@ -87,11 +94,13 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
             _ => fabric.word_in(&inner.own, 8 * offset as u64),
         });
         let predicate = move |told| predicate(from_word(told));
-        let told = match (word, origin.flatten()) {
-            (Ok(word), Some(origin)) => {
-                fabric.wait_until(word, predicate, Patience::on(origin).and_until(deadline)).await
-            }
+        let patience = origin.flatten().map(|origin| Patience::on(origin).and_until(deadline));
+        let told = match (word, patience) {
+            (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
             (Ok(word), None) => inner.world.wait_until(word, predicate, deadline).await,
+            (Err(fault), _) if is_wordless(fault) => {
+                inner.wait_wordless(8 * offset as u64, predicate, (patience, deadline)).await
+            }
             (Err(fault), _) => Err(fault),
         };
         told.map(from_word).map_err(|fault| {

@@ -158,7 +158,7 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned read", rank, fault);
-        let target = inner.target(rank).map_err(failed)?;
+        let target = inner.begin(rank).map_err(failed)?;
         let until = inner.until(deadline);
         let access: Access<'_, T, F> = Access::new(inner, target);
         let known = &table.known[rank as usize];
@@ -241,7 +241,7 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned write", rank, fault);
-        let target = inner.target(rank).map_err(failed)?;
+        let target = inner.begin(rank).map_err(failed)?;
         let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
         let request = table.window.lock_exclusive(rank);
         // Behind the compare-swap: it counts only if that took the lock.

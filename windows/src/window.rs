@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -12,17 +13,18 @@ use lock_algos::{Mode, TestAndSet};
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
 use crate::info::{agent_name, lock_name};
+use crate::lent;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, Request, StartRequest};
+use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, Request, StartRequest};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
-const SETTLE: u64 = 5_000_000_000;
-const TURN: u64 = 50_000;
+pub(crate) const SETTLE: u64 = 5_000_000_000;
+pub(crate) const TURN: u64 = 50_000;
 
 /// What the lock's words take of the hidden region beside each rank's part: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
@@ -180,6 +182,15 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
+    /// A target, to begin something there that was not begun before this rank ended the window.
+    #[inline]
+    pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.targets.get(rank as usize).and_then(OnceLock::get) {
+            Some(target) if !self.closed.load(Ordering::Relaxed) => Ok(target),
+            _ => self.reach(rank), // which tells of the end
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
@@ -248,17 +259,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
     pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
-        let fabric = self.fabric();
-        let until = fabric.now().saturating_add(SETTLE);
-        loop {
-            if let Some(memory) = fabric.reclaim(own)? {
-                return Ok(memory);
-            }
-            if fabric.now() >= until {
-                return Err(Fault::new(FaultKind::TimedOut));
-            }
-            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
-        }
+        lent::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
     }
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
@@ -520,6 +521,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// See [`Builder::create`].
     pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
         Builder::default().create(world, memory)
+    }
+
+    /// Makes a window over elements of memory that others may lie over as well. Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create_over`].
+    pub fn create_over<'w>(
+        world: &'w World<F>,
+        memory: &'w LentMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Self, F> {
+        Builder::default().create_over(world, memory, range)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The machine's own limits: loops over bare instructions. `benches/limits.c` has the same in C.
 #![allow(unsafe_code)] // memcpy into shared memory
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_void};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use fabric::shm::bare::{Range, process_vm_readv, process_vm_writev};
 
 /// The smallest lock there is: compare-swap to take it, store to free it.
 #[inline(never)]
@@ -218,19 +220,10 @@ pub(crate) unsafe fn store_every_second(to: *mut u8, from: &[u64], n: u64) {
     }
 }
 
-/// An address range, as `struct iovec` of <sys/uio.h>.
-#[repr(C)]
-struct Range(*mut c_void, usize);
-
-unsafe extern "C" {
-    fn process_vm_readv(p: c_int, l: *const Range, n: c_ulong, r: *const Range, m: c_ulong, f: c_ulong) -> isize;
-    fn process_vm_writev(p: c_int, l: *const Range, n: c_ulong, r: *const Range, m: c_ulong, f: c_ulong) -> isize;
-}
-
 /// A piece here, and its place in another process.
 fn ranges(piece: &mut [u64], to: u64) -> [Range; 2] {
     let len = size_of_val(piece);
-    [Range(piece.as_mut_ptr().cast(), len), Range(to as *mut c_void, len)]
+    [Range { base: piece.as_mut_ptr().cast(), len }, Range { base: to as *mut c_void, len }]
 }
 
 /// Writes pieces into another process's memory, with a call of the kernel's each.
@@ -245,7 +238,7 @@ pub(crate) unsafe fn write_there((pid, to): (u32, u64), from: &mut [u64], pieces
             let [here, there] = ranges(piece, to + 8 * (i * len) as u64);
             // SAFETY: one range each; the kernel reads the one here, and the caller vouches for the other.
             let written = unsafe { process_vm_writev(pid as c_int, &here, 1, &there, 1, 0) };
-            assert_eq!(written, here.1 as isize, "the other process keeps its memory");
+            assert_eq!(written, here.len as isize, "the other process keeps its memory");
         }
     }
 }
@@ -262,7 +255,7 @@ pub(crate) unsafe fn read_there((pid, from): (u32, u64), to: &mut [u64], pieces:
             let [here, there] = ranges(piece, from + 8 * (i * len) as u64);
             // SAFETY: one range each; the kernel writes the one here, which is borrowed for that.
             let read = unsafe { process_vm_readv(pid as c_int, &here, 1, &there, 1, 0) };
-            assert_eq!(read, here.1 as isize, "the other process keeps its memory");
+            assert_eq!(read, here.len as isize, "the other process keeps its memory");
         }
     }
 }

@@ -267,16 +267,20 @@ impl Exchange for Client {
     }
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        Mapping::reach(self.fetch_file(rank, region)?).map(Arc::new).map_err(|source| {
+            let fault = Fault::of(FaultKind::NoMemory, rank);
+            Error::Open { rank, what: "map it".to_owned(), fault, source: Some(source) }
+        })
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
         let failed = |fault, what, source| Error::Open { rank, what, fault, source };
         if rank.0 >= self.board.size() {
             let what = format!("the job has {} ranks", self.board.size());
             return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
         }
         match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
-            Ok((FromLauncher::Memory, Some(file))) => Mapping::reach(file).map(Arc::new).map_err(|source| {
-                let fault = Fault::of(FaultKind::NoMemory, rank);
-                failed(fault, "map it".to_owned(), Some(source))
-            }),
+            Ok((FromLauncher::Memory, Some(file))) => Ok(file),
             Ok((FromLauncher::Memory, None)) => {
                 let what = "no descriptors left in this process; raise the limit (ulimit -n)";
                 Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))

@@ -5,6 +5,7 @@
 //! some way, join there as they would at the launcher, with the same proofs. What that promises: see
 //! [`bootstrap`](super#who-keeps-a-job).
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -217,5 +218,9 @@ impl Exchange for Hosted {
 
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
         self.client.fetch(rank, region)
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
+        self.client.fetch_file(rank, region)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -143,5 +144,15 @@ impl Exchange for Local {
             fault: Fault::of(FaultKind::NoSuchRegion, rank),
             source: None,
         })
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
+        let failed = |kind, source| {
+            let fault = Fault::of(kind, rank);
+            Error::Open { rank, what: "have its file".into(), fault, source }
+        };
+        let memory = self.fetch(rank, region)?;
+        let file = memory.file().ok_or_else(|| failed(FaultKind::NoSuchRegion, None))?;
+        file.try_clone_to_owned().map_err(|source| failed(FaultKind::NoDescriptors, Some(source)))
     }
 }

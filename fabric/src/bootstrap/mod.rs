@@ -39,6 +39,7 @@ mod tables;
 mod wire;
 
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +137,12 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
+
+    /// The file of a peer's region, not mapped.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
 }
 
 /// A duration for the system's calls.

@@ -122,6 +122,7 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(segments::dropped_transfers, bytes: segments::SOURCE, barriers: 1),
         check!(registered::lent, bytes: registered::KEY, barriers: 5),
         check!(registered::changed, bytes: registered::KEY, barriers: 3),
+        check!(registered::parts, bytes: registered::KEY, barriers: 5),
         check!(registered::dropped, bytes: 64, barriers: 0),
         check!(messages::all_to_all, bytes: 64, barriers: 0),
         check!(messages::edges, bytes: 64, barriers: 0),

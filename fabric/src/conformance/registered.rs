@@ -127,6 +127,55 @@ pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await
 }
 
+/// Parts of it that overlap are one memory, through whatever part it is reached.
+pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let fabric = cx.fabric();
+    let whole = fabric.register((0..100_u64).collect::<Vec<_>>().into())?;
+    let (low, high) = (fabric.part(&whole, 0, 480)?, fabric.part(&whole, 400, 400)?);
+    for (offset, len) in [(0, 0), (0, 808), (800, 8), (u64::MAX - 7, 8), (8, u64::MAX)] {
+        fails("a part of more than there is", fabric.part(&whole, offset, len).map(drop), FaultKind::OutOfRange)?;
+    }
+    fails("a part between words", fabric.part(&whole, 4, 8).map(drop), FaultKind::Misaligned)?;
+    fails("a part of allocated memory", fabric.part(cx.own(), 0, 8).map(drop), FaultKind::Unsupported)?;
+    let deep = fabric.part(&high, 392, 8)?;
+    let mut word = [0; 8];
+    fabric.read_own(&deep, 0, &mut word)?;
+    same("a part of a part", (u64::from_le_bytes(word), deep.key().rank), (99, cx.me()))?;
+    let (low, high) = (exchange(cx, &low).await?, (cx.barrier().await?, exchange(cx, &high).await?).1);
+    let (low, high) = (fabric.open(&low)?, fabric.open(&high)?);
+    same("their lengths", (low.len(), high.len(), low.rank()), (480, 400, cx.previous()))?;
+    if cx.previous() != cx.me() {
+        fails("a peer's", fabric.part(&low, 0, 8).map(drop), FaultKind::NotOwn)?;
+    }
+    fabric.put(&low, 400, &7777_u64.to_le_bytes())?;
+    fabric.flush(cx.previous()).await?;
+    fabric.get(&high, 0, &mut word).await?;
+    same("what was put through another part", u64::from_le_bytes(word), 7777)?;
+    for (part, offset) in [(&low, 408), (&high, 8)] {
+        match fabric.word_in(part, offset) {
+            Ok(word) => drop(fabric.fetch_add(word, 1).await?),
+            Err(_) => match fabric.change(part, offset, 1, &mut |_, found| found + 1) {
+                Err(fault) if fault.kind() != FaultKind::NotOwn => return Err(fault.into()),
+                _ => {}
+            },
+        }
+    }
+    fails("a put past a part", fabric.put(&low, 476, &[0; 8]), FaultKind::OutOfRange)?;
+    fails("a get past a part", fabric.get(&high, 400, &mut word).await, FaultKind::OutOfRange)?;
+    let none = SegmentKey { len: 808, ..low.key() };
+    holds("a key of more than there is", fabric.open(&none).is_err())?;
+    fabric.flush(cx.previous()).await?;
+    drop((low, high));
+    cx.barrier().await?;
+    fails("a part is not given back", fabric.reclaim(&deep).map(drop), FaultKind::Unsupported)?;
+    let memory = take_back(cx, &whole).await?.into_vec::<u64>().map_err(|_| Wrong("the vector".into()))?;
+    same("what was put", (memory[49], memory[50], memory[52]), (49, 7777, 52))?;
+    let both = fabric.capabilities().agent != crate::Agent::Cpu || memory[51] == 53;
+    holds("each change counts", both && (memory[51] == 51 || memory[51] == 53))?;
+    fails("a part of what was given back", fabric.read_own(&deep, 0, &mut word), FaultKind::NoSuchRegion)?;
+    cx.barrier().await
+}
+
 /// One that is dropped without being reclaimed is gone for peers, and nobody's memory is harmed.
 pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();

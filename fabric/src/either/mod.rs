@@ -265,6 +265,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.populate(own),
+            (Second(fabric), Second(own)) => fabric.populate(own),
+            _ => Err(Error::operation("populate")(FOREIGN)),
+        }
+    }
+
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error> {
         wrap!(self, fabric => fabric.open(key))
     }
@@ -279,6 +287,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
         ask_about!(self, own, |fabric, own| fabric.reclaim(own))
+    }
+
+    fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
+        match (self, own) {
+            (First(fabric), First(own)) => fabric.part(own, offset, len).map(First),
+            (Second(fabric), Second(own)) => fabric.part(own, offset, len).map(Second),
+            _ => Err(FOREIGN),
+        }
     }
 
     fn change(

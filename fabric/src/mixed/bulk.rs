@@ -105,6 +105,10 @@ impl Fabric for Mixed {
         self.verbs.reclaim(&own.card)
     }
 
+    fn part(&self, own: &MixedSegment, offset: u64, len: u64) -> Result<MixedSegment, Fault> {
+        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
+    }
+
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
         self.verbs.mapped(&segment.card)
     }

@@ -9,10 +9,10 @@ use remote_memory::Rank;
 
 use crate::bootstrap::Process;
 use crate::shm::Mapping;
-use crate::shm::gate::Gate;
+use crate::shm::gate::{Announced, Gate};
 
 /// `LENTMEM` and the layout's version.
-const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
 
 // The layout, in bytes: a header line, a line a rank, then at a page's beginning a buffer a rank.
 const HEADER: u64 = 64;
@@ -29,12 +29,13 @@ const LEN_AT: u64 = 40;
 const SHUT_AT: u64 = 48;
 const ASKED_AT: u64 = 56;
 
-// A rank's line: how many of its threads are inside the gate, then what it asks the owner's helper thread to do.
+// A rank's line: whether a thread of it is inside the gate, and how many others; what it asks the owner's helper thread to do.
 const INSIDE_AT: u64 = 0;
 const STATE_AT: u64 = 8;
 const OFFSET_AT: u64 = 16;
 const COUNT_AT: u64 = 24;
 const FAULT_AT: u64 = 32;
+const OTHERS_AT: u64 = 40;
 
 /// All buffers together, and the bounds of one.
 const BUFFERS: u64 = 1 << 20;
@@ -133,7 +134,9 @@ impl Control {
 
     /// The gate, as a rank passes it.
     pub(crate) fn gate(&self, rank: Rank) -> Gate<'_> {
-        Gate { shut: self.word(SHUT_AT), inside: self.word(self.line(rank) + INSIDE_AT) }
+        let line = self.line(rank);
+        let announced = Announced { place: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
+        Gate { shut: self.word(SHUT_AT), announced }
     }
 
     /// How many requests there were.

@@ -1,10 +1,11 @@
 //! A rank's end of the shared-memory fabric.
 
+use std::collections::HashMap;
 use std::future::{Ready, poll_fn, ready};
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::ports::Ports;
+use crate::shm::arena::{Arena, Owner, PIECE};
 use crate::shm::board::{Board, BoardRing};
 use crate::shm::lent::{Between, Lent};
 use crate::shm::once_table::OnceTable;
@@ -41,6 +43,11 @@ pub(super) struct Inner {
     next_region: AtomicU32,
     /// Regions that were reached by [`At`], kept until the end: words are borrowed from them.
     reached: Box<[OnceTable<ShmSegment>]>,
+    /// The same of the pieces of each rank's arena, by slot.
+    pub(super) pieces: Box<[OnceTable<ShmSegment>]>,
+    /// This rank's arena, once it has allocated; those of the others that were met.
+    pub(super) arena: Mutex<Option<Arc<Owner>>>,
+    pub(super) arenas: Box<[OnceLock<Arc<Arena>>]>,
     worlds: Box<[ShmSegment]>,
     pub(super) outboxes: Box<[CachePadded<Mutex<Writer>>]>,
     inbox: Mutex<Box<[Reader]>>,
@@ -48,10 +55,17 @@ pub(super) struct Inner {
     pub(super) endpoint: Endpoint<Seat>,
     /// What this rank has lent.
     service: Arc<Service>,
+    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line to its owner.
+    opened: Mutex<HashMap<(Rank, RegionId), Weak<Lent>>>,
 }
 
 /// Marks the regions that are lent and not mapped: what is published of them is their control page.
 const LENT: u32 = 1 << 31;
+
+/// Whether a region is a piece of an arena.
+const fn is_piece(region: RegionId) -> bool {
+    region.0 & (LENT | PIECE) == PIECE
+}
 
 /// A word of shared memory, mapped here.
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +98,15 @@ impl Shm {
             crowded: std::thread::available_parallelism().map_or(1, NonZero::get) < board.size() as usize,
             next_region: AtomicU32::new(1),
             reached: ranks().map(|_| OnceTable::default()).collect(),
+            pieces: ranks().map(|_| OnceTable::default()).collect(),
+            arena: Mutex::default(),
+            arenas: ranks().map(|_| OnceLock::new()).collect(),
             worlds,
             outboxes: ranks().map(|_| CachePadded::default()).collect(),
             inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
             ports: Ports::default(),
             service: Arc::default(),
+            opened: Mutex::default(),
             endpoint: Endpoint::new(Seat { board, rank: job.rank }),
             job,
         })))
@@ -98,13 +116,13 @@ impl Shm {
         &self.0.job.board
     }
 
-    fn me(&self) -> Rank {
+    pub(super) fn me(&self) -> Rank {
         self.0.job.rank
     }
 
     /// The next region's number, with a mark.
-    fn next_region(&self, mark: u32) -> RegionId {
-        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !LENT | mark)
+    pub(super) fn next_region(&self, mark: u32) -> RegionId {
+        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(LENT | PIECE) | mark)
     }
 
     fn between(&self) -> Between {
@@ -176,6 +194,9 @@ impl RemoteMemory for Shm {
         if at.region.0 & LENT != 0 {
             self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
             return Err(Fault::of(FaultKind::Unsupported, at.rank).with_detail(WORDLESS));
+        }
+        if is_piece(at.region) {
+            return self.piece(at.rank, at.region)?.word(at.offset);
         }
         let reach = || {
             let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
@@ -279,27 +300,16 @@ impl Mailbox for Shm {
 }
 
 impl Shm {
-    /// Memory for a region that nobody else knows yet.
-    fn create(&self, len: u64) -> Result<(RegionId, Arc<Mapping>), Error> {
-        let failed = |what: &str, kind, source| Error::Allocate {
-            len,
-            what: what.into(),
-            fault: Fault::of(kind, self.me()),
-            source,
-        };
-        let bytes = usize::try_from(len).ok().filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize);
-        let bytes = bytes.ok_or_else(|| failed("the length is 0 or not addressable", FaultKind::OutOfRange, None))?;
-        let memory = Mapping::create(bytes).map(Arc::new).map_err(|source| {
-            let (what, kind) = explain(&source);
-            failed(what, kind, Some(source))
-        })?;
-        Ok((self.next_region(0), memory))
-    }
-
-    /// The segment of a region that peers can map. It takes the region back when it is dropped.
-    fn published(&self, id: RegionId, memory: Arc<Mapping>, len: u64) -> Result<ShmSegment, Error> {
-        let exchange = Arc::clone(&self.0.job.exchange);
-        ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
+    /// Memory that a rank has lent, as it was opened before or is now.
+    fn open_lent(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<Lent>, Fault> {
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lent) = opened.get(&place).and_then(Weak::upgrade) {
+            return Ok(lent);
+        }
+        let lent = Arc::new(Lent::open(self.between(), place.0, page)?);
+        opened.retain(|_, lent| lent.strong_count() > 0);
+        opened.insert(place, Arc::downgrade(&lent));
+        Ok(lent)
     }
 }
 
@@ -314,15 +324,15 @@ impl Fabric for Shm {
     }
 
     fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
-        let (id, memory) = self.create(len)?;
-        self.0.job.exchange.publish(id, &memory)?;
-        self.published(id, memory, len)
+        self.allocate_one(len)
     }
 
-    fn allocate_two(&self, [first, second]: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
-        let ((id, memory), (other_id, other)) = (self.create(first)?, self.create(second)?);
-        self.0.job.exchange.publish_two([(id, &memory), (other_id, &other)])?;
-        Ok((self.published(id, memory, first)?, self.published(other_id, other, second)?))
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
+        self.allocate_both(lens)
+    }
+
+    fn populate(&self, own: &ShmSegment) -> Result<(), Error> {
+        self.populate_own(own)
     }
 
     fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
@@ -362,10 +372,15 @@ impl Fabric for Shm {
     }
 
     fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
-        let lent = own.lent().ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?;
-        let memory = lent.take_back()?;
+        let lent = own.lent().filter(|lent| lent.is_whole());
+        let memory = lent.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
         own.retract();
         Ok(memory)
+    }
+
+    fn part(&self, own: &ShmSegment, offset: u64, len: u64) -> Result<ShmSegment, Fault> {
+        self.check_own(own.rank())?;
+        own.part(offset, len)
     }
 
     fn change(
@@ -376,7 +391,8 @@ impl Fabric for Shm {
         change: &mut dyn FnMut(usize, u64) -> u64,
     ) -> Result<(), Fault> {
         let lent = segment.lent().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
-        lent.change(offset, words, change)
+        let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, segment.rank()))?;
+        lent.memory.change(lent.place(offset, bytes)?, words, change)
     }
 
     fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
@@ -384,7 +400,7 @@ impl Fabric for Shm {
     }
 
     fn path(&self, segment: &ShmSegment) -> Path {
-        segment.lent().map_or(Path::Cpu, |lent| lent.path())
+        segment.lent().map_or(Path::Cpu, |lent| lent.memory.path())
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
@@ -398,14 +414,18 @@ impl Fabric for Shm {
         if key.region == RegionId(0) {
             return self.world_segment(key.rank);
         }
+        if is_piece(key.region) {
+            return self.open_piece(key);
+        }
         let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
         if key.region.0 & LENT != 0 {
-            let lent = Lent::open(self.between(), key.rank, memory);
+            let lent = self.open_lent((key.rank, key.region), memory);
             let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
-            if key.len != lent.len() {
-                return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
-            }
-            return Ok(ShmSegment::of_lent(Arc::new(lent), (key.rank, key.region), None));
+            let all = lent.len();
+            let segment = ShmSegment::of_lent(lent, (key.rank, key.region), None);
+            let part =
+                if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
+            return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
         }
         if key.len == 0 || key.len > memory.len() as u64 {
             return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bootstrap::{Process, timespec};
+use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
 use crate::shm::gate::{Inside, is_inside, shut};
@@ -32,7 +33,7 @@ pub(crate) struct Lent {
     pub(super) board: Arc<Board>,
     pub(super) service: Arc<Service>,
     pub(super) me: Rank,
-    pub(super) owner: Rank,
+    pub(crate) owner: Rank,
     process: Process,
     address: u64,
     len: u64,
@@ -154,20 +155,14 @@ impl Lent {
         self.control.gate(self.me).pass().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 
+    /// The fault that the owner's end is.
     pub(super) fn alive(&self) -> Result<(), Fault> {
-        match self.board.liveness(self.owner) {
-            Liveness::Alive => Ok(()),
-            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, self.owner)),
-            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, self.owner)),
-        }
+        ended(self.owner, self.board.liveness(self.owner))
     }
 
     /// Why there is no word to be had of it: a word is a reference that would outlive the loan.
-    pub(crate) fn wordless(&self, offset: u64) -> Fault {
-        match self.check(offset, 8) {
-            Ok(()) => Fault::of(FaultKind::Unsupported, self.owner).with_detail(WORDLESS),
-            Err(fault) => fault,
-        }
+    pub(crate) const fn wordless(&self) -> Fault {
+        Fault::of(FaultKind::Unsupported, self.owner).with_detail(WORDLESS)
     }
 
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -236,7 +231,7 @@ impl Lent {
             Some(_) => {}
         }
         shut(self.control.gate(self.me).shut);
-        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).inside) && !self.is_gone(*rank);
+        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).announced) && !self.is_gone(*rank);
         if (0..self.board.size()).map(Rank).any(|rank| inside(&rank)) {
             return Ok(None);
         }
@@ -254,8 +249,8 @@ impl Lent {
             return false;
         }
         let Some(process) = self.board.process(rank).filter(|process| *process != Process::own()) else { return false };
-        let ended = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
-        process.watch().is_ok_and(|watch| watch.is_none_or(ended))
+        let gone = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
+        process.watch().is_ok_and(|watch| watch.is_none_or(gone))
     }
 }
 

@@ -4,6 +4,9 @@
 //! is left behind by a kill. An operation is an instruction and is done when the call returns. Who waits spins, then
 //! yields, then sleeps on the doorbell of its rank, a futex; who writes with `Notify::Yes` wakes only a sleeper.
 //!
+//! Regions are cut from a file that each rank has, and that a peer maps once ([`Fabric::allocate`](crate::Fabric::allocate)),
+//! or large ones have a file each (`arena`).
+//!
 //! Memory that the user made cannot be mapped: it is lent ([`Fabric::register`](crate::Fabric::register)). Threads of the
 //! owner's process copy to and from it at once, other processes by the kernel (process_vm_readv), or by the owner's helper
 //! thread where the system forbids that. Each copy passes a gate in shared memory, which the owner shuts before it has its
@@ -11,12 +14,15 @@
 //!
 //! Begin to read at [`Shm`]; then [`Board`], what all ranks share from the start.
 
+mod allocation;
+mod arena;
 mod board;
 mod control;
 mod doorbell;
 mod endpoint;
 mod gate;
 mod headroom;
+mod hold;
 mod lent;
 mod mapping;
 mod once_table;
@@ -33,6 +39,8 @@ pub use crate::shm::board::Board;
 pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, ShmWord, threads};
 pub use crate::shm::mapping::Mapping;
+#[doc(hidden)]
+pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
 pub use crate::shm::segment::ShmSegment;
 pub use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};

@@ -1,35 +1,46 @@
 //! Copies between this process's memory and another's, by the kernel (process_vm_readv(2)).
 #![allow(unsafe_code)] // two calls of the C library
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::process::Command;
 
-/// An address range, as `struct iovec` of <sys/uio.h>.
-#[repr(C)]
-struct Range {
-    base: *mut c_void,
-    len: usize,
-}
+use self::bare::{Range, process_vm_readv, process_vm_writev};
 
-// rustix does not have them.
-unsafe extern "C" {
-    fn process_vm_readv(
-        pid: c_int,
-        local: *const Range,
-        locals: c_ulong,
-        remote: *const Range,
-        remotes: c_ulong,
-        flags: c_ulong,
-    ) -> isize;
-    fn process_vm_writev(
-        pid: c_int,
-        local: *const Range,
-        locals: c_ulong,
-        remote: *const Range,
-        remotes: c_ulong,
-        flags: c_ulong,
-    ) -> isize;
+/// The calls themselves, which rustix does not have. Public for a benchmark that measures them beside what stands on them.
+pub mod bare {
+    use std::ffi::{c_int, c_ulong, c_void};
+
+    /// An address range, as `struct iovec` of <sys/uio.h>.
+    #[derive(Debug)]
+    #[repr(C)]
+    pub struct Range {
+        /// Where it begins.
+        pub base: *mut c_void,
+        /// In bytes.
+        pub len: usize,
+    }
+
+    unsafe extern "C" {
+        /// Copies from another process; see process_vm_readv(2).
+        pub fn process_vm_readv(
+            pid: c_int,
+            local: *const Range,
+            locals: c_ulong,
+            remote: *const Range,
+            remotes: c_ulong,
+            flags: c_ulong,
+        ) -> isize;
+        /// Copies to another process.
+        pub fn process_vm_writev(
+            pid: c_int,
+            local: *const Range,
+            locals: c_ulong,
+            remote: *const Range,
+            remotes: c_ulong,
+            flags: c_ulong,
+        ) -> isize;
+    }
 }
 
 /// Reads another process's memory; gives how many bytes there were.

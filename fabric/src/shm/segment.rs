@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::{Exchange, Maker};
+use crate::shm::arena::Piece;
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
@@ -40,8 +41,35 @@ impl Region {
 }
 
 enum Memory {
-    Mapped { _mapping: Arc<Mapping> },
-    Lent(Arc<Lent>),
+    Mapped(Arc<Mapping>),
+    /// A range of an arena, whose mapping it keeps.
+    Piece(Piece),
+    Lent(LentRange),
+}
+
+/// Memory that its owner has lent, or a part of it.
+#[derive(Clone)]
+pub(crate) struct LentRange {
+    pub(crate) memory: Arc<Lent>,
+    at: u64,
+    len: u64,
+    /// Of a part: what keeps the whole published.
+    whole: Option<ShmSegment>,
+}
+
+impl LentRange {
+    /// What lies in this range, as the whole counts.
+    pub(crate) fn place(&self, offset: u64, len: usize) -> Result<u64, Fault> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len => Ok(self.at + offset),
+            _ => Err(Fault::of(FaultKind::OutOfRange, self.memory.owner)),
+        }
+    }
+
+    /// Whether it was registered so, and not as a part of something.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.whole.is_none()
+    }
 }
 
 impl Drop for Region {
@@ -69,23 +97,62 @@ impl ShmSegment {
         published: Option<Arc<dyn Exchange>>,
     ) -> Result<Self, Fault> {
         let start = memory.bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let memory = Memory::Mapped { _mapping: memory };
+        let memory = Memory::Mapped(memory);
         let (published, maker) = (Mutex::new(published), Maker::this());
         Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
+    /// A piece of an arena: `len` bytes at `offset` of its mapping.
+    pub(crate) fn of_piece(
+        piece: Piece,
+        (offset, len): (u64, u64),
+        (rank, id): (Rank, RegionId),
+    ) -> Result<Self, Fault> {
+        let start = piece.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
+        let (memory, published, maker) = (Memory::Piece(piece), Mutex::default(), Maker::this());
+        Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
+    }
+
     /// Memory that its owner has lent.
-    pub(crate) fn of_lent(lent: Arc<Lent>, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+    pub(crate) fn of_lent(memory: Arc<Lent>, place: (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+        let range = LentRange { at: 0, len: memory.len(), memory, whole: None };
+        Self::of_range(range, place, published)
+    }
+
+    fn of_range(range: LentRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
         let (published, maker) = (Mutex::new(published), Maker::this());
-        let region = Region { memory: Memory::Lent(lent), rank, id, published, maker };
+        let region = Region { memory: Memory::Lent(range), rank, id, published, maker };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 
-    pub(crate) fn lent(&self) -> Option<&Arc<Lent>> {
+    /// A part of memory that its owner has lent.
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
+        let refused = |kind| Fault::of(kind, self.region.rank);
+        let range = self.lent().ok_or(refused(FaultKind::Unsupported))?;
+        if offset % 8 != 0 {
+            return Err(refused(FaultKind::Misaligned));
+        }
+        let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
+        let at = range.place(offset, bytes)?;
+        let part = LentRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
+        Ok(Self::of_range(part, (self.region.rank, self.region.id), None))
+    }
+
+    pub(crate) fn lent(&self) -> Option<&LentRange> {
         match &self.region.memory {
             Memory::Lent(lent) => Some(lent),
-            Memory::Mapped { .. } => None,
+            Memory::Mapped(_) | Memory::Piece(_) => None,
         }
+    }
+
+    /// The mapping that it is a range of, and where it begins there; `None` for lent memory.
+    pub(crate) fn mapping(&self) -> Option<(&Arc<Mapping>, u64)> {
+        let memory = match &self.region.memory {
+            Memory::Mapped(memory) => memory,
+            Memory::Piece(piece) => piece.memory(),
+            Memory::Lent(_) => return None,
+        };
+        Some((memory, (self.start.addr().get() - memory.bytes(0, 0)?.addr().get()) as u64))
     }
 
     /// Takes the region back before the last clone is dropped: who looks for it from now on finds none.
@@ -118,7 +185,10 @@ mod access {
                 return Err(Fault::of(FaultKind::Misaligned, self.region.rank));
             }
             if let Err(fault) = self.check(offset, 8) {
-                return Err(self.lent().map_or(fault, |lent| lent.wordless(offset)));
+                return Err(self.lent().map_or(fault, |lent| match lent.place(offset, 8) {
+                    Ok(_) => lent.memory.wordless(),
+                    Err(fault) => fault,
+                }));
             }
             // SAFETY: offset + 8 <= len was just checked, and start is valid for len bytes.
             let word = unsafe { self.start.add(offset as usize) };
@@ -157,13 +227,15 @@ mod access {
         #[cold]
         #[inline(never)]
         fn write_lent(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
-            self.lent().ok_or(fault)?.write(offset, from)
+            let lent = self.lent().ok_or(fault)?;
+            lent.memory.write(lent.place(offset, from.len())?, from)
         }
 
         #[cold]
         #[inline(never)]
         fn read_lent(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
-            self.lent().ok_or(fault)?.read(offset, into)
+            let lent = self.lent().ok_or(fault)?;
+            lent.memory.read(lent.place(offset, into.len())?, into)
         }
 
         /// All of it, as words; `None` if it is not mapped.
@@ -221,11 +293,12 @@ impl Segment for ShmSegment {
     }
 
     fn len(&self) -> u64 {
-        self.lent().map_or(self.len, |lent| lent.len())
+        self.lent().map_or(self.len, |lent| lent.len)
     }
 
     fn key(&self) -> SegmentKey {
-        SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: 0, rkey: 0 }
+        let at = self.lent().map_or(0, |lent| lent.at);
+        SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: at, rkey: 0 }
     }
 }
 

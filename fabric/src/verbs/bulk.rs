@@ -12,6 +12,7 @@ use crate::fabric::check_rank;
 use crate::verbs::memory;
 use crate::verbs::queue::{Order, Peer};
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
+use crate::verbs::segment::check_within;
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
@@ -172,6 +173,10 @@ impl Fabric for Verbs {
         own.reclaim().map(Some)
     }
 
+    fn part(&self, own: &VerbsSegment, offset: u64, len: u64) -> Result<VerbsSegment, Fault> {
+        own.part(offset, len)
+    }
+
     /// Of one's own memory. A change of a word by the CPU is not atomic against the card's.
     fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
         memory::words(segment.allocated()?.memory())
@@ -186,16 +191,14 @@ impl Fabric for Verbs {
         let rank = key.rank;
         let found = || {
             if rank == self.rank() {
-                return self.0.directory.find(key.region);
+                let whole = self.0.directory.find(key.region)?;
+                let offset = check_within(&whole.key(), key)?;
+                return if whole.key() == *key { Ok(whole) } else { whole.part(offset, key.len) };
             }
-            self.look_up(rank, key.region).map(VerbsSegment::of_peer)
+            check_within(&self.look_up(rank, key.region)?, key)?;
+            Ok(VerbsSegment::of_peer(*key))
         };
-        let error = |fault| Error::Open { rank, what: "look its region up".into(), fault, source: None };
-        let segment = found().map_err(error)?;
-        if segment.key() != *key {
-            return Err(error(Fault::of(FaultKind::NoSuchRegion, rank)));
-        }
-        Ok(segment)
+        found().map_err(|fault| Error::Open { rank, what: "look its region up".into(), fault, source: None })
     }
 
     fn world_segment(&self, rank: Rank) -> Result<VerbsSegment, Error> {

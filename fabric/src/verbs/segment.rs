@@ -44,6 +44,8 @@ enum Memory {
     Allocated(Arc<MemoryRegion>),
     /// The user's, until it is given back.
     Lent(RwLock<Option<LentRegion>>),
+    /// A part of that, and where it begins.
+    Part(VerbsSegment, u64),
 }
 
 impl Drop for Inner {
@@ -91,9 +93,27 @@ impl VerbsSegment {
         lent.give_back().ok_or(Fault::of(FaultKind::Refused, self.rank()))
     }
 
-    /// Whether both are one segment.
+    /// A part of the user's memory that this rank has lent. It has no entry in the directory: peers look up the whole.
+    pub(super) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
+        let refused = |kind| Err(Fault::of(kind, self.rank()));
+        match self.own()? {
+            Memory::Allocated(_) => return refused(FaultKind::Unsupported),
+            Memory::Lent(_) | Memory::Part(..) if offset % 8 != 0 => return refused(FaultKind::Misaligned),
+            Memory::Lent(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
+            Memory::Lent(_) | Memory::Part(..) => self.check(offset, len)?,
+        }
+        let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
+        let own = Own { memory: Memory::Part(self.clone(), offset), directory: Weak::new(), maker: Maker::this() };
+        Ok(Self(Arc::new(Inner { key, own: Some(own) })))
+    }
+
+    /// Whether both are one memory.
     pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        match (self.own(), other.own()) {
+            (Ok(Memory::Part(whole, _)), _) => whole.is(other),
+            (_, Ok(Memory::Part(whole, _))) => self.is(whole),
+            _ => Arc::ptr_eq(&self.0, &other.0),
+        }
     }
 
     /// Refuses what does not lie inside.
@@ -111,6 +131,7 @@ impl VerbsSegment {
         let key = match self.own()? {
             Memory::Allocated(memory) => memory.local_key(),
             Memory::Lent(lent) => self.while_lent(lent, LentRegion::local_key)?,
+            Memory::Part(whole, at) => return whole.local(at + offset),
         };
         Ok(Local { address: self.0.key.address + offset, len: 0, key })
     }
@@ -131,6 +152,7 @@ impl VerbsSegment {
         match self.own()? {
             Memory::Allocated(own) => memory::read(own.memory(), offset, into),
             Memory::Lent(lent) => self.while_lent(lent, |lent| memory::read_lent(lent, offset, into))?,
+            Memory::Part(whole, at) => return whole.read(at + offset, into),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
     }
@@ -140,6 +162,7 @@ impl VerbsSegment {
         match self.own()? {
             Memory::Allocated(own) => memory::write(own.memory(), offset, from),
             Memory::Lent(lent) => self.while_lent(lent, |lent| memory::write_lent(lent, offset, from))?,
+            Memory::Part(whole, at) => return whole.write(at + offset, from),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
     }
@@ -149,7 +172,7 @@ impl Memory {
     fn allocated(&self) -> Option<&MemoryRegion> {
         match self {
             Self::Allocated(memory) => Some(memory),
-            Self::Lent(_) => None,
+            Self::Lent(_) | Self::Part(..) => None,
         }
     }
 }
@@ -172,6 +195,16 @@ fn check(key: &SegmentKey, offset: u64, len: u64) -> Result<(), Fault> {
     match offset.checked_add(len) {
         Some(end) if end <= key.len => Ok(()),
         _ => Err(Fault::of(FaultKind::OutOfRange, key.rank)),
+    }
+}
+
+/// Where a key lies in what its owner's directory has under its number: all of it, or a part of memory that was lent.
+pub(super) fn check_within(there: &SegmentKey, key: &SegmentKey) -> Result<u64, Fault> {
+    let offset = key.address.checked_sub(there.address).filter(|offset| offset % 8 == 0);
+    let same = (key.region, key.rkey) == (there.region, there.rkey) && key.len > 0;
+    match offset.filter(|offset| same && check(there, *offset, key.len).is_ok()) {
+        Some(offset) => Ok(offset),
+        None => Err(Fault::of(FaultKind::NoSuchRegion, there.rank)),
     }
 }
 
@@ -393,6 +426,13 @@ mod tests {
         let none = Err(Fault::of(FaultKind::NoSuchRegion, key.rank));
         assert_eq!(Entry::decode(&bytes([0; 4]), key.rank, RegionId(0)), none);
         assert_eq!(Entry::decode(&bytes(entry.0), key.rank, RegionId(9)), none);
+        let part = |offset: u64, len| SegmentKey { len, address: key.address.wrapping_add(offset), ..key };
+        assert_eq!(check_within(&key, &key), Ok(0));
+        assert_eq!(check_within(&key, &part(16, key.len - 16)), Ok(16));
+        for wrong in [part(16, key.len - 15), part(4, 8), part(0, 0), part(u64::MAX - 7, 8), part(key.len, 8)] {
+            assert_eq!(check_within(&key, &wrong), none.map(|_| 0), "{wrong:?}");
+        }
+        assert_eq!(check_within(&key, &SegmentKey { rkey: 12, ..key }), none.map(|_| 0));
         for at in 0..4 {
             let mut torn = entry.0;
             torn[at] ^= 1 << (at * 9 + 1);

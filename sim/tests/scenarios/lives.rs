@@ -12,6 +12,7 @@ use crate::{Outcome, scenario};
 scenario!(null, operations_on_nothing, [1, 3]);
 scenario!(win_zero, parts_of_no_length, [3]);
 scenario!(manywin, windows_by_the_hundred, [2, 4]);
+scenario!(closed, a_closed_window_begins_nothing, [1, 3]);
 
 async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u32>::builder().allocate(&world, 5).await?;
@@ -54,6 +55,38 @@ async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
     assert_eq!(some.local().read(0..world.rank() as usize).first().copied().unwrap_or(3), 3);
     nothing.close().await?;
     some.close().await
+}
+
+/// Whatever rank had been reached before, and whatever memory it is.
+async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
+    fn closed<T>(outcome: Result<T, Error>) {
+        let error = outcome.err().expect("the window was closed");
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
+    }
+    let next = (world.rank() + 1) % world.size();
+    for lent in [false, true] {
+        let builder = Window::<u64>::builder();
+        let window = match lent {
+            true => builder.create(&world, vec![0; 2]).await?,
+            false => builder.allocate(&world, 2).await?,
+        };
+        window.lock_all().await?.unlock_all().await?;
+        let (again, table) = (window.clone(), window.clone().versioned());
+        window.close().await?;
+        closed(again.lock_exclusive(next).await);
+        closed(again.lock_shared(next).await);
+        closed(again.lock_all().await);
+        closed(again.fence().await);
+        closed(again.post(&[next]));
+        closed(again.start(&[next]).no_check().await);
+        closed(again.no_check().at(next));
+        closed(again.direct(world.rank()));
+        closed(again.locked(next).put(0, &[1]).await);
+        closed(table.read(next, 0, &mut [0]).await);
+        closed(table.write(next).await);
+        assert!(matches!(again.lock_shared(world.size()).await, Err(Error::Rank { .. })));
+    }
+    Ok(())
 }
 
 async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {

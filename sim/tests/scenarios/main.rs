@@ -13,6 +13,7 @@ mod lives;
 mod memory;
 mod mixed;
 mod no_check;
+mod overlapping;
 mod programs;
 mod signals;
 

@@ -3,19 +3,68 @@
 use std::time::Duration;
 
 use fabric::{Fabric, World};
-use windows::{Error, Window};
+use windows::{Element, Error, Window};
 
 use crate::{Outcome, scenario};
 
 scenario!(put_signal, data_is_there_when_its_signal_is, [2, 5]);
 scenario!(put_signal_all, everybody_signals_everybody, [3, 8]);
 scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
+scenario!(put_signal_lent, data_is_there_when_its_signal_is_in_lent_memory, [2, 5]);
+scenario!(put_signal_all_lent, everybody_signals_everybodys_lent_memory, [3, 8]);
+scenario!(wait_until_ends_lent, a_wait_without_a_signal_in_lent_memory_ends, [2]);
+
+/// Windows over memory that the fabric allocates, or that is lent.
+#[derive(Clone, Copy)]
+enum Kept {
+    Allocated,
+    Lent,
+}
+
+impl Kept {
+    async fn window<T: Element, F: Fabric>(
+        self,
+        world: &World<F>,
+        name: &str,
+        len: usize,
+    ) -> Result<Window<T, F>, Error> {
+        let builder = Window::<T>::builder().name(name);
+        match self {
+            Self::Allocated => builder.allocate(world, len).await,
+            Self::Lent => builder.create(world, vec![T::zeroed(); len]).await,
+        }
+    }
+}
+
+async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Kept::Allocated).await
+}
+
+async fn data_is_there_when_its_signal_is_in_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Kept::Lent).await
+}
+
+async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
+    everybody(world, Kept::Allocated).await
+}
+
+async fn everybody_signals_everybodys_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
+    everybody(world, Kept::Lent).await
+}
+
+async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
+    in_vain(world, Kept::Allocated).await
+}
+
+async fn a_wait_without_a_signal_in_lent_memory_ends<F: Fabric>(world: World<F>) -> Outcome {
+    in_vain(world, Kept::Lent).await
+}
 
 /// A ring: each rank passes on what it got, in data of another window than the signal, of a size that travels in pieces.
-async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome {
+async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     const LEN: usize = 5000;
-    let data = Window::<u32>::builder().name("data").allocate(&world, LEN).await?;
-    let signals = Window::<u64>::builder().name("signals").allocate(&world, 2).await?;
+    let data = kept.window::<u32, F>(&world, "data", LEN).await?;
+    let signals = kept.window::<u64, F>(&world, "signals", 2).await?;
     let (from, to) = ((world.rank() + world.size() - 1) % world.size(), (world.rank() + 1) % world.size());
     let (all_data, all_signals) = (data.lock_all().await?, signals.lock_all().await?);
     for round in 1..=10_u32 {
@@ -40,8 +89,8 @@ async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome
 }
 
 /// Each origin has an element; nobody waits for anything but signals.
-async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<i64>::builder().allocate(&world, 2 * world.size() as usize).await?;
+async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
+    let window = kept.window::<i64, F>(&world, "all", 2 * world.size() as usize).await?;
     let all = window.lock_all().await?;
     let at = |origin: u32| 2 * origin as usize;
     for round in 1..=20_i64 {
@@ -58,8 +107,8 @@ async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
-    let window = Window::<u64>::builder().name("quiet").allocate(&world, 3).await?;
+async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
+    let window = kept.window::<u64, F>(&world, "quiet", 3).await?;
     let local = window.local();
     let late = local.wait_until(0, |told| told > 0).deadline(Duration::from_millis(5)).await.unwrap_err();
     assert!(late.is_timed_out(), "{late}");
@@ -77,7 +126,7 @@ async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
     all.unlock_all().await?;
     window.close().await?;
 
-    let small = Window::<u16>::builder().name("small").allocate(&world, 4).await?;
+    let small = kept.window::<u16, F>(&world, "small", 4).await?;
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
     assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
     let all = small.lock_all().await?;

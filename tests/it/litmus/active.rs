@@ -1,7 +1,6 @@
 //! What fences, exposures and barriers order.
 
 use fabric::{Fabric, World};
-use windows::Window;
 
 use super::{Outcome, Rig, Seen};
 
@@ -9,7 +8,7 @@ use super::{Outcome, Rig, Seen};
 pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank() as usize, rig.world.size());
-    let window = Window::<u64>::builder().allocate(&rig.world, size as usize).await?;
+    let window = rig.window::<u64>(size as usize).await?;
     let mut seen = Seen::default();
     let mut epoch = window.fence().await?;
     for round in 1..=rig.rounds() {
@@ -35,7 +34,7 @@ pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 50;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 1 + LEN).await?;
+    let window = rig.window::<u64>(1 + LEN).await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         rig.skew().await;
@@ -62,7 +61,7 @@ pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outc
 pub(super) async fn barrier<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank(), rig.world.size());
-    let window = Window::<u64>::builder().allocate(&rig.world, size as usize).await?;
+    let window = rig.window::<u64>(size as usize).await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
         rig.skew().await;

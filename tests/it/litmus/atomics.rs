@@ -1,14 +1,14 @@
 //! What atomic operations promise.
 
 use fabric::{Agent, Fabric, World};
-use windows::{AtomicElement, Op, Window};
+use windows::{AtomicElement, Op};
 
 use super::{Outcome, Rig, Seen};
 
 /// An atomic operation that gave its value is complete at the target: a third rank that is told of it sees it.
 pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 4).await?;
+    let window = rig.window::<u64>(4).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
@@ -40,7 +40,7 @@ pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome 
 pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: AtomicElement + From<u8>, F: Fabric>(rig: &mut Rig<F>) -> Outcome {
         const LEN: usize = 11;
-        let window = Window::<T>::builder().allocate(&rig.world, 2 * LEN).await?;
+        let window = rig.window::<T>(2 * LEN).await?;
         let all = window.lock_all().await?;
         let (place, mut seen) = (rig.rank() as usize * LEN, Seen::default());
         let of = |value: u64| T::from((value % 100) as u8);
@@ -75,7 +75,7 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
         const LEN: usize = 9;
         /// So few that a byte can count them.
         const TURNS: u8 = 60;
-        let window = Window::<T>::builder().allocate(&rig.world, LEN).await?;
+        let window = rig.window::<T>(LEN).await?;
         let (one, me) = (T::from(1), rig.rank() as usize);
         let mut seen = Seen::default();
         for _ in 0..rig.rounds().div_ceil(u64::from(TURNS)) {
@@ -110,7 +110,7 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
 /// Where the processor makes atomics atomic, they leave alone what others put beside them in the same word.
 pub(super) async fn neighbours<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let window = Window::<u16>::builder().allocate(&rig.world, 4).await?;
+    let window = rig.window::<u16>(4).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     let rounds = if rig.agent() == Agent::Card { 0 } else { 20 * rig.rounds() };

@@ -1,7 +1,6 @@
 //! What a lock orders, and what it does not.
 
 use fabric::{Fabric, World};
-use windows::Window;
 
 use super::{Outcome, Rig, Seen};
 
@@ -11,7 +10,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     let mut rig = Rig::new(world);
     let (me, rounds) = (u64::from(rig.rank()), rig.rounds());
-    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let window = rig.window::<u64>(LEN).await?;
     let mut seen = Seen::default();
     let writes = |rank: u64, round: u64| (round + rank) % 3 != 2;
     for round in 0..rounds {
@@ -51,7 +50,7 @@ pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let window = rig.window::<u64>(LEN).await?;
     let mut seen = Seen::default();
     for _ in 0..rounds {
         let mut record = [0; LEN];
@@ -73,7 +72,7 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let window = rig.window::<u64>(LEN).await?;
     let mut seen = Seen::default();
     for _ in 0..rounds {
         let epoch = window.lock_exclusive(1).await?;
@@ -102,8 +101,8 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
 /// late.
 pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
-    let data = Window::<u64>::builder().allocate(&rig.world, 1).await?;
-    let locks = Window::<u64>::builder().allocate(&rig.world, 1).await?;
+    let data = rig.window::<u64>(1).await?;
+    let locks = rig.window::<u64>(1).await?;
     let all = data.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
@@ -150,7 +149,7 @@ pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 60;
     let mut rig = Rig::new(world);
     let rounds = rig.rounds();
-    let table = Window::<u64>::builder().allocate(&rig.world, LEN).await?.versioned();
+    let table = rig.window::<u64>(LEN).await?.versioned();
     let (mut seen, mut last) = (Seen::default(), 0);
     for _ in 0..rounds {
         rig.skew().await;

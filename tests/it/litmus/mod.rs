@@ -4,7 +4,8 @@
 //! Each of them has a test by threads and one by processes, on shared memory or, with `ONESIDED_FABRIC` and
 //! `ONESIDED_IT_FABRIC`, on another fabric; one in simulation, on a network whose messages overtake each other; and one
 //! on fabrics that break the promise on purpose (`planted`), which it has to catch: not every processor shows what a
-//! missing fence may do, the simulator does.
+//! missing fence may do, the simulator does. One more is by processes whose windows lie over memory that they lend, by
+//! copies of the kernel and by their owners' helper threads.
 
 mod active;
 mod atomics;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use fabric::remote_memory::{Notify, Patience, Port, Rank};
 use fabric::{Agent, Any, Fabric, World, block_on};
 use sim::{End, Network, SimFabric, Simulation};
-use windows::Error;
+use windows::{Element, Error, Window};
 
 use crate::jobs::{self, Role};
 use crate::support;
@@ -41,9 +42,20 @@ impl AddAssign for Seen {
 
 type Outcome = Result<Seen, Error>;
 
-/// The tests of each: `name: body, ranks, flaws that it must catch`.
+/// Has the windows of a rank's process lie over memory that each rank lends.
+const LENT: &str = "ONESIDED_IT_LENT";
+
+/// A way to lent memory, as `ONESIDED_PROCESS_VM` says it: by copies of the kernel, where the system allows them.
+const BY_KERNEL: &str = "on";
+/// By the owner's helper thread.
+const BY_HELPER: &str = "off";
+const BOTH: &[&str] = &[BY_KERNEL, BY_HELPER];
+/// What stands on single accesses, which copies of the kernel are not.
+const HELPER: &[&str] = &[BY_HELPER];
+
+/// The tests of each: `name: body, ranks, by which ways on lent memory, flaws that it must catch`.
 macro_rules! litmus {
-    ($($name:ident: $body:path, $ranks:expr, [$($flaw:ident),+];)+) => {
+    ($($name:ident: $body:path, $ranks:expr, $ways:expr, [$($flaw:ident),+];)+) => {
         pub(crate) const ROLES: &[Role] = &[$((concat!("litmus ", stringify!($name)), |world| rank(world, $body)),)+];
 
         $(mod $name {
@@ -57,6 +69,11 @@ macro_rules! litmus {
             #[test]
             fn processes() {
                 by_processes($ranks, concat!("litmus ", stringify!($name)));
+            }
+
+            #[test]
+            fn lent() {
+                by_lending_processes($ranks, concat!("litmus ", stringify!($name)), $ways);
             }
 
             #[test]
@@ -75,25 +92,25 @@ macro_rules! litmus {
 }
 
 litmus! {
-    store_buffering: order::store_buffering, 2, [IdleFlush];
-    message_passing: order::message_passing, 3, [IdleFlush];
-    third_rank: order::third_rank, 3, [IdleFlush];
-    coherence: order::coherence, 3, [LatePuts];
-    read_own_writes: order::read_own_writes, 2, [LatePuts];
-    signal: order::signal, 2, [LatePuts];
-    single_access: order::single_access, 3, [TornBytes];
-    lock_hands_over: locks::lock_hands_over, 3, [OpenLocks, LatePuts];
-    locked_update: locks::locked_update, 3, [OpenLocks, EarlyBytes];
-    local_under_lock: locks::local_under_lock, 2, [OpenLocks];
-    lock_elsewhere: locks::lock_elsewhere, 3, [IdleFlush];
-    fence: active::fence, 3, [IdleFlush];
-    post_start_complete_wait: active::post_start_complete_wait, 2, [LatePuts];
-    barrier: active::barrier, 3, [IdleFlush];
-    complete_when_waited: atomics::complete_when_waited, 3, [LateAtomics];
-    accumulate_order: atomics::accumulate_order, 2, [LateAtomics];
-    atomicity: atomics::atomicity, 3, [TornAtomics];
-    versioned_read: locks::versioned_read, 3, [LatePuts, StaleVersion];
-    neighbours: atomics::neighbours, 2, [TornAtomics];
+    store_buffering: order::store_buffering, 2, BOTH, [IdleFlush];
+    message_passing: order::message_passing, 3, BOTH, [IdleFlush];
+    third_rank: order::third_rank, 3, BOTH, [IdleFlush];
+    coherence: order::coherence, 3, HELPER, [LatePuts];
+    read_own_writes: order::read_own_writes, 2, BOTH, [LatePuts];
+    signal: order::signal, 2, BOTH, [LatePuts];
+    single_access: order::single_access, 3, HELPER, [TornBytes];
+    lock_hands_over: locks::lock_hands_over, 3, BOTH, [OpenLocks, LatePuts];
+    locked_update: locks::locked_update, 3, BOTH, [OpenLocks, EarlyBytes];
+    local_under_lock: locks::local_under_lock, 2, BOTH, [OpenLocks];
+    lock_elsewhere: locks::lock_elsewhere, 3, BOTH, [IdleFlush];
+    fence: active::fence, 3, BOTH, [IdleFlush];
+    post_start_complete_wait: active::post_start_complete_wait, 2, BOTH, [LatePuts];
+    barrier: active::barrier, 3, BOTH, [IdleFlush];
+    complete_when_waited: atomics::complete_when_waited, 3, BOTH, [LateAtomics];
+    accumulate_order: atomics::accumulate_order, 2, BOTH, [LateAtomics];
+    atomicity: atomics::atomicity, 3, BOTH, [TornAtomics];
+    versioned_read: locks::versioned_read, 3, BOTH, [LatePuts, StaleVersion];
+    neighbours: atomics::neighbours, 2, BOTH, [TornAtomics];
 }
 
 /// A fabric that keeps no order between regions, and tells so.
@@ -142,6 +159,14 @@ fn by_processes(ranks: u32, role: &str) {
     assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "{ended:#?}");
 }
 
+fn by_lending_processes(ranks: u32, role: &str, ways: &[&str]) {
+    for way in ways {
+        let variables = [(jobs::ROLE, role.as_ref()), (LENT, "1".as_ref()), ("ONESIDED_PROCESS_VM", way.as_ref())];
+        let ended = jobs::start_with(ranks, &variables).wait();
+        assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "process_vm {way}: {ended:#?}");
+    }
+}
+
 fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
     for seed in 0..10 {
         assert_eq!(simulate(ranks, seed, body).forbidden, 0, "seed {seed}");
@@ -182,12 +207,23 @@ fn sum(outcomes: impl IntoIterator<Item = Outcome>) -> Seen {
 struct Rig<F: Fabric> {
     world: World<F>,
     dice: u64,
+    lent: bool,
 }
 
 impl<F: Fabric> Rig<F> {
     fn new(world: World<F>) -> Self {
         let dice = u64::from(world.rank()) + 1;
-        Self { world, dice }
+        Self { world, dice, lent: std::env::var_os(LENT).is_some() }
+    }
+
+    /// A window over memory that the fabric allocates, or that this rank lends.
+    async fn window<T: Element>(&self, len: usize) -> Result<Window<T, F>, Error> {
+        let builder = Window::<T>::builder();
+        if self.lent {
+            builder.create(&self.world, vec![T::zeroed(); len]).await
+        } else {
+            builder.allocate(&self.world, len).await
+        }
     }
 
     fn rank(&self) -> u32 {
@@ -201,6 +237,8 @@ impl<F: Fabric> Rig<F> {
     /// How many rounds there is time for.
     fn rounds(&self) -> u64 {
         match self.agent() {
+            // A helper thread has to be woken, and a number that fits a byte has no halves.
+            Agent::Cpu if self.lent => 120,
             Agent::Cpu => 1500,
             Agent::Card => 12,
             _ => 24,

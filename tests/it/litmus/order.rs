@@ -1,7 +1,7 @@
 //! What puts, gets, flushes and signals order.
 
 use fabric::{Fabric, World};
-use windows::{Op, Window};
+use windows::Op;
 
 use super::{Outcome, Rig, Seen};
 
@@ -9,7 +9,7 @@ use super::{Outcome, Rig, Seen};
 pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     const CELLS: usize = 64;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 2 * CELLS).await?;
+    let window = rig.window::<u64>(2 * CELLS).await?;
     let all = window.lock_all().await?;
     let mine = rig.rank() as usize;
     let mut seen = Seen::default();
@@ -43,7 +43,7 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
     const DATA: usize = 20;
     const FLAGS: usize = 4;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, FLAGS + DATA).await?;
+    let window = rig.window::<u64>(FLAGS + DATA).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
@@ -84,7 +84,7 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 600;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let window = rig.window::<u64>(LEN).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
@@ -115,7 +115,7 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
     const PUTS: u64 = 30;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 1).await?;
+    let window = rig.window::<u64>(1).await?;
     let all = window.lock_all().await?;
     let (mut seen, mut last) = (Seen::default(), 0);
     for round in 0..rig.rounds() {
@@ -144,7 +144,7 @@ pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 300;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 2 * LEN).await?;
+    let window = rig.window::<u64>(2 * LEN).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 1..=rig.rounds() {
@@ -166,8 +166,8 @@ pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 100;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 1 + LEN).await?;
-    let other = Window::<u64>::builder().allocate(&rig.world, LEN).await?;
+    let window = rig.window::<u64>(1 + LEN).await?;
+    let other = rig.window::<u64>(LEN).await?;
     let (all, others) = (window.lock_all().await?, other.lock_all().await?);
     let peer = 1 - rig.rank();
     let mut seen = Seen::default();
@@ -195,7 +195,7 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
 pub(super) async fn single_access<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u64 = 30;
     let mut rig = Rig::new(world);
-    let window = Window::<u64>::builder().allocate(&rig.world, 3).await?;
+    let window = rig.window::<u64>(3).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
     for round in 0..rig.rounds() {

@@ -11,6 +11,7 @@
 mod origin;
 mod request;
 mod server;
+mod signal;
 
 pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
 pub(crate) use self::request::{Request, is_wordless};
@@ -26,6 +27,7 @@ use crate::window::LOCK_BYTES;
 /// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory), how many bytes |
 /// | 40 | this rank | number of the peer's request that it can give no answer to where the peer looks for it, fault |
 /// | 64 | the peer | number of the answer, fault: to what this rank has asked |
+/// | 80 | the peer | how many [signals](crate::Access::signal) it has begun, and done; a word that it writes to wake this rank |
 /// | 128 | the peer | runs and operands of its request |
 /// | 128 + room | the peer | results of what this rank has asked |
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +85,21 @@ impl Layout {
 
     const fn answer(self, by: u32) -> u64 {
         self.of(by) + 64
+    }
+
+    /// How many signals a peer has begun.
+    const fn begun(self, by: u32) -> u64 {
+        self.of(by) + 80
+    }
+
+    /// How many of them are there.
+    const fn done(self, by: u32) -> u64 {
+        self.of(by) + 88
+    }
+
+    /// What it writes to wake this rank.
+    const fn rung(self, by: u32) -> u64 {
+        self.of(by) + 96
     }
 
     const fn operands(self, by: u32) -> u64 {

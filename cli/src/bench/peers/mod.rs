@@ -37,7 +37,8 @@ use crate::run::{FabricName, interrupts};
 ///
 /// Measured with 2 processes: lock + unlock; lock + put + unlock; put, get, fetch_and_op, compare_and_swap and accumulate
 /// of 8 B, each with a flush; 64 puts or gets and one flush; the bandwidth of put and get of 64 KiB to 4 MiB; the
-/// allocation of windows of 4 KiB to 16 MiB; a first lock while the target waits, and while it computes. With 2, 4 and 8:
+/// allocation of windows of 4 KiB to 16 MiB, alone, until each rank has touched every page of its part, until the window is
+/// freed, and all of that; a first lock while the target waits, and while it computes. With 2, 4 and 8:
 /// how many locks all get together, and the smallest share by the largest.
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv and pip, and a C
@@ -92,9 +93,10 @@ null), `ranks`, `metric`, `unit`, `values` (by program and `limit`: `median`, `m
 fast onesided was as each of the others). These names stay.
 
 Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
-MPI types and communicators are looked at in every call, ours are known to the compiler. perftest's loops check nothing and
-have no flush and no window. It tells the median of its rounds; ours is the median of batches, each the average of about ten,
-and a batch of compare_and_swap begins with a put.";
+MPI types and communicators are looked at in every call, ours are known to the compiler. Windows are allocated and freed one
+after the other: ours get the zeroed pages of those before, MPI's fault in new ones, as our first of a size does.
+perftest's loops check nothing and have no flush and no window. It tells the median of its rounds; ours is the median of
+batches, each the average of about ten, and a batch of compare_and_swap begins with a put.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.from.as_deref().map(read).transpose()?;

@@ -47,6 +47,10 @@ pub(crate) const CONTESTS: &str = "Contended locks";
 /// How many operations go before one flush in a row of many.
 pub(crate) const MANY: u64 = 64;
 
+// What is timed of a window beside its allocation: that every rank writes to each page of its part, that it is freed.
+pub(crate) const TOUCH: u64 = 1;
+pub(crate) const FREE: u64 = 2;
+
 /// What jobs of so many ranks are asked, in order.
 pub(crate) fn measures(ranks: u32, effort: Effort) -> Vec<Measure> {
     let mut all = Vec::new();
@@ -97,8 +101,14 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     }
     for size in [4 << 10, 1 << 20, 16 << 20] {
         let window = |measure| Measure { size, sized: true, how: How::Times(3), ..measure };
-        all.push(window(one("allocate", WINDOWS, "allocate")));
-        all.push(Measure { argument: 1, ..window(one("allocate, write all, free", WINDOWS, "allocate")) });
+        for (benchmark, argument) in [
+            ("allocate",                  0),
+            ("allocate, touch all",       TOUCH),
+            ("allocate, free",            FREE),
+            ("allocate, touch all, free", TOUCH | FREE),
+        ] {
+            all.push(Measure { argument, ..window(one(benchmark, WINDOWS, "allocate")) });
+        }
     }
     let first = |benchmark, argument| Measure { argument, how: How::Once, ..one(benchmark, BUSY, "first_lock") };
     all.push(first("target waits in a barrier", 0));

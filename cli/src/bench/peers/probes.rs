@@ -11,7 +11,7 @@ use windows::{Error, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::busy;
-use crate::bench::peers::plan::MANY;
+use crate::bench::peers::plan::{FREE, MANY, TOUCH};
 use crate::bench::peers::subject::Order;
 use crate::bench::rank::{ROOM, RankOfBench};
 use crate::failure::Failure;
@@ -112,28 +112,25 @@ impl<'r> Probes<'r> {
         timed(rank, || Ok(time(order.times, run)?)).map(Some)
     }
 
-    /// How long rank 0 takes to allocate windows; with an argument, until each rank has written to its part and the
-    /// window is gone.
+    /// How long rank 0 takes to allocate windows; if the argument says so until each rank has written to every page of its
+    /// part, and until the window is gone.
     fn allocate(&self, order: Order<'_>) -> Result<f64, Failure> {
         let world = &self.rank.world;
-        let page = vec![1_u64; PAGE / WORD];
         let mut taken = 0.0;
         for _ in 0..order.times {
             world.barrier().wait()?;
             let start = Instant::now();
             let window = Window::<u64>::allocate(world, order.size as usize / WORD).wait()?;
-            if order.argument == 0 {
-                taken += start.elapsed().as_nanos() as f64;
-            } else {
+            if order.argument & TOUCH != 0 {
                 let local = window.local();
-                for place in (0..local.len()).step_by(page.len()) {
-                    local.write(place, &page[..1])?;
+                for place in (0..local.len()).step_by(PAGE / WORD) {
+                    local.write(place, &[1])?;
                 }
             }
+            let used = start.elapsed();
             window.close().wait()?;
-            if order.argument != 0 {
-                taken += start.elapsed().as_nanos() as f64;
-            }
+            let freed = start.elapsed();
+            taken += if order.argument & FREE != 0 { freed } else { used }.as_nanos() as f64;
         }
         Ok(if world.rank() == 0 { taken } else { 0.0 })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::gate::{Gate, is_inside, shut};
+use crate::shm::gate::{Announced, Gate, is_inside, shut};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU64, fence};
 use crate::sync::thread;
@@ -23,12 +23,14 @@ enum Flaw {
     LeaveRelaxed,
     /// The owner waits for nobody.
     NoWait,
+    /// The owner looks only at the place that one thread of a rank has.
+    OthersUnseen,
 }
 
 /// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
 struct Lent {
     shut: AtomicU64,
-    inside: Vec<AtomicU64>,
+    inside: Vec<[AtomicU64; 2]>,
     memory: UnsafeCell<u64>,
 }
 
@@ -42,11 +44,12 @@ unsafe impl Send for Lent {}
 impl Lent {
     /// What a peer does: passes and copies.
     fn copy(&self, rank: usize, flaw: Flaw) {
-        let inside = &self.inside[rank];
+        let [place, count] = &self.inside[rank];
+        let inside = place;
         let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
         match flaw {
-            Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait => {
-                if let Some(_inside) = (Gate { shut: &self.shut, inside }).pass() {
+            Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait | Flaw::OthersUnseen => {
+                if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { place, count } }).pass() {
                     touch();
                 }
             }
@@ -66,7 +69,7 @@ impl Lent {
                 if self.shut.load(Relaxed) == 0 {
                     touch();
                 }
-                inside.fetch_sub(1, if flaw == Flaw::LeaveRelaxed { Relaxed } else { Release });
+                inside.store(0, if flaw == Flaw::LeaveRelaxed { Relaxed } else { Release });
             }
         }
     }
@@ -78,8 +81,10 @@ impl Lent {
         } else {
             shut(&self.shut);
         }
-        for inside in &self.inside {
-            while flaw != Flaw::NoWait && is_inside(inside) {
+        let nobody = AtomicU64::new(0);
+        for [place, count] in &self.inside {
+            let count = if flaw == Flaw::OthersUnseen { &nobody } else { count };
+            while flaw != Flaw::NoWait && is_inside(Announced { place, count }) {
                 thread::yield_now();
             }
         }
@@ -89,7 +94,7 @@ impl Lent {
 
 fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let inside = (0..ranks).map(|_| AtomicU64::new(0)).collect();
+        let inside = (0..ranks).map(|_| [0, 0].map(AtomicU64::new)).collect();
         let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
         let peer = |rank| {
             let lent = Arc::clone(&lent);
@@ -106,29 +111,30 @@ fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two threads of one rank share its count.
-fn two_threads_of_a_rank() {
-    let inside = vec![AtomicU64::new(0)];
+/// Two threads of one rank share its place and its count.
+fn two_threads_of_a_rank(flaw: Flaw) {
+    let inside = vec![[0, 0].map(AtomicU64::new)];
     let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
     let peer = || {
         let lent = Arc::clone(&lent);
-        Box::new(move || lent.copy(0, Flaw::None)) as Box<dyn FnOnce() + Send>
+        Box::new(move || lent.copy(0, flaw)) as Box<dyn FnOnce() + Send>
     };
     let (one, two, owner) = (peer(), peer(), Arc::clone(&lent));
-    together([one, two, Box::new(move || owner.take_back(Flaw::None))]);
+    together([one, two, Box::new(move || owner.take_back(flaw))]);
 }
 
 #[test]
 fn who_took_memory_back_has_it_alone() {
     holds(None, 55, lent(1, Flaw::None));
     holds(Some(3), 887, lent(2, Flaw::None));
-    holds(Some(3), 1_000, two_threads_of_a_rank);
+    holds(Some(3), 1_000, || two_threads_of_a_rank(Flaw::None));
 }
 
 #[test]
 fn every_flaw_of_the_gate_is_caught() {
     use Flaw::{LeaveRelaxed, LookBeforeAnnouncement, NoWait, PassWithoutFence, ShutWithoutFence};
     explore(None, lent(1, Flaw::None));
+    caught("Causality violation", || two_threads_of_a_rank(Flaw::OthersUnseen));
     for flaw in [PassWithoutFence, ShutWithoutFence, LookBeforeAnnouncement, LeaveRelaxed, NoWait] {
         caught("Causality violation", lent(1, flaw));
     }

@@ -9,7 +9,10 @@
 //!   comes after all loads before it, so no word is written again before it was read.
 //! - **The kernel**: a futex is a lock and a condition here ([`Futex`]), which order more than a futex promises to.
 //!   Nothing relies on it: a sleeper that is woken arms and looks again, and between that and the ring stand the fences.
-//! - **SeqCst accesses**, which loom takes as acquire-release: none are used, only fences.
+//! - **SeqCst accesses**, which loom takes as acquire-release: one pair is used, by who passes the gate, and under loom a
+//!   fence stands between the two. Without it their order is that of all sequentially consistent operations: a look that
+//!   finds the gate open comes before the owner's fence in it, the announcement before the look, so that the owner's look
+//!   behind its fence finds the announcement (ISO C++20, 31.4, 4).
 //! - **Time**: nothing here is ever due.
 //! - **More than the bound**, the preemptions of one execution. No more than this was explored:
 //!
@@ -33,6 +36,7 @@
 mod doorbell;
 mod gate;
 mod helper;
+mod hold;
 mod order;
 mod ring;
 

@@ -1,0 +1,161 @@
+//! How a rank's memory comes to be: a piece of its arena, or a file of its own; and how a peer reaches a piece.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+
+use crate::shm::arena::{Arena, Owner, PIECE, slot_of};
+use crate::shm::endpoint::explain;
+use crate::shm::{Mapping, Shm, ShmSegment, headroom};
+use crate::{Error, Segment as _, SegmentKey};
+
+/// Memory for a region.
+enum Fresh {
+    /// Peers know where to look.
+    Piece(ShmSegment),
+    /// Nobody else knows of it yet.
+    File(RegionId, Arc<Mapping>),
+}
+
+impl Shm {
+    fn failed(&self, len: u64, what: &str, kind: FaultKind, source: Option<io::Error>) -> Error {
+        Error::Allocate { len, what: what.into(), fault: Fault::of(kind, self.me()), source }
+    }
+
+    fn create(&self, len: u64) -> Result<Fresh, Error> {
+        let bytes = usize::try_from(len).ok().filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize);
+        let out = || self.failed(len, "the length is 0 or not addressable", FaultKind::OutOfRange, None);
+        let bytes = bytes.ok_or_else(out)?;
+        let failed = |source| {
+            let (what, kind) = explain(&source);
+            self.failed(len, what, kind, Some(source))
+        };
+        headroom::admit(len).map_err(failed)?;
+        if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
+            let segment = ShmSegment::of_piece(piece, (start, len), (self.me(), id));
+            return segment.map(Fresh::Piece).map_err(Error::operation("allocate"));
+        }
+        let memory = Mapping::reserve(bytes).map_err(failed)?;
+        Ok(Fresh::File(self.next_region(0), Arc::new(memory)))
+    }
+
+    /// This rank's arena, made if it is not there. What hinders that is told by the file that is made instead.
+    fn own_arena(&self) -> Option<Arc<Owner>> {
+        let mut arena = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
+        if arena.is_none() {
+            let exchange = Arc::clone(&self.0.job.exchange);
+            *arena = Owner::create(exchange, self.board().size()).ok()?;
+        }
+        arena.clone()
+    }
+
+    /// The segment of a file that peers can map. It takes the region back when it is dropped.
+    fn published(&self, id: RegionId, memory: Arc<Mapping>) -> Result<ShmSegment, Error> {
+        let (exchange, len) = (Arc::clone(&self.0.job.exchange), memory.len() as u64);
+        ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
+    }
+
+    fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
+        match fresh {
+            Fresh::Piece(segment) => Ok(segment),
+            Fresh::File(id, memory) => {
+                self.0.job.exchange.publish(id, &memory)?;
+                self.published(id, memory)
+            }
+        }
+    }
+
+    /// See [`Fabric::allocate`](crate::Fabric::allocate).
+    pub(super) fn allocate_one(&self, len: u64) -> Result<ShmSegment, Error> {
+        self.publish(self.create(len)?)
+    }
+
+    /// See [`Fabric::allocate_two`](crate::Fabric::allocate_two).
+    pub(super) fn allocate_both(&self, [first, second]: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
+        match (self.create(first)?, self.create(second)?) {
+            (Fresh::File(id, memory), Fresh::File(other_id, other)) => {
+                self.0.job.exchange.publish_two([(id, &memory), (other_id, &other)])?;
+                Ok((self.published(id, memory)?, self.published(other_id, other)?))
+            }
+            (first, second) => Ok((self.publish(first)?, self.publish(second)?)),
+        }
+    }
+
+    /// See [`Fabric::populate`](crate::Fabric::populate).
+    pub(super) fn populate_own(&self, own: &ShmSegment) -> Result<(), Error> {
+        let populate = "have all pages come";
+        if own.rank() != self.me() {
+            return Err(Error::operation(populate)(Fault::of(FaultKind::NotOwn, own.rank())));
+        }
+        let Some((memory, start)) = own.mapping() else { return Ok(()) };
+        memory.populate(start, own.len()).map_err(|source| {
+            let (what, kind) = explain(&source);
+            self.failed(own.len(), what, kind, Some(source))
+        })
+    }
+
+    fn arena_of(&self, rank: Rank) -> Result<Arc<Arena>, Error> {
+        if rank == self.me() {
+            let own = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
+            return own.as_ref().map(|own| Arc::clone(own.arena())).ok_or_else(|| no_piece(rank));
+        }
+        let reached = &self.0.arenas[rank.index()];
+        if let Some(arena) = reached.get() {
+            return Ok(Arc::clone(arena));
+        }
+        let (exchange, arena) = (&self.0.job.exchange, RegionId(PIECE));
+        let arena = match exchange.fetch(rank, arena) {
+            Err(error) if error.fault().kind() == FaultKind::NoMemory => {
+                let pieces = Arena::by_piece(exchange.fetch_file(rank, arena)?);
+                pieces.map_err(|source| no_room(rank, source))?
+            }
+            fetched => Arena::new(fetched?),
+        };
+        Ok(Arc::clone(reached.get_or_init(|| Arc::new(arena))))
+    }
+
+    /// Reaches a piece of a rank that there is.
+    pub(super) fn open_piece(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
+        let &SegmentKey { rank, region, len, .. } = key;
+        // The arena of one that has left is still mapped.
+        if self.board().liveness(rank) == Liveness::Left {
+            let fault = Fault::of(FaultKind::PeerLeft, rank);
+            return Err(Error::Open { rank, what: "it has left".into(), fault, source: None });
+        }
+        let (piece, start, there) = self.arena_of(rank)?.open(region).map_err(|source| no_room(rank, source))?;
+        if len == 0 || len > there {
+            let fault = Fault::of(FaultKind::OutOfRange, rank);
+            return Err(Error::Open { rank, what: "the key's length is not the region's".into(), fault, source: None });
+        }
+        ShmSegment::of_piece(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
+    }
+
+    /// A piece that is reached by its region's number, from then on for ever: so its slot is never used for another one.
+    pub(super) fn piece(&self, rank: Rank, region: RegionId) -> Result<&ShmSegment, Fault> {
+        let reach = || {
+            let arena = self.arena_of(rank).map_err(|error| error.fault())?;
+            let (piece, start, len) = arena.open(region).map_err(|source| no_room(rank, source).fault())?;
+            ShmSegment::of_piece(piece, (start, len), (rank, region))
+        };
+        let piece = self.0.pieces[rank.index()].get_or_try_init(slot_of(region), reach)?;
+        if piece.key().region == region { Ok(piece) } else { Err(Fault::of(FaultKind::NoSuchRegion, rank)) }
+    }
+}
+
+fn no_piece(rank: Rank) -> Error {
+    let fault = Fault::of(FaultKind::NoSuchRegion, rank);
+    Error::Open { rank, what: "it has no such region".into(), fault, source: None }
+}
+
+/// Why a piece cannot be mapped: it is not there, or there is no room.
+fn no_room(rank: Rank, source: io::Error) -> Error {
+    if source.kind() == io::ErrorKind::NotFound {
+        return no_piece(rank);
+    }
+    let (what, kind) = explain(&source);
+    Error::Open { rank, what: what.into(), fault: Fault::of(kind, rank), source: Some(source) }
+}

@@ -1,0 +1,219 @@
+//! The owner's side of an arena: pieces are cut, and their places used again.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use remote_memory::RegionId;
+use rustix::process::{Resource, getrlimit};
+
+use crate::Error;
+use crate::bootstrap::{Exchange, Maker};
+use crate::shm::Mapping;
+use crate::shm::arena::free::{Free, PAGE, Place};
+use crate::shm::arena::{Arena, LAST_USE, LEN_AT, PIECE, Piece, SLOT, START_AT, region, slots_in};
+use crate::shm::hold::Hold;
+
+/// How long an arena is at most, those of all ranks together, and at least: below it there is none. No longer, because a
+/// process that locks its memory (mlockall) has all pages of what it maps.
+const LONGEST: u64 = 128 << 20;
+const LONGEST_TOGETHER: u64 = 8 << 30;
+const SHORTEST: u64 = 1 << 20;
+/// The part of an arena that one piece may have.
+const PIECES: u64 = 4;
+
+/// Up to so many bytes a piece has its pages when it is allocated, near the CPU of its owner.
+const PRESENT: u64 = 64 << 10;
+/// How many bytes of pages free places keep at most, and those of all ranks together.
+const KEPT: u64 = 32 << 20;
+const KEPT_TOGETHER: u64 = 256 << 20;
+
+/// At how many pieces that peers held on to an allocation looks again.
+const LOOKS: usize = 8;
+
+/// This rank's arena, from which it allocates.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    arena: Arc<Arena>,
+    exchange: Arc<dyn Exchange>,
+    maker: Maker,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    free: Free,
+    /// By slot, of those that were used: the last use.
+    uses: Vec<Use>,
+    /// Slots that may be used again.
+    spare: Vec<u32>,
+    /// Slots whose use has ended while peers held the piece.
+    ended: VecDeque<u32>,
+}
+
+/// What a slot is used for.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    number: u32,
+    place: Place,
+    len: u64,
+}
+
+impl Owner {
+    /// Makes an arena for a rank of a world of so many, and lets peers map it. `None`: limits or the system forbid it.
+    ///
+    /// # Errors
+    /// As [`Mapping::sparse`] and [`Exchange::publish`].
+    pub(crate) fn create(exchange: Arc<dyn Exchange>, ranks: u32) -> Result<Option<Arc<Self>>, Error> {
+        let Some(len) = length(ranks) else { return Ok(None) };
+        let failed = |source: io::Error| Error::Join { what: "make an arena".to_owned(), source: Some(source) };
+        let memory = Arc::new(Mapping::sparse(len as usize).map_err(failed)?);
+        exchange.publish(RegionId(PIECE), &memory)?;
+        let kept = KEPT.min(KEPT_TOGETHER / u64::from(ranks));
+        Ok(Some(Arc::new(Self::over(memory, exchange, kept))))
+    }
+
+    pub(super) fn over(memory: Arc<Mapping>, exchange: Arc<dyn Exchange>, kept: u64) -> Self {
+        let len = memory.len() as u64;
+        let pieces = u64::from(slots_in(len)) * SLOT;
+        let free = Free::new(pieces, len, kept);
+        let (uses, spare, ended) = (Vec::new(), Vec::new(), VecDeque::new());
+        let state = Mutex::new(State { free, uses, spare, ended });
+        Self { arena: Arc::new(Arena::new(memory)), exchange, maker: Maker::this(), state }
+    }
+
+    pub(crate) const fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// As if all slots that were used so far had been used so often.
+    #[cfg(test)]
+    pub(super) fn age(&self, number: u32) {
+        self.state().uses.iter_mut().for_each(|used| used.number = number);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold(&self, slot: u32) -> Hold<'_> {
+        self.arena.hold(slot).expect("a slot that was used is in the table")
+    }
+
+    /// A piece of `len` zeroed bytes: its region, and where it begins. `None` if there is no room, or it is too large.
+    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Option<(RegionId, Piece, u64)> {
+        if len == 0 || len > self.arena.memory.len() as u64 / PIECES {
+            return None;
+        }
+        self.look_again();
+        let (slot, Use { number, place, .. }) = self.state().take(len, self.arena.slots)?;
+        if place.kept == 0 && len <= PRESENT {
+            self.arena.memory.zero(place.start, len); // it is zero, and has pages now
+        }
+        for (at, value) in [(START_AT, place.start), (LEN_AT, len)] {
+            self.arena.field(slot, at)?.store(value, Ordering::Relaxed);
+        }
+        self.hold(slot).begin(number);
+        let arena = Arc::clone(&self.arena);
+        let piece = Piece { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
+        Some((region(slot, number), piece, place.start))
+    }
+
+    /// Ends a piece's use.
+    pub(super) fn end(&self, slot: u32) {
+        if self.hold(slot).end() {
+            self.clean(slot);
+        } else {
+            self.state().ended.push_back(slot);
+        }
+    }
+
+    /// Looks at some of the pieces whose use has ended, and that peers may have let go since.
+    fn look_again(&self) {
+        for _ in 0..LOOKS {
+            let Some(slot) = self.state().ended.pop_front() else { return };
+            if self.hold(slot).is_left() {
+                self.clean(slot);
+            } else {
+                self.state().ended.push_back(slot);
+            }
+        }
+    }
+
+    /// Makes a place free that nobody reaches any more.
+    fn clean(&self, slot: u32) {
+        let Use { number, place, len } = self.state().uses[slot as usize];
+        let kept = self.wipe(place, len);
+        let mut state = self.state();
+        state.free.give(Place { kept, ..place });
+        if number < LAST_USE {
+            state.spare.push(slot);
+        }
+    }
+
+    /// Zeroes a place; gives how many bytes of pages it keeps. Zeroing them costs a fraction of having new ones.
+    fn wipe(&self, place: Place, len: u64) -> u64 {
+        let memory = &self.arena.memory;
+        let pages = len.next_multiple_of(PAGE);
+        if 1 << place.class < PAGE {
+            memory.zero(place.start, len);
+            return 0;
+        }
+        // A small one has its pages; of a large one those that were touched, in this use or in one before.
+        let ranges = if len <= PRESENT { Ok(vec![(place.start, pages)]) } else { memory.present(place.start, pages) };
+        if let Ok(ranges) = &ranges {
+            let bytes = ranges.iter().map(|(_, len)| len).sum();
+            if bytes == 0 {
+                return 0;
+            }
+            // What nobody has written to this time, nobody may write to the next time: it would be zeroed for nothing.
+            let used = len <= PRESENT || ranges.iter().any(|(start, len)| !memory.is_zero(*start, *len));
+            if used && self.state().free.keeps(bytes) {
+                ranges.iter().for_each(|(start, len)| memory.zero(*start, *len));
+                return bytes;
+            }
+        }
+        if memory.discard(place.start, pages).is_err() {
+            memory.zero(place.start, len);
+        }
+        0
+    }
+}
+
+impl State {
+    fn take(&mut self, len: u64, slots: u32) -> Option<(u32, Use)> {
+        if self.spare.is_empty() && self.uses.len() >= slots as usize {
+            return None;
+        }
+        let place = self.free.take(len)?;
+        let slot = self.spare.pop().unwrap_or(self.uses.len() as u32);
+        let number = self.uses.get(slot as usize).map_or(0, |last| last.number) + 1;
+        let new = Use { number, place, len };
+        match self.uses.get_mut(slot as usize) {
+            Some(last) => *last = new,
+            None => self.uses.push(new),
+        }
+        Some((slot, new))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.maker.is_here() {
+            self.exchange.retract(RegionId(PIECE));
+        }
+    }
+}
+
+/// How long an arena may be in a world of so many ranks, each of which maps all of them.
+fn length(ranks: u32) -> Option<u64> {
+    if !Mapping::reserves() {
+        return None;
+    }
+    let ranks = u64::from(ranks.max(1));
+    let addresses = getrlimit(Resource::As).current.map_or(u64::MAX, |limit| limit / (16 * ranks));
+    let file = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    let most = LONGEST.min(LONGEST_TOGETHER / ranks).min(addresses).min(file);
+    (most >= SHORTEST).then(|| 1 << most.ilog2())
+}

@@ -1,0 +1,189 @@
+//! Pieces: who may reach them, when their places are used again, and what is in them then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use remote_memory::RegionId;
+
+use crate::bootstrap::local;
+use crate::shm::Mapping;
+use crate::shm::arena::{Arena, LAST_USE, Owner, PIECE, Piece, SLOT_BITS, region};
+
+const MIB: u64 = 1 << 20;
+
+fn owner(len: u64, kept: u64) -> Arc<Owner> {
+    let exchange = local::jobs(1).unwrap().pop().unwrap().exchange;
+    Arc::new(Owner::over(Arc::new(Mapping::reserve(len as usize).unwrap()), exchange, kept))
+}
+
+/// What a peer has mapped.
+fn peer(owner: &Owner) -> Arc<Arena> {
+    let file = owner.arena().memory.file().unwrap().try_clone_to_owned().unwrap();
+    Arc::new(Arena::new(Arc::new(Mapping::reach(file).unwrap())))
+}
+
+fn pages(owner: &Owner) -> u64 {
+    rustix::fs::fstat(owner.arena().memory.file().unwrap()).unwrap().st_blocks as u64 * 512
+}
+
+/// Writes to all words of a piece, which has to be zero.
+fn fill(arena: &Arena, start: u64, len: u64) {
+    for at in (start..start + len / 8 * 8).step_by(8) {
+        assert_eq!(arena.memory.word(at).unwrap().swap(u64::MAX, Ordering::Relaxed), 0, "old contents at {at}");
+    }
+}
+
+#[test]
+fn a_place_is_used_again_without_its_old_contents() {
+    for kept in [0, 40 << 10, 32 * MIB] {
+        let owner = owner(16 * MIB, kept);
+        for round in 0..3 {
+            for len in [1, 8, 64, 100, 4000, 4096, 65_536, 65_544, 300_000, MIB, 4 * MIB] {
+                let (id, piece, start) = owner.allocate(len).unwrap();
+                let (theirs, begins, there) = owner.arena().open(id).unwrap();
+                assert_eq!((begins, there), (start, len));
+                fill(owner.arena(), start, len);
+                drop(theirs);
+                drop(piece);
+                assert!(owner.arena().open(id).is_err(), "{len} bytes in round {round}");
+            }
+        }
+        let used: u64 = 1 << 23; // the powers of two of the lengths together, and a page for what is smaller than one
+        assert!(owner.allocate(4 * MIB).is_some() && pages(&owner) <= used);
+        assert!(kept > 0 || pages(&owner) <= 16 << 10, "the table, and a page of small pieces");
+    }
+}
+
+#[test]
+fn a_place_keeps_its_pages_for_as_long_as_they_are_used() {
+    let owner = owner(16 * MIB, 32 * MIB);
+    let used = |touch: bool| {
+        let (_, piece, start) = owner.allocate(MIB).unwrap();
+        let before = owner.arena().memory.present(start, MIB).unwrap();
+        if touch {
+            fill(owner.arena(), start, MIB);
+        }
+        drop(piece);
+        before.iter().map(|(_, len)| len).sum::<u64>()
+    };
+    let before = [true, true, false, false, true].map(used);
+    assert_eq!(before, [0, MIB, MIB, 0, 0]);
+}
+
+#[test]
+fn a_peer_that_holds_a_piece_keeps_its_place_from_others() {
+    let owner = owner(16 * MIB, MIB);
+    let peer = peer(&owner);
+    let (old, piece, start) = owner.allocate(4096).unwrap();
+    let (held, begins, _) = peer.open(old).unwrap();
+    let (twice, ..) = peer.open(old).unwrap();
+    assert_eq!(begins, start);
+    drop(piece);
+    assert!(peer.open(old).is_err(), "it has ended");
+    peer.memory.word(start).unwrap().store(7, Ordering::Relaxed);
+    let others: Vec<_> = (0..100).map(|_| owner.allocate(4096).unwrap()).collect();
+    assert!(others.iter().all(|(_, _, theirs)| *theirs != start));
+    drop(twice);
+    assert_ne!(owner.allocate(4096).unwrap().2, start, "one hold is left");
+    assert_eq!(peer.memory.word(start).unwrap().load(Ordering::Relaxed), 7);
+    drop(held);
+    let found = (0..100).map(|_| owner.allocate(4096).unwrap()).find(|(.., theirs)| *theirs == start);
+    let (new, piece, _) = found.expect("nobody holds it any more");
+    fill(&peer, start, 4096);
+    assert!(peer.open(old).is_err(), "a key of the use before");
+    assert!(old != new && peer.open(new).is_ok());
+    drop(piece);
+}
+
+#[test]
+fn a_peer_without_room_for_all_of_it_maps_what_it_meets() {
+    let owner = owner(64 * MIB, MIB);
+    let file = owner.arena().memory.file().unwrap().try_clone_to_owned().unwrap();
+    let peer = Arc::new(Arena::by_piece(file).unwrap());
+    for len in [8, 100, 4096, 10_000, 4 * MIB] {
+        let (_, _before, _) = owner.allocate(len).unwrap();
+        let (id, piece, start) = owner.allocate(len).unwrap();
+        let (held, at, there) = peer.open(id).unwrap();
+        assert!(there == len && (held.memory().len() as u64) < len + 8192);
+        let word = |memory: &Mapping, at: u64| memory.word(at).unwrap().swap(at, Ordering::Relaxed);
+        for offset in [0, (len - 8) / 8 * 8] {
+            word(held.memory(), at + offset);
+            assert_eq!(word(&owner.arena().memory, start + offset), at + offset);
+        }
+        drop(piece);
+        assert!(peer.open(id).is_err());
+        assert!(owner.allocate(len).is_some_and(|(.., other)| other != start), "it is held");
+        drop(held);
+    }
+}
+
+#[test]
+fn what_is_no_key_opens_nothing() {
+    let owner = owner(MIB, MIB);
+    let arena = peer(&owner);
+    let (id, _piece, _) = owner.allocate(8).unwrap();
+    let wrong = [PIECE, id.0 + (1 << SLOT_BITS), id.0 + 1, id.0 | ((1 << SLOT_BITS) - 1), u32::MAX >> 1];
+    for number in wrong {
+        assert!(arena.open(RegionId(number)).is_err(), "{number:#x}");
+    }
+    assert!(arena.open(id).is_ok());
+}
+
+#[test]
+fn an_arena_that_is_full_says_so_and_recovers() {
+    let owner = owner(MIB, MIB);
+    assert!(owner.allocate(0).is_none() && owner.allocate(MIB / 2).is_none() && owner.allocate(u64::MAX).is_none());
+    let all = |len| {
+        let pieces: Vec<(RegionId, Piece, u64)> = std::iter::from_fn(|| owner.allocate(len)).collect();
+        pieces.len()
+    };
+    assert_eq!(all(8), owner.arena().slots as usize, "one a slot");
+    assert_eq!(all(MIB / 4), 3, "the table takes some of it");
+    assert_eq!(all(MIB / 4), 3);
+    assert!(all(4096) > 32);
+}
+
+#[test]
+fn no_number_comes_twice() {
+    let owner = owner(MIB, MIB);
+    let slots = owner.arena().slots;
+    let mut seen = std::collections::HashSet::new();
+    let mut use_all = |times: u32| {
+        for _ in 0..times {
+            let all: Vec<_> = std::iter::from_fn(|| owner.allocate(64)).collect();
+            assert_eq!(all.len(), slots as usize);
+            assert!(all.iter().all(|(id, ..)| seen.insert(*id)));
+        }
+    };
+    use_all(3);
+    owner.age(LAST_USE - 3);
+    use_all(3);
+    assert!(owner.allocate(64).is_none(), "all slots are used up");
+    assert!(seen.contains(&region(0, 1)) && seen.contains(&region(slots - 1, LAST_USE)));
+    assert!(seen.iter().all(|id| id.0 & (3 << 30) == PIECE && id.0 != PIECE));
+}
+
+#[test]
+fn many_threads_share_it() {
+    let owner = owner(16 * MIB, MIB);
+    std::thread::scope(|scope| {
+        for thread in 1..=4_u64 {
+            let owner = &owner;
+            scope.spawn(move || {
+                let arena = peer(owner);
+                for round in 0..2000 {
+                    let len = 64 << (round % 6);
+                    let (id, piece, start) = owner.allocate(len).unwrap();
+                    let (held, ..) = arena.open(id).unwrap();
+                    for at in (start..start + len).step_by(8) {
+                        assert_eq!(arena.memory.word(at).unwrap().swap(thread, Ordering::Relaxed), 0);
+                    }
+                    // In either order.
+                    let (first, last) = if round % 2 == 0 { (piece, held) } else { (held, piece) };
+                    drop(first);
+                    drop(last);
+                }
+            });
+        }
+    });
+}

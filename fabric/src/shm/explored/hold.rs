@@ -1,0 +1,143 @@
+//! Who holds a place that is used again.
+
+use std::sync::Arc;
+
+use crate::shm::explored::{caught, explore, holds, together};
+use crate::shm::hold::Hold;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed};
+use crate::sync::thread;
+use loom::cell::UnsafeCell;
+
+/// What is wrong with it.
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// A peer holds whatever use it finds.
+    AnyUse,
+    /// What a peer did may come after the next use began.
+    ReleaseRelaxed,
+    /// The owner's writes may come after a peer holds the place.
+    BeginRelaxed,
+    /// The owner looks who holds it, and then ends the use.
+    LookThenEnd,
+    /// The owner waits for nobody.
+    NoWait,
+}
+
+/// A place with the number of the use that owns it; loom finds the owner writing while a peer reads.
+struct Place {
+    word: AtomicU64,
+    memory: UnsafeCell<u32>,
+}
+
+// SAFETY: loom watches the accesses to the cell, which is what is tested.
+#[allow(unsafe_code)]
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Send for Place {}
+
+impl Place {
+    fn hold(&self) -> Hold<'_> {
+        Hold(&self.word)
+    }
+
+    /// What a peer does that knows of the first use.
+    fn reach(&self, flaw: Flaw) {
+        let held = if flaw == Flaw::AnyUse {
+            self.word.fetch_add(1, Acquire);
+            true
+        } else {
+            self.hold().take(1)
+        };
+        if held {
+            // SAFETY: as above.
+            #[allow(unsafe_code)]
+            let seen = self.memory.with(|memory| unsafe { *memory });
+            assert_eq!(seen, 1, "a peer of the first use reached another one");
+            if flaw == Flaw::ReleaseRelaxed {
+                self.word.fetch_sub(1, Relaxed);
+            } else {
+                self.hold().release();
+            }
+        }
+    }
+
+    /// What the owner does: the first use.
+    fn begin(&self, flaw: Flaw) {
+        self.write(1);
+        if flaw == Flaw::BeginRelaxed {
+            self.word.store(1 << 32, Relaxed);
+        } else {
+            self.hold().begin(1);
+        }
+    }
+
+    /// What the owner does: the next use, if nobody holds the place.
+    fn use_again(&self, flaw: Flaw) {
+        let left = match flaw {
+            Flaw::LookThenEnd => self.hold().is_left() && (self.hold().end() || true),
+            Flaw::NoWait => self.hold().end() || true,
+            _ => self.hold().end() || self.hold().is_left(),
+        };
+        if left {
+            self.write(2);
+            self.hold().begin(2);
+        }
+    }
+
+    fn write(&self, number: u32) {
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        self.memory.with_mut(|memory| unsafe { *memory = number });
+    }
+}
+
+/// An owner that begins the first use before its peers come, or beside them, then ends it and begins the next.
+fn used_twice(peers: usize, begun: bool, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let place = Arc::new(Place { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
+        if begun {
+            place.begin(flaw);
+        }
+        let peer = || {
+            let place = Arc::clone(&place);
+            Box::new(move || place.reach(flaw)) as Box<dyn FnOnce() + Send>
+        };
+        let owner = {
+            let place = Arc::clone(&place);
+            Box::new(move || {
+                if !begun {
+                    place.begin(flaw);
+                }
+                place.use_again(flaw);
+            }) as Box<dyn FnOnce() + Send>
+        };
+        match peers {
+            1 => together([peer(), owner]),
+            _ => together([peer(), peer(), owner]),
+        }
+    }
+}
+
+#[test]
+fn a_place_is_used_again_when_nobody_holds_it() {
+    holds(None, 1, used_twice(1, true, Flaw::None));
+    holds(None, 1, used_twice(1, false, Flaw::None));
+    holds(Some(3), 1, used_twice(2, true, Flaw::None));
+}
+
+#[test]
+fn every_flaw_of_holds_is_caught() {
+    explore(None, used_twice(1, true, Flaw::None));
+    for (flaw, begun) in [
+        (Flaw::AnyUse, true),
+        (Flaw::ReleaseRelaxed, true),
+        (Flaw::BeginRelaxed, false),
+        (Flaw::LookThenEnd, true),
+        (Flaw::NoWait, true),
+    ] {
+        caught("Causality violation", used_twice(1, begun, flaw));
+    }
+}

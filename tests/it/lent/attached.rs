@@ -1,0 +1,174 @@
+//! Memory that comes and goes while its window stays.
+
+use onesided::{Error, FaultKind, Place, Window, World};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::all_go_well;
+use crate::jobs::{self, Role, ok};
+
+pub(super) const ROLES: &[Role] = &[("lent: taken back", taken_back), ("lent: list", list), ("lent: many", many)];
+
+#[test]
+fn memory_that_was_taken_back_is_an_error_for_peers() {
+    all_go_well(3, "lent: taken back");
+}
+
+/// Rank 0's vector comes and goes; the others have places of it.
+fn taken_back(world: World) {
+    let places = Window::<u64>::allocate(&world, 4).wait().unwrap();
+    let window = Window::<u64>::builder().name("loans").dynamic(&world).wait().unwrap();
+    let tell = |what: u64| {
+        for target in 0..world.size() {
+            let epoch = places.lock_exclusive(target).wait().unwrap();
+            epoch.put(0, &[what]).unwrap();
+            epoch.unlock().wait().unwrap();
+        }
+    };
+    for turn in 0..5_u64 {
+        let mine = (world.rank() == 0).then(|| {
+            let place = window.attach(vec![turn; 1000]).unwrap();
+            tell(place.to_word());
+            place
+        });
+        world.barrier().wait().unwrap();
+        let place = Place::from_word(places.local().read(0..1)[0]);
+        let epoch = window.lock_shared(0).wait().unwrap();
+        let there = epoch.attached(place).wait().unwrap();
+        let mut seen = [0; 3];
+        there.get(500, &mut seen).wait().unwrap();
+        assert_eq!(seen, [turn; 3]);
+        world.barrier().wait().unwrap();
+        there.put(world.rank() as usize, &[100 + turn]).unwrap();
+        there.fetch_add(10, 1).wait().unwrap();
+        world.barrier().wait().unwrap();
+        if let Some(place) = mine {
+            let vector = window.detach(place).wait().unwrap();
+            assert_eq!(vector[..4], [100 + turn, 100 + turn, 100 + turn, turn]);
+            assert_eq!((vector[10], vector.len()), (turn + 3, 1000));
+        }
+        world.barrier().wait().unwrap();
+        let no_region = |error: Error| {
+            assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSuchRegion), "{error}");
+        };
+        no_region(there.put(0, &[1]).unwrap_err().into());
+        no_region(there.get(0, &mut seen).wait().unwrap_err().into());
+        no_region(there.fetch_add(0, 1).wait().unwrap_err().into());
+        epoch.unlock().wait().unwrap();
+        world.barrier().wait().unwrap();
+    }
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_list_over_attached_memory_of_processes_has_every_node() {
+    all_go_well(3, "lent: list");
+}
+
+/// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next place, value]`.
+fn list(world: World) {
+    const NODES: u64 = 20;
+    let head = Window::<u64>::builder().name("head").allocate(&world, 2).wait().unwrap();
+    let nodes = Window::<u64>::builder().name("nodes").dynamic(&world).wait().unwrap();
+    let mut mine = Vec::new();
+    for number in 0..NODES {
+        let value = u64::from(world.rank()) * NODES + number;
+        let place = nodes.attach(vec![0, 0, value]).unwrap();
+        let epoch = head.lock_exclusive(0).wait().unwrap();
+        let mut first = [0; 2];
+        epoch.get(0, &mut first).wait().unwrap();
+        let own = nodes.lock_shared(world.rank()).wait().unwrap();
+        own.attached(place).wait().unwrap().put(0, &first).unwrap();
+        own.unlock().wait().unwrap();
+        epoch.put(0, &[world.rank().into(), place.to_word()]).unwrap();
+        epoch.unlock().wait().unwrap();
+        mine.push(place);
+    }
+    world.barrier().wait().unwrap();
+    let mut at = [0; 2];
+    head.lock_shared(0).wait().unwrap().get(0, &mut at).wait().unwrap();
+    let mut values = Vec::new();
+    while !Place::from_word(at[1]).is_null() {
+        let epoch = nodes.lock_shared(at[0] as u32).wait().unwrap();
+        let mut node = [0; 3];
+        epoch.attached(Place::from_word(at[1])).wait().unwrap().get(0, &mut node).wait().unwrap();
+        values.push(node[2]);
+        at = [node[0], node[1]];
+        epoch.unlock().wait().unwrap();
+    }
+    values.sort_unstable();
+    assert_eq!(values, (0..u64::from(world.size()) * NODES).collect::<Vec<_>>());
+    world.barrier().wait().unwrap();
+    for place in mine {
+        assert_eq!(nodes.detach(place).wait().unwrap().len(), 3);
+    }
+    nodes.close().wait().unwrap();
+    head.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
+    let ended = jobs::start(2, "lent: many").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 1 meets more memory of rank 0's than it may have files open.
+fn many(world: World) {
+    let places = Window::<u64>::allocate(&world, 1).wait().unwrap();
+    let window = Window::<u64>::builder().name("many").dynamic(&world).wait().unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(60), ..getrlimit(Resource::Nofile) }).unwrap();
+    for turn in 0..100 {
+        let mine = (world.rank() == 0).then(|| {
+            let place = if turn % 2 == 0 { window.attach(vec![turn; 10]) } else { window.attach_zeroed(10) }.unwrap();
+            let epoch = places.lock_exclusive(1).wait().unwrap();
+            epoch.put(0, &[place.to_word()]).unwrap();
+            epoch.unlock().wait().unwrap();
+            place
+        });
+        world.barrier().wait().unwrap();
+        if mine.is_none() {
+            let epoch = window.lock_shared(0).wait().unwrap();
+            let place = Place::from_word(places.local().read(0..1)[0]);
+            epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
+            epoch.unlock().wait().unwrap();
+        }
+        world.barrier().wait().unwrap();
+        if let Some(place) = mine {
+            assert_eq!(window.detach(place).wait().unwrap()[3], turn + 1);
+        }
+    }
+    window.close().wait().unwrap();
+    places.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_slot_that_is_freed_is_another_threads_at_once() {
+    onesided::threads(1, |world| {
+        let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
+        let fill = window.attach_zeroed(1).unwrap();
+        let others: Vec<_> = (0..254).map(|_| window.attach(vec![0]).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..3000 {
+                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
+                        let epoch = window.lock_shared(0).wait().unwrap();
+                        epoch.attached(place).wait().unwrap();
+                        epoch.unlock().wait().unwrap();
+                        assert_eq!(window.detach(place).wait().unwrap(), [7]);
+                    }
+                });
+            }
+        });
+        others.into_iter().for_each(|place| drop(window.detach(place).wait().unwrap()));
+        window.detach(fill).wait().unwrap();
+        let clone = window.clone();
+        window.close().wait().unwrap();
+        let error = clone.attach(vec![1]).unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
+    })
+    .unwrap();
+}

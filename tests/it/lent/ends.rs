@@ -1,0 +1,262 @@
+//! Owners and copiers that die, stop, or cannot answer.
+
+use std::time::{Duration, Instant};
+
+use onesided::{Error, FaultKind, Op, Path, Place, Window, World};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+
+use super::{BOTH, all_go_well, expected_path};
+use crate::jobs::{self, Role, ok, send, state};
+use crate::support::eventually;
+
+pub(super) const ROLES: &[Role] = &[
+    ("lent: copier dies", copier_dies),
+    ("lent: copier stops", copier_stops),
+    ("lent: owner dies", owner_dies),
+    ("lent: owner stops", owner_stops),
+    ("lent: end fails", end_fails),
+    ("lent: owner cannot answer", owner_cannot_answer),
+];
+
+/// 32 MiB at rank 0 that rank 1 puts to, over and over, until it fails; who learns where it lies, and rank 1's process.
+struct Copied {
+    window: Window<u64>,
+    board: Window<u64>,
+}
+
+const LONG: usize = 4 << 20;
+
+impl Copied {
+    fn new(world: &World) -> Self {
+        let window = Window::<u64>::builder().name("copied").dynamic(world).wait().unwrap();
+        let board = Window::<u64>::builder().name("board").allocate(world, 8).wait().unwrap();
+        Self { window, board }
+    }
+
+    fn tell(&self, target: u32, at: usize, value: u64) {
+        let epoch = self.board.lock_exclusive(target).wait().unwrap();
+        epoch.put(at, &[value]).unwrap();
+        epoch.unlock().wait().unwrap();
+    }
+
+    fn told(&self, at: usize) -> u64 {
+        eventually(Duration::from_secs(10), "it is told", || self.board.local().read(at..at + 1)[0] != 0);
+        self.board.local().read(at..at + 1)[0]
+    }
+
+    /// Rank 1: copies until the memory is taken back, or its owner ends.
+    fn copy(&self) -> Error {
+        let place = Place::from_word(self.told(0));
+        let epoch = self.window.lock_shared(0).wait().unwrap();
+        let there = epoch.attached(place).wait().unwrap();
+        self.tell(0, 1, std::process::id().into());
+        let bytes = vec![u64::MAX; LONG];
+        let mut turn = 0;
+        let error = loop {
+            if let Err(error) = there.put(0, &bytes) {
+                break error;
+            }
+            turn += 1;
+            self.board.local().write(2, &[turn]).unwrap();
+        };
+        std::mem::forget(epoch); // its target may be gone
+        error.into()
+    }
+}
+
+#[test]
+fn memory_comes_back_from_under_a_copier_that_dies() {
+    for path in BOTH {
+        let ended = jobs::start_under(2, "lent: copier dies", path).wait();
+        assert_eq!(ended.ok(), [0], "{path:?}: {ended:?}");
+    }
+}
+
+fn copier_dies(world: World) {
+    let copied = Copied::new(&world);
+    if world.rank() == 1 {
+        panic!("{}", copied.copy()); // it is killed in the middle
+    }
+    let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
+    copied.tell(1, 0, place.to_word());
+    let copier = copied.told(1);
+    std::thread::sleep(Duration::from_millis(30));
+    send(copier, Signal::KILL);
+    let begin = Instant::now();
+    let mut vector = copied.window.detach(place).wait().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(vector.iter().all(|element| *element == 1 || *element == u64::MAX));
+    vector.fill(3);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(vector.iter().all(|element| *element == 3));
+    eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(1));
+    ok();
+}
+
+#[test]
+fn memory_does_not_come_back_while_a_stopped_copier_may_write_to_it() {
+    all_go_well(2, "lent: copier stops");
+}
+
+fn copier_stops(world: World) {
+    let copied = Copied::new(&world);
+    if world.rank() == 1 {
+        let error = copied.copy();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSuchRegion), "{error}");
+        copied.tell(0, 3, 1);
+        ok();
+        copied.told(4);
+        return;
+    }
+    let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
+    copied.tell(1, 0, place.to_word());
+    let copier = copied.told(1);
+    std::thread::sleep(Duration::from_millis(20));
+    send(copier, Signal::STOP);
+    eventually(Duration::from_secs(5), "it stops", || state(copier) == Some('T'));
+    // Where it was stopped, inside or outside, is chance: then the memory is back, or given up.
+    let mut vector = match copied.window.detach(place).wait() {
+        Ok(mut vector) => {
+            vector.fill(3);
+            Some(vector)
+        }
+        Err(error) => {
+            assert!(error.is_timed_out(), "{error}");
+            None
+        }
+    };
+    send(copier, Signal::CONT);
+    copied.told(3);
+    if let Some(vector) = &mut vector {
+        assert!(vector.iter().all(|element| *element == 3));
+    }
+    ok();
+    copied.tell(1, 4, 1);
+}
+
+#[test]
+fn a_copy_to_an_owner_that_dies_is_an_error() {
+    for path in BOTH {
+        let ended = jobs::start_under(2, "lent: owner dies", path).wait();
+        assert_eq!(ended.ok(), [1], "{path:?}: {ended:?}");
+    }
+}
+
+fn owner_dies(world: World) {
+    let copied = Copied::new(&world);
+    if world.rank() == 0 {
+        let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
+        copied.tell(1, 0, place.to_word());
+        copied.told(1);
+        std::thread::sleep(Duration::from_millis(30));
+        jobs::die();
+    }
+    let error = copied.copy();
+    assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
+    eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(0));
+    let epoch = copied.window.lock_shared(0).wait();
+    if let Ok(epoch) = epoch {
+        let place = Place::from_word(copied.told(0));
+        let there = epoch.attached(place).wait().unwrap();
+        let died =
+            |error: Error| assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
+        died(there.fetch_add(0, 1).wait().unwrap_err().into());
+        died(there.accumulate(0, &[1; 9000], Op::Max).wait().unwrap_err().into());
+        died(there.get(0, &mut [0]).wait().unwrap_err().into());
+    }
+    ok();
+}
+
+#[test]
+fn a_stopped_owner_is_waited_for_or_not_needed() {
+    all_go_well(2, "lent: owner stops");
+}
+
+/// Its memory is reached while it is stopped where the kernel copies; its helper answers when it goes on.
+fn owner_stops(world: World) {
+    let board = Window::<u64>::builder().name("board").allocate(&world, 2).wait().unwrap();
+    let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).wait().unwrap();
+    if world.rank() == 0 {
+        let epoch = board.lock_exclusive(1).wait().unwrap();
+        epoch.put(0, &[std::process::id().into()]).unwrap();
+        epoch.unlock().wait().unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let owner = board.local().read(0..1)[0];
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        epoch.get(0, &mut [0]).wait().unwrap();
+        send(owner, Signal::STOP);
+        eventually(Duration::from_secs(5), "it stops", || state(owner) == Some('T'));
+        if expected_path(&window, 0) == Path::ProcessVm {
+            epoch.put(3, &[6]).unwrap();
+            let mut seen = [0; 2];
+            epoch.get(2, &mut seen).wait().unwrap();
+            assert_eq!(seen, [5, 6]);
+        }
+        let mut fetch = epoch.fetch_add(3, 1);
+        assert_eq!(fetch.test().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(fetch.test().unwrap(), None);
+        send(owner, Signal::CONT);
+        let before = fetch.wait().unwrap();
+        assert!(before == 5 || before == 6);
+        epoch.unlock().wait().unwrap();
+    }
+    window.close().wait().unwrap();
+    board.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn an_owner_that_cannot_answer_is_an_error() {
+    let ended = jobs::start(2, "lent: owner cannot answer").wait();
+    assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
+}
+
+/// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
+fn owner_cannot_answer(world: World) {
+    let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).wait().unwrap();
+    let before = getrlimit(Resource::Nofile);
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
+        let error = epoch.fetch_add(3, 1).wait().unwrap_err();
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
+        epoch.unlock().wait().unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        setrlimit(Resource::Nofile, before).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        assert_eq!(epoch.fetch_add(3, 1).wait().unwrap(), 5, "what was refused was not done");
+        epoch.unlock().wait().unwrap();
+    }
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn a_vector_comes_back_from_a_window_whose_end_fails() {
+    let ended = jobs::start(2, "lent: end fails").wait();
+    assert_eq!(ended.ok(), [0], "{ended:?}");
+}
+
+fn end_fails(world: World) {
+    let window = Window::<u64>::create(&world, vec![3; 10]).wait().unwrap();
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        jobs::die();
+    }
+    let (error, vector) = window.close_into().wait().unwrap_err().into_parts();
+    assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
+    assert_eq!(vector.unwrap(), [3; 10]);
+    ok();
+}

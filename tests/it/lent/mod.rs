@@ -1,0 +1,35 @@
+//! Windows over the user's memory, between processes: by process_vm, and by the owner's helper thread.
+
+mod attached;
+mod ends;
+mod mapped;
+mod operations;
+mod overlapping;
+
+use onesided::{Path, Window, fabric};
+
+use crate::jobs::{self, Role};
+
+pub(crate) const ROLES: &[&[Role]] =
+    &[attached::ROLES, ends::ROLES, mapped::ROLES, operations::ROLES, overlapping::ROLES];
+
+/// With copies from process to process, where the system allows them, and without.
+const BOTH: [(&str, &str); 2] = [("ONESIDED_PROCESS_VM", "on"), ("ONESIDED_PROCESS_VM", "off")];
+
+#[track_caller]
+fn all_go_well(ranks: u32, role: &str) {
+    for path in BOTH {
+        let ended = jobs::start_under(ranks, role, path).wait();
+        assert_eq!((ended.code, ended.ok().len()), (0, ranks as usize), "{path:?}: {ended:?}");
+    }
+}
+
+/// Which path peers' puts and gets take here.
+fn expected_path(window: &Window<u64>, target: u32) -> Path {
+    let helper = std::env::var("ONESIDED_PROCESS_VM").is_ok_and(|word| word == "off");
+    let works = fabric::shm::process_vm_works().is_ok();
+    let path = if helper || !works { Path::Helper } else { Path::ProcessVm };
+    let told = window.explain(target);
+    assert!(told.contains(if path == Path::Helper { "helper thread" } else { "by process_vm" }), "{told}");
+    path
+}

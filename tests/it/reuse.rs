@@ -1,0 +1,145 @@
+//! Memory of windows that are gone, used for others: without what was in it, and never while anybody still reaches it.
+
+use onesided::fabric::Fabric as _;
+use onesided::{Error, FaultKind, Window, World};
+
+use crate::support::ranks;
+
+const SIZES: [usize; 6] = [1, 100, 512, 9000, 70_000, 600_000];
+
+fn window(world: &World, len: usize) -> Window<u64> {
+    Window::allocate(world, len).wait().unwrap()
+}
+
+/// Writes to all of every part, from everywhere; a part is all of one value then.
+fn fill(window: &Window<u64>) {
+    let (world, len) = (window.world(), window.len(0));
+    for target in (0..world.size()).filter(|target| *target != world.rank()) {
+        let epoch = window.lock_exclusive(target).wait().unwrap();
+        epoch.put(0, &vec![u64::MAX; len]).unwrap();
+        epoch.unlock().wait().unwrap();
+    }
+    window.local().write(len / 2, &[u64::MAX]).unwrap();
+    world.barrier().wait().unwrap();
+    assert_eq!(window.local().read(0..len), vec![u64::MAX; len]);
+}
+
+/// All parts are zero, as their owners see them and as peers do.
+fn assert_new(window: &Window<u64>) {
+    let (world, len) = (window.world(), window.len(0));
+    assert_eq!(window.local().read(0..len), vec![0; len], "rank {} sees old contents", world.rank());
+    let next = (world.rank() + 1) % world.size();
+    let epoch = window.lock_shared(next).wait().unwrap();
+    let mut seen = vec![1; len];
+    epoch.get(0, &mut seen).wait().unwrap();
+    assert_eq!(seen, vec![0; len], "rank {} sees old contents of rank {next}", world.rank());
+    epoch.unlock().wait().unwrap();
+    world.barrier().wait().unwrap();
+}
+
+#[test]
+fn a_new_window_shows_nothing_of_those_before() {
+    ranks(3, |world| {
+        for round in 0..4 {
+            for len in SIZES {
+                // Of the length before, of half of it, and of more than it in the same place.
+                let window = window(&world, len - len * (round % 3) / 5);
+                assert_new(&window);
+                fill(&window);
+                if round == 3 && len < 10_000 {
+                    drop(window); // without its close; the others have come as far
+                    world.barrier().wait().unwrap();
+                } else {
+                    window.close().wait().unwrap();
+                }
+            }
+        }
+    });
+}
+
+/// Over a card such an operation costs the connection.
+fn may_be_late(world: &World) -> bool {
+    world.fabric().capabilities().memory_survives
+}
+
+#[test]
+fn a_handle_that_was_kept_reaches_no_later_window() {
+    ranks(3, |world| {
+        if !may_be_late(&world) {
+            return eprintln!("a_handle_that_was_kept_reaches_no_later_window: NOT RUN, its writes are errors here");
+        }
+        for len in SIZES {
+            let old = window(&world, len);
+            fill(&old);
+            let kept = (world.rank() == 1).then(|| old.clone());
+            old.close().wait().unwrap();
+            for _ in 0..20 {
+                let (new, other) = (window(&world, len), window(&world, len));
+                if let Some(kept) = &kept {
+                    kept.local().write(0, &vec![5; len]).unwrap();
+                    for target in [0, 2] {
+                        let late = kept.lock_exclusive(target).wait().unwrap();
+                        late.put(0, &vec![5; len]).unwrap();
+                        late.unlock().wait().unwrap();
+                    }
+                }
+                world.barrier().wait().unwrap();
+                assert_new(&new);
+                assert_new(&other);
+                other.close().wait().unwrap();
+                new.close().wait().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn the_first_contact_by_a_handle_that_was_kept_is_an_error() {
+    ranks(2, |world| {
+        let old = window(&world, 8);
+        let kept = old.clone();
+        old.close().wait().unwrap();
+        let new = window(&world, 8);
+        let error = kept.lock_exclusive(1 - world.rank()).wait().map(drop).unwrap_err();
+        assert_eq!(Error::from(error).fault().map(|fault| fault.kind()), Some(FaultKind::Closed));
+        assert_new(&new);
+        new.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn thousands_of_windows_at_the_same_time() {
+    ranks(2, |world| {
+        let count = if may_be_late(&world) { 3000 } else { 60 };
+        let other = 1 - world.rank();
+        for round in 0..2_u64 {
+            let windows: Vec<_> = (0..count).map(|_| window(&world, 3)).collect();
+            for (number, window) in (1_u64..).zip(&windows) {
+                let epoch = window.lock_exclusive(other).wait().unwrap();
+                let old = epoch.fetch_add(1, number + round).wait().unwrap();
+                assert_eq!(old, 0, "window {number}");
+                epoch.unlock().wait().unwrap();
+            }
+            world.barrier().wait().unwrap();
+            for (number, window) in (1_u64..).zip(&windows) {
+                assert_eq!(window.local().read(0..3), [0, number + round, 0], "window {number}");
+            }
+            windows.into_iter().for_each(|window| window.close().wait().unwrap());
+        }
+    });
+}
+
+#[test]
+fn windows_with_all_their_pages() {
+    ranks(2, |world| {
+        for len in [1, 100, 100_000, 1 << 20] {
+            let window = Window::<u64>::builder().populate().allocate(&world, len).wait().unwrap();
+            assert_new(&window);
+            fill(&window);
+            window.close().wait().unwrap();
+        }
+        let error = Window::<u64>::builder().populate().allocate(&world, 1 << 44).wait().map(drop).unwrap_err();
+        assert!(error.to_string().starts_with("create window"), "{error}");
+        window(&world, 8).close().wait().unwrap();
+    });
+}
