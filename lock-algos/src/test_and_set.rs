@@ -27,6 +27,7 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
+    reports: bool,
 }
 
 const FREE: u64 = 0;
@@ -46,7 +47,13 @@ impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff }
+        Self { backoff, reports: false }
+    }
+
+    /// The same, but that the lock stays with an owner that died: everybody who waits for it gets `OwnerDied`.
+    #[must_use]
+    pub const fn reporting(self) -> Self {
+        Self { reports: true, ..self }
     }
 }
 
@@ -113,8 +120,10 @@ const fn holder(word: u64) -> Holder {
 enum Step {
     /// Swap it for another one. Then the lock is held.
     Take(u64, Held),
-    /// Freeze it, for this rank is dead and the readers had their time.
-    Freeze(Rank),
+    /// Freeze it.
+    Freeze,
+    /// Try once more, for the last holder may have released before it died, and report this.
+    Report(Fault),
     /// See whether nobody who lives counts.
     Ask,
     /// Pause, and hope that it is free then.
@@ -124,6 +133,8 @@ enum Step {
 /// What a waiter knows.
 struct Waiter<'b> {
     mode: Mode,
+    /// Whether the lock stays with dead owners, and with dead readers.
+    reports: [bool; 2],
     pauses: Pauses<'b>,
     /// Races against readers that were lost one after the other.
     races: u32,
@@ -138,14 +149,22 @@ impl Waiter<'_> {
             return match holder(found) {
                 Holder::Nobody => Step::Take(words.taken(FREE, self.mode), Held::cleanly(self.mode)),
                 Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
-                    Step::Take(words.owner, Held::after(Fault::of(FaultKind::OwnerDied, rank), Mode::Exclusive))
+                    let died = Fault::of(FaultKind::OwnerDied, rank);
+                    match self.reports {
+                        [true, _] => Step::Report(died),
+                        [false, _] => Step::Take(words.owner, Held::after(died, Mode::Exclusive)),
+                    }
                 }
                 Holder::Frozen => Step::Ask,
                 Holder::Owner(_) | Holder::Readers => Step::Wait,
             };
         };
         if self.mode == Mode::Exclusive {
-            return self.doubts(memory).map_or(Step::Wait, Step::Freeze);
+            return match (self.doubts(memory), self.reports) {
+                (None, _) => Step::Wait,
+                (Some(dead), [_, true]) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
+                (Some(_), [_, false]) => Step::Freeze,
+            };
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(words.taken(found, self.mode), Held::cleanly(self.mode)) }
@@ -211,7 +230,9 @@ impl LockAlgorithm for TestAndSet {
         first: u64,
         wanted: impl Fn() -> bool + Send + 'm,
     ) -> Result<Held, Fault> {
-        let mut waiter = Waiter { mode, pauses: self.backoff.pauses(place.owner()), races: 0, doubted: None };
+        let reports = [self.reports, place.slots() == 0];
+        let pauses = self.backoff.pauses(place.owner());
+        let mut waiter = Waiter { mode, reports, pauses, races: 0, doubted: None };
         let mut found = first;
         loop {
             let mut step = waiter.step(memory, words, found);
@@ -230,25 +251,24 @@ impl LockAlgorithm for TestAndSet {
                 discount(memory, words)?;
                 return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
-            let freezes = matches!(step, Step::Freeze(_)) && place.slots() > 0;
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
-                Step::Freeze(_) if freezes => (found, found | FROZEN, Held::cleanly(mode)),
-                _ => (FREE, words.taken(FREE, mode), Held::cleanly(mode)),
+                Step::Freeze => (found, found | FROZEN, Held::cleanly(mode)),
+                Step::Ask | Step::Report(_) | Step::Wait => (FREE, words.taken(FREE, mode), Held::cleanly(mode)),
             };
             count(memory, words)?;
             let now = memory.compare_swap(words.word, expected, new).await?;
             match step {
-                _ if now == expected && freezes => found = new,
+                Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
                     if held.mode == Mode::Exclusive {
                         discount(memory, words)?; // the word names the owner
                     }
                     return Ok(held);
                 }
-                // The last reader has not released before it died.
-                Step::Freeze(dead) if now == found && !freezes => {
-                    return Err(Fault::of(FaultKind::MemberDied, dead));
+                Step::Report(fault) if now == found => {
+                    discount(memory, words)?;
+                    return Err(fault);
                 }
                 _ => found = now,
             }
