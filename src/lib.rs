@@ -50,10 +50,11 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Flush, Get, GetShaped, GivenBack, Info, Kind, LentMemory, Local, Located,
-    LocatedValue, LockAll, LockAllRequest, LockDesign, LockFuture, LockRequest, Locked, LockedGet, LockedPut,
-    LockedUpdate, Mode, NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape, StartRequest,
-    Transfer, Unlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window,
+    FenceEpoch, FenceRequest, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info, Kind,
+    LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall, LockDesign, LockRequest, Locked,
+    LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape,
+    Shaped, StartRequest, Transfer, Unlock, UnlockAll, UnlockCall, Versioned, VersionedEpoch, VersionedRead,
+    VersionedWrite, WaitUntil, Window, field,
 };
 
 mod error;

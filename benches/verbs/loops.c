@@ -1,28 +1,22 @@
-/* The bare loops that the fabric is measured against: the same verbs calls on the same kind of connection (RC, one
- * completion queue with a channel, a shared receive queue, signalled requests, 16 completions a look), and nothing else.
+/* The bare loops that the library is measured against: the same verbs calls on the same kind of connections (ends.h), and
+ * nothing else.
  *
- *   loops ROUNDS      prints a line each: operation, bytes, median nanoseconds
+ *   loops ROUNDS      prints a line each: what, a tab, median nanoseconds
  *
- * write, read, compare-swap, fetch-add: from posting to the completion, seen by polling; writes of 8 bytes are inline, larger
- * ones and reads go from and into registered memory. send: half a round trip of two threads. */
-#include <infiniband/verbs.h>
-#include <arpa/inet.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
+ * Both ends are in one thread, which looks at the end that has something to wait for: so no scheduler is measured.
+ * Whatever leaves a registered buffer that the loop owns is not copied; what a user's own memory holds is copied into a
+ * staging buffer, 16 KiB at a time, or travels inside the request up to 64 bytes. */
 #include <time.h>
 
-enum { DEPTH = 128, RECEIVES = 1024, BATCH = 16, SLOT = 64, WARM_UP = 200, LARGEST = 256 << 10 };
+#include "ends.h"
 
-static void check(int good, const char *what) {
-  if (!good) {
-    perror(what);
-    exit(1);
-  }
-}
+enum { WARM_UP = 100, STAGE = 16 << 10, AHEAD = 4, MANY = 64 };
+
+static struct end ends[RANKS];
+static struct end *const origin = &ends[0], *const target = &ends[1];
+static int rounds;
+static uint64_t *times;
+static char user[LARGEST], got[LARGEST]; /* memory that no card knows */
 
 static uint64_t now(void) {
   struct timespec time;
@@ -30,125 +24,163 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* One of two ends, each with queues and memory of its own. */
-struct end {
-  struct ibv_pd *domain;
-  struct ibv_cq *completions;
-  struct ibv_srq *receives;
-  struct ibv_qp *pair;
-  struct ibv_mr *region;
-  char *memory; /* the cell at 0, the target word at 64, receive slots from 4096, behind them LARGEST bytes to move */
-};
+static void write_to(struct end *to, struct ibv_qp *pair, uint64_t at, struct ibv_sge piece) {
+  struct ibv_send_wr request = request_of(IBV_WR_RDMA_WRITE, &piece);
+  if (piece.length <= SLOT) request.send_flags |= IBV_SEND_INLINE;
+  request.wr.rdma.remote_addr = (uintptr_t)to->memory + at;
+  request.wr.rdma.rkey = to->region->rkey;
+  post(origin, pair, &request);
+}
 
-enum { BULK = 4096 + RECEIVES * SLOT };
+static void read_from(struct end *from, struct ibv_qp *pair, uint64_t at, struct ibv_sge piece) {
+  struct ibv_send_wr request = request_of(IBV_WR_RDMA_READ, &piece);
+  request.wr.rdma.remote_addr = (uintptr_t)from->memory + at;
+  request.wr.rdma.rkey = from->region->rkey;
+  post(origin, pair, &request);
+}
 
-static struct ibv_context *context;
-static struct ibv_port_attr port;
-static union ibv_gid gid;
-static int gid_index;
-static struct end ends[2];
-static int rounds;
+/* A change of the target's word, with the old value into a cell. */
+static void change(enum ibv_wr_opcode opcode, int cell, int word, uint64_t compare_add, uint64_t swap) {
+  struct ibv_sge piece = piece_of(origin, CELLS + 8 * cell, 8);
+  struct ibv_send_wr request = request_of(opcode, &piece);
+  request.wr.atomic.remote_addr = (uintptr_t)target->memory + WORDS + 8 * word;
+  request.wr.atomic.rkey = target->region->rkey;
+  request.wr.atomic.compare_add = compare_add;
+  request.wr.atomic.swap = swap;
+  post(origin, origin->pairs[1], &request);
+}
 
-static void open_device(void) {
-  int count;
-  struct ibv_device **list = ibv_get_device_list(&count);
-  check(list && count > 0, "no RDMA device");
-  context = ibv_open_device(list[0]);
-  check(context != NULL, "ibv_open_device");
-  check(!ibv_query_port(context, 1, &port), "ibv_query_port");
-  for (gid_index = 0; gid_index < port.gid_tbl_len; gid_index++) { /* RoCE v2 over IPv4 */
-    struct ibv_gid_entry entry;
-    if (!ibv_query_gid_ex(context, 1, gid_index, &entry, 0) && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
-        entry.gid.raw[10] == 0xff && entry.gid.raw[0] == 0) {
-      gid = entry.gid;
-      return;
-    }
+static volatile uint64_t *word_of(struct end *end, uint64_t at) { return (volatile uint64_t *)(end->memory + at); }
+
+/* Registered memory. */
+
+static void rdma_write(uint32_t size) {
+  write_to(target, origin->pairs[1], BULK, piece_of(origin, size == 8 ? CELLS : BULK, size));
+  complete(origin);
+}
+
+static void rdma_read(uint32_t size) {
+  read_from(target, origin->pairs[1], BULK, piece_of(origin, size == 8 ? CELLS : BULK, size));
+  complete(origin);
+}
+
+static void compare_swap(uint32_t size) {
+  (void)size;
+  change(IBV_WR_ATOMIC_CMP_AND_SWP, 0, 0, 0, 0);
+  complete(origin);
+}
+
+static void fetch_add(uint32_t size) {
+  (void)size;
+  change(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0, 1, 0);
+  complete(origin);
+}
+
+/* Messages: one there, one back. */
+static void send_message(struct end *from, struct end *to, uint32_t size) {
+  struct ibv_sge piece = {(uintptr_t)user, size, 0};
+  struct ibv_send_wr request = request_of(IBV_WR_SEND_WITH_IMM, &piece);
+  request.imm_data = htonl(4);
+  request.send_flags |= IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+  int came = to->came;
+  post(from, from->pairs[to - ends], &request);
+  while (to->came == came) look(to);
+}
+
+static void send_and_answer(uint32_t size) {
+  send_message(origin, target, size);
+  send_message(target, origin, size);
+}
+
+/* What lies in the user's memory. */
+
+static void put(uint32_t size) {
+  if (size <= SLOT) {
+    write_to(target, origin->pairs[1], BULK, (struct ibv_sge){(uintptr_t)user, size, 0});
+    return;
   }
-  check(0, "no GID of RoCE v2 over IPv4");
-}
-
-static void post_receive(struct end *end, uint64_t slot) {
-  struct ibv_sge piece = {(uintptr_t)end->memory + 4096 + slot * SLOT, SLOT, end->region->lkey};
-  struct ibv_recv_wr request = {.wr_id = 1ull << 63 | slot, .sg_list = &piece, .num_sge = 1}, *bad;
-  check(!ibv_post_srq_recv(end->receives, &request, &bad), "ibv_post_srq_recv");
-}
-
-static void make(struct end *end) {
-  size_t len = BULK + LARGEST;
-  end->memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  check(end->memory != MAP_FAILED, "mmap");
-  end->domain = ibv_alloc_pd(context);
-  check(end->domain != NULL, "ibv_alloc_pd");
-  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  end->region = ibv_reg_mr(end->domain, end->memory, len, access);
-  check(end->region != NULL, "ibv_reg_mr");
-  struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
-  end->completions = ibv_create_cq(context, 2 * DEPTH + RECEIVES, NULL, channel, 0);
-  check(channel && end->completions, "ibv_create_cq");
-  struct ibv_srq_init_attr srq = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
-  end->receives = ibv_create_srq(end->domain, &srq);
-  check(end->receives != NULL, "ibv_create_srq");
-  struct ibv_qp_init_attr qp = {
-      .send_cq = end->completions, .recv_cq = end->completions, .srq = end->receives, .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = DEPTH, .max_send_sge = 1, .max_inline_data = SLOT}};
-  end->pair = ibv_create_qp(end->domain, &qp);
-  check(end->pair != NULL, "ibv_create_qp with inline data");
-  for (int slot = 0; slot < RECEIVES; slot++) post_receive(end, slot);
-}
-
-static void join(struct end *end, struct end *other) {
-  struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1,
-      .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
-  check(!ibv_modify_qp(end->pair, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "init");
-  struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = port.active_mtu,
-      .dest_qp_num = other->pair->qp_num, .max_dest_rd_atomic = 128, .min_rnr_timer = 12,
-      .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .sgid_index = gid_index, .hop_limit = 64}}};
-  check(!ibv_modify_qp(end->pair, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "ready to receive");
-  struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .timeout = 15, .retry_cnt = 7, .rnr_retry = 7,
-      .max_rd_atomic = 128};
-  check(!ibv_modify_qp(end->pair, &send, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "ready to send");
-}
-
-static void post(struct end *end, struct end *other, enum ibv_wr_opcode opcode, uint32_t size) {
-  int is_word = size == 8;
-  struct ibv_sge piece = {(uintptr_t)end->memory + (is_word ? 0 : BULK), size, end->region->lkey};
-  uint64_t target = (uintptr_t)other->memory + (is_word ? 64 : BULK);
-  struct ibv_send_wr request = {.wr_id = 1, .sg_list = &piece, .num_sge = 1, .opcode = opcode,
-      .send_flags = IBV_SEND_SIGNALED}, *bad;
-  switch (opcode) {
-  case IBV_WR_ATOMIC_CMP_AND_SWP:
-  case IBV_WR_ATOMIC_FETCH_AND_ADD:
-    request.wr.atomic.remote_addr = target;
-    request.wr.atomic.rkey = other->region->rkey;
-    break;
-  case IBV_WR_SEND_WITH_IMM:
-    request.imm_data = htonl(4);
-    request.send_flags |= IBV_SEND_INLINE;
-    break;
-  case IBV_WR_RDMA_WRITE:
-    if (is_word) request.send_flags |= IBV_SEND_INLINE;
-    /* fall through */
-  default:
-    request.wr.rdma.remote_addr = target;
-    request.wr.rdma.rkey = other->region->rkey;
+  for (uint32_t at = 0; at < size; at += STAGE) {
+    uint32_t piece = size - at < STAGE ? size - at : STAGE;
+    memcpy(origin->memory + STAGING + at, user + at, piece);
+    write_to(target, origin->pairs[1], BULK + at, piece_of(origin, STAGING + at, piece));
   }
-  check(!ibv_post_send(end->pair, &request, &bad), "ibv_post_send");
 }
 
-/* Takes in what is there; counts sends that completed and messages that came. */
-static void look(struct end *end, int *sent, int *came) {
-  struct ibv_wc batch[BATCH];
-  int count = ibv_poll_cq(end->completions, BATCH, batch);
-  for (int at = 0; at < count; at++) {
-    check(batch[at].status == IBV_WC_SUCCESS, ibv_wc_status_str(batch[at].status));
-    if (batch[at].wr_id >> 63) {
-      post_receive(end, batch[at].wr_id & 0xffff);
-      ++*came;
-    } else
-      ++*sent;
+/* A read behind the writes: when it has completed, they are in memory. */
+static void prove(struct end *to, struct ibv_qp *pair) { read_from(to, pair, CELLS, piece_of(origin, CELLS, 8)); }
+
+static void put_and_flush(uint32_t size) {
+  put(size);
+  prove(target, origin->pairs[1]);
+  complete(origin);
+}
+
+static void many_puts_and_flush(uint32_t size) {
+  for (int at = 0; at < MANY; at++)
+    write_to(target, origin->pairs[1], BULK + at * size, (struct ibv_sge){(uintptr_t)user + at * size, size, 0});
+  prove(target, origin->pairs[1]);
+  complete(origin);
+}
+
+static void get(uint32_t size) {
+  uint32_t pieces = (size + STAGE - 1) / STAGE;
+  for (uint32_t at = 0; at < size; at += STAGE)
+    read_from(target, origin->pairs[1], BULK + at, piece_of(origin, STAGING + at, size - at < STAGE ? size - at : STAGE));
+  for (uint32_t done = 0; done < pieces; done++) { /* they complete in order */
+    while (origin->under_way > (int)(pieces - 1 - done)) look(origin);
+    uint32_t at = done * STAGE;
+    memcpy(got + at, origin->memory + STAGING + at, size - at < STAGE ? size - at : STAGE);
   }
+}
+
+static void put_and_signal(uint32_t size) {
+  static uint64_t number;
+  number++;
+  put(size);
+  struct ibv_sge piece = {(uintptr_t)&number, 8, 0};
+  struct ibv_send_wr request = request_of(IBV_WR_RDMA_WRITE_WITH_IMM, &piece);
+  request.send_flags |= IBV_SEND_INLINE | IBV_SEND_SOLICITED;
+  request.wr.rdma.remote_addr = (uintptr_t)target->memory + WORDS + 1024;
+  request.wr.rdma.rkey = target->region->rkey;
+  post(origin, origin->pairs[1], &request);
+  while (*word_of(target, WORDS + 1024) != number) look(target);
+  prove(target, origin->pairs[1]);
+  complete(origin);
+}
+
+/* Sums, and what a card has no operation for: a read, then a compare-swap that finds what was read. */
+
+static void sums(uint32_t count) {
+  for (uint32_t at = 0; at < count; at++) change(IBV_WR_ATOMIC_FETCH_AND_ADD, at, at, 1, 0);
+  complete(origin);
+}
+
+static void maximum(uint32_t size) {
+  static uint64_t operand = 1ull << 40;
+  read_from(target, origin->pairs[1], WORDS + 8 * 100, piece_of(origin, CELLS, size));
+  complete(origin);
+  change(IBV_WR_ATOMIC_CMP_AND_SWP, 0, 100, *word_of(origin, CELLS), ++operand);
+  complete(origin);
+}
+
+/* A test-and-set lock around a put: taken by a compare-swap, given back by a write once the put is proven. */
+static void locked_put(uint32_t size) {
+  static uint64_t zero;
+  struct ibv_sge none = {(uintptr_t)&zero, 8, 0};
+  change(IBV_WR_ATOMIC_CMP_AND_SWP, 0, 101, 0, 1);
+  complete(origin);
+  put(size);
+  prove(target, origin->pairs[1]);
+  complete(origin);
+  write_to(target, origin->pairs[1], WORDS + 8 * 101, none);
+}
+
+/* Every other end. */
+static void put_to_all(uint32_t size) {
+  for (int to = 1; to < RANKS; to++)
+    write_to(&ends[to], origin->pairs[to], BULK, (struct ibv_sge){(uintptr_t)user, size, 0});
+  for (int to = 1; to < RANKS; to++) prove(&ends[to], origin->pairs[to]);
+  complete(origin);
 }
 
 static int by_value(const void *left, const void *right) {
@@ -156,63 +188,46 @@ static int by_value(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static void report(const char *name, uint32_t size, uint64_t *times, double divisor) {
+static void measure(const char *name, void (*once)(uint32_t), uint32_t size) {
+  for (int round = -WARM_UP; round < rounds; round++) {
+    uint64_t began = now();
+    once(size);
+    if (round >= 0) times[round] = now() - began;
+  }
+  complete(origin);
+  complete(target);
   qsort(times, rounds, sizeof *times, by_value);
-  printf("%s %u %.0f\n", name, size, times[rounds / 2] / divisor);
-}
-
-static void one_sided(const char *name, enum ibv_wr_opcode opcode, uint32_t size) {
-  uint64_t *times = malloc(rounds * sizeof *times);
-  int came = 0;
-  for (int round = -WARM_UP; round < rounds; round++) {
-    uint64_t began = now();
-    int sent = 0;
-    post(&ends[0], &ends[1], opcode, size);
-    while (!sent) look(&ends[0], &sent, &came);
-    if (round >= 0) times[round] = now() - began;
-  }
-  report(name, size, times, 1);
-  free(times);
-}
-
-static void *answer(void *unused) {
-  int sent = 0, came = 0;
-  for (int round = -WARM_UP; round < rounds; round++) {
-    while (came < round + WARM_UP + 1) look(&ends[1], &sent, &came);
-    post(&ends[1], &ends[0], IBV_WR_SEND_WITH_IMM, 8);
-  }
-  return unused;
-}
-
-static void send_and_answer(void) {
-  uint64_t *times = malloc(rounds * sizeof *times);
-  pthread_t other;
-  check(!pthread_create(&other, NULL, answer, NULL), "pthread_create");
-  int sent = 0, came = 0;
-  for (int round = -WARM_UP; round < rounds; round++) {
-    uint64_t began = now();
-    post(&ends[0], &ends[1], IBV_WR_SEND_WITH_IMM, 8);
-    while (came < round + WARM_UP + 1) look(&ends[0], &sent, &came);
-    if (round >= 0) times[round] = now() - began;
-  }
-  pthread_join(other, NULL);
-  report("send", 8, times, 2);
-  free(times);
+  printf("%s %u\t%.0f\n", name, size, (double)times[rounds / 2]);
 }
 
 int main(int argc, char **argv) {
   rounds = argc > 1 ? atoi(argv[1]) : 2000;
+  times = malloc(rounds * sizeof *times);
   open_device();
-  make(&ends[0]);
-  make(&ends[1]);
-  join(&ends[0], &ends[1]);
-  join(&ends[1], &ends[0]);
-  for (uint32_t size = 8; size <= LARGEST; size = size == 8 ? 512 : size * 8) {
-    one_sided("write", IBV_WR_RDMA_WRITE, size);
-    one_sided("read", IBV_WR_RDMA_READ, size);
+  for (int rank = 0; rank < RANKS; rank++) make(&ends[rank], rank ? 1 : RANKS);
+  for (int rank = 1; rank < RANKS; rank++) {
+    join(ends[rank].pairs[0], origin->pairs[rank]);
+    join(origin->pairs[rank], ends[rank].pairs[0]);
   }
-  one_sided("compare-swap", IBV_WR_ATOMIC_CMP_AND_SWP, 8);
-  one_sided("fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
-  send_and_answer();
+  for (uint32_t size = 8; size <= LARGEST; size = size == 8 ? 512 : size * 8) {
+    measure("write", rdma_write, size);
+    measure("read", rdma_read, size);
+  }
+  measure("compare-swap", compare_swap, 8);
+  measure("fetch-add", fetch_add, 8);
+  measure("send and answer", send_and_answer, 8);
+  for (uint32_t size = 8; size <= 64 << 10; size = size == 8 ? 512 : size * (size == 512 ? 8 : 4)) {
+    measure("put, flush", put_and_flush, size);
+    measure("get", get, size);
+  }
+  measure("64 puts, flush", many_puts_and_flush, 8);
+  measure("put, signal, flush", put_and_signal, 512);
+  measure("fetch_and_op sum", fetch_add, 8);
+  measure("compare_and_swap", compare_swap, 8);
+  measure("accumulate sums, flush", sums, 1);
+  measure("accumulate sums, flush", sums, 64);
+  measure("accumulate max, flush", maximum, 8);
+  measure("lock, put, unlock", locked_put, 8);
+  measure("put to 15, flush all", put_to_all, 8);
   return 0;
 }

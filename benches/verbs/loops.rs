@@ -1,17 +1,26 @@
-//! The fabric's side of the comparison with `loops.c`: the same operations, as a user posts and awaits them.
+//! The library's side of the comparison with `loops.c`: the same operations, as a user begins and awaits them, first those of
+//! the fabric, then those of windows on the fabric that programs choose at run time.
 //!
-//!     loops ROUNDS      prints a line each: operation, bytes, median nanoseconds
+//!     loops ROUNDS [PART]      prints a line each: what, a tab, median nanoseconds; with PART, of those that contain it
+//!
+//! All ranks are in one thread, which blocks as the rank that has something to wait for: so no scheduler is measured.
 #![allow(clippy::print_stdout)] // the result
 
-use std::time::Duration;
+use std::error::Error;
+use std::thread;
 
-use fabric::bootstrap::local;
-use fabric::remote_memory::{Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use fabric::bootstrap::{Job, local};
+use fabric::remote_memory::{Mailbox, Notify, Patience, Port, RemoteMemory};
 use fabric::verbs::Verbs;
-use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on};
+use fabric::{Any, Fabric, Segment, World, block_on};
+use windows::{Op, Window};
 
-const WARM_UP: usize = 200;
+const WARM_UP: usize = 100;
+const RANKS: u32 = 16;
 const LARGEST: u64 = 256 << 10;
+const MANY: usize = 64;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The clock as `loops.c` reads it: that of the standard library costs more where every instruction is emulated.
 fn now() -> u64 {
@@ -19,68 +28,144 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// In nanoseconds.
-fn median(rounds: usize, mut run: impl FnMut() -> Result<(), Error>) -> Result<u64, Error> {
-    let mut times = Vec::with_capacity(WARM_UP + rounds);
-    for _ in 0..WARM_UP + rounds {
-        let began = now();
-        run()?;
-        times.push(now() - began);
-    }
-    let times = &mut times[WARM_UP..];
-    times.sort_unstable();
-    Ok(times[rounds / 2])
+struct Measures {
+    rounds: usize,
+    part: String,
 }
 
-fn measure(world: &World<Verbs>, rounds: usize) -> Result<(), Error> {
-    let fabric = world.fabric();
-    let peer = Rank(1 - world.rank());
-    let segment = fabric.world_segment(peer)?;
-    let word = fabric.word_in(&segment, 4088).map_err(Error::operation("resolve a word"))?;
-    let own = fabric.allocate(LARGEST)?;
-    let keys = block_on(fabric, world.all_gather(&own.key().to_bytes())).map_err(Error::operation("tell the keys"))?;
-    let theirs = keys.get(peer.index()).and_then(|key| SegmentKey::from_bytes(key)).expect("the peer told its key");
-    let theirs = fabric.open(&theirs)?;
-    world.barrier().wait()?;
-    if world.rank() == 0 {
-        std::thread::sleep(Duration::from_millis(300)); // until the other rank sleeps
-        let print = |name: &str, nanos: u64| println!("{name} 8 {nanos}");
-        let done = |result: Result<u64, _>| result.map(drop).map_err(Error::operation("an operation on a word"));
-        print("write", median(rounds, || done(block_on(fabric, fabric.write(word, 1, Notify::No))))?);
-        print("read", median(rounds, || done(block_on(fabric, fabric.read(word))))?);
-        print("fetch-add", median(rounds, || done(block_on(fabric, fabric.fetch_add(word, 1))))?);
-        print("compare-swap", median(rounds, || done(block_on(fabric, fabric.compare_swap(word, 0, 0))))?);
-        // The sizes of loops.c, from and into registered memory.
-        for size in std::iter::successors(Some(512), |size| Some(size * 8)).take_while(|size| *size <= LARGEST) {
-            let moved = |result: Result<(), _>| result.map_err(Error::operation("move bytes"));
-            let write = || moved(block_on(fabric, fabric.rdma_write((&own, 0), (&theirs, 0), size)));
-            println!("write {size} {}", median(rounds, write)?);
-            let read = || moved(block_on(fabric, fabric.rdma_read((&theirs, 0), (&own, 0), size)));
-            println!("read {size} {}", median(rounds, read)?);
+impl Measures {
+    #[inline(never)] // callgrind counts what is below it
+    fn measure<E>(&self, name: &str, size: u64, mut once: impl FnMut() -> Result<(), E>) -> Outcome
+    where
+        Box<dyn Error + Send + Sync>: From<E>,
+    {
+        let name = format!("{name} {size}");
+        if !name.contains(&self.part) {
+            return Ok(());
         }
-    }
-    world.barrier().wait()?;
-    let send =
-        || block_on(fabric, fabric.send(peer, Port::USER, &[7; 8], Notify::Yes)).map_err(Error::operation("send"));
-    let receive =
-        || block_on(fabric, fabric.recv(Port::USER, Patience::on(peer))).map(drop).map_err(Error::operation("receive"));
-    if world.rank() == 0 {
-        let round_trip = median(rounds, || send().and_then(|()| receive()))?;
-        println!("send 8 {}", round_trip / 2);
-    } else {
-        for _ in 0..WARM_UP + rounds {
-            receive()?;
-            send()?;
+        let mut times = Vec::with_capacity(WARM_UP + self.rounds);
+        for _ in 0..WARM_UP + self.rounds {
+            let began = now();
+            once()?;
+            times.push(now() - began);
         }
+        let times = &mut times[WARM_UP..];
+        times.sort_unstable();
+        println!("{name}\t{}", times[self.rounds / 2]);
+        Ok(())
     }
-    world.barrier().wait()
 }
 
-fn main() -> Result<(), Error> {
-    let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(2000);
-    let ranks: Vec<_> = local::jobs(2)?
-        .into_iter()
-        .map(|job| std::thread::spawn(move || measure(&World::new(Verbs::new(job)?), rounds)))
-        .collect();
-    ranks.into_iter().try_for_each(|rank| rank.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+/// What each rank does at the same time as the others, by rank.
+fn together<I: Send, T: Send>(
+    ranks: impl IntoIterator<Item = I>,
+    run: impl Fn(I) -> Outcome<T> + Sync,
+) -> Outcome<Vec<T>> {
+    let run = &run;
+    thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(rank))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+fn worlds<F: Fabric>(size: u32, join: impl Fn(Job) -> Result<F, fabric::Error> + Sync) -> Outcome<Vec<World<F>>> {
+    together(local::jobs(size)?, |job| Ok(World::new(join(job)?)))
+}
+
+/// Words and registered memory, and messages.
+fn fabrics(measures: &Measures) -> Outcome {
+    let worlds = worlds(2, Verbs::new)?;
+    let [fabric, other] = [worlds[0].fabric(), worlds[1].fabric()];
+    let (own, theirs) = (fabric.allocate(LARGEST)?, other.allocate(LARGEST)?);
+    let theirs = fabric.open(&theirs.key())?;
+    let word = fabric.word_in(&theirs, 0)?;
+    // The sizes of loops.c, from and into registered memory but for words.
+    for size in [8, 512, 4096, 32 << 10, 256 << 10] {
+        if size == 8 {
+            measures.measure("write", size, || block_on(fabric, fabric.write(word, 1, Notify::No)).map(drop))?;
+            measures.measure("read", size, || block_on(fabric, fabric.read(word)).map(drop))?;
+            continue;
+        }
+        measures.measure("write", size, || block_on(fabric, fabric.rdma_write((&own, 0), (&theirs, 0), size)))?;
+        measures.measure("read", size, || block_on(fabric, fabric.rdma_read((&theirs, 0), (&own, 0), size)))?;
+    }
+    measures.measure("compare-swap", 8, || block_on(fabric, fabric.compare_swap(word, 0, 0)).map(drop))?;
+    measures.measure("fetch-add", 8, || block_on(fabric, fabric.fetch_add(word, 1)).map(drop))?;
+    measures.measure("send and answer", 8, || {
+        for (from, to) in [(fabric, other), (other, fabric)] {
+            block_on(from, from.send(to.rank(), Port::USER, &[7; 8], Notify::Yes))?;
+            block_on(to, to.recv(Port::USER, Patience::on(from.rank())))?;
+        }
+        Ok::<_, fabric::remote_memory::Fault>(())
+    })?;
+    Ok(())
+}
+
+/// Whatever windows do between two of the ranks.
+fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome {
+    let all = windows[0].no_check();
+    let at = all.at(1)?;
+    let memory = [7; 64 << 10 >> 3];
+    let mut into = memory;
+    for size in [8, 512, 4096, 16 << 10, 64 << 10] {
+        let count = size as usize / 8;
+        measures.measure("put, flush", size, || {
+            at.put(0, &memory[..count])?;
+            at.flush().wait()
+        })?;
+        measures.measure("get", size, || at.get(0, &mut into[..count]).wait())?;
+    }
+    measures.measure("64 puts, flush", 8, || {
+        (0..MANY).try_for_each(|place| at.put(place, &memory[..1]))?;
+        at.flush().wait()
+    })?;
+    let mut number = 0;
+    measures.measure("put, signal, flush", 512, || {
+        number += 1;
+        let signal = number;
+        at.put(0, &memory[..64])?;
+        at.signal(1000, signal)?;
+        windows[1].local().wait_until(1000, move |word| word == signal).from_rank(0).wait()?;
+        at.flush().wait()
+    })?;
+    measures.measure("fetch_and_op sum", 8, || at.fetch_and_op(0, 1, Op::Sum).wait().map(drop))?;
+    measures.measure("compare_and_swap", 8, || at.compare_and_swap(0, 0, 0).wait().map(drop))?;
+    for count in [1, MANY] {
+        measures.measure("accumulate sums, flush", count as u64, || {
+            at.accumulate(0, &memory[..count], Op::Sum).wait()?;
+            at.flush().wait()
+        })?;
+    }
+    let mut operand = 1 << 40;
+    measures.measure("accumulate max, flush", 8, || {
+        operand += 1;
+        at.accumulate(100, &[operand], Op::Max).wait()?;
+        at.flush().wait()
+    })?;
+    measures.measure("lock, put, unlock", 8, || {
+        let epoch = windows[0].lock_exclusive(1).wait()?;
+        epoch.put(0, &memory[..1])?;
+        epoch.unlock().wait()
+    })
+}
+
+fn main() -> Outcome {
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(2000);
+    let measures = Measures { rounds, part: arguments.next().unwrap_or_default() };
+    fabrics(&measures)?;
+    let worlds = worlds(RANKS, |job| fabric::endpoint("verbs", job))?;
+    let windows = together(&worlds, |world| Ok(Window::<u64, Any>::allocate(world, 64 << 10).wait()?))?;
+    windows_of_two(&measures, &windows)?;
+    // Every other rank.
+    let all = windows[0].lock_all().wait()?;
+    measures.measure("put to 15, flush all", 8, || {
+        (1..RANKS).try_for_each(|rank| all.at(rank)?.put(0, &[7]))?;
+        all.flush_all().wait()
+    })?;
+    all.unlock_all().wait()?;
+    together(windows, |window| Ok(window.close().wait()?)).map(drop)
 }

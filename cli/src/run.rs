@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 use fabric::Error;
-use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, Slots};
+use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
 use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
@@ -30,36 +30,39 @@ pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
 /// Whatever the ranks have started and left running in their process groups is killed at the job's end.
 #[derive(Debug, clap::Args)]
 ///
-/// With `--hosts` a remote shell starts this same program on each other host, in the same place; it needs no password to
-/// get there. The ranks have the same working directory, and the variables ONESIDED_* and those that `--export` names.
-/// Standard input goes to rank 0 only if it runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5)
-/// is lost, and that is a failure of its ranks.
+/// With `--hosts` ssh starts `onesided` on each other host, where it has to lie in the same place as here (or --agent), as
+/// has the program. ssh asks nobody: `ssh -o BatchMode=yes HOST true` has to succeed from here. The ranks have the same
+/// working directory, and the variables ONESIDED_* and those that `--export` names. Standard input goes to rank 0 only if it
+/// runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and that is a failure of its
+/// ranks. Between hosts memory is reached by `--fabric verbs` or `mixed`; shared memory joins ranks of one host only.
 #[command(after_help = "Examples:\n  onesided run -n 4 -- ./histogram data.txt\n  \
-    onesided run --hosts alpha:2,beta:2 -n 4 --fabric verbs -- ./histogram data.txt")]
+    onesided run --hosts alpha:2,beta:2 --fabric verbs -- ./histogram data.txt\n  \
+    sbatch -N 2 -n 4 --wrap 'onesided run --hosts slurm --fabric verbs -- ./histogram data.txt'")]
 pub(crate) struct Args {
-    /// How many ranks
-    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    ranks: u32,
+    /// How many ranks; with `--hosts`, if not said, as many as they take
+    #[arg(
+        short = 'n',
+        long = "ranks",
+        visible_alias = "np",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        required_unless_present = "hosts"
+    )]
+    ranks: Option<u32>,
 
     /// What the ranks reach each other's memory by
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
     /// The hosts and how many ranks each takes, `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each is
-    /// filled before the next
+    /// filled before the next. `slurm`: those of the Slurm allocation that this is called in, reached by srun
     #[arg(long, value_name = "LIST")]
     hosts: Option<String>,
 
     /// The remote shell and its options, called with a host and a command line. Split at white space, without regard to
-    /// quotes: what needs more is a script
-    #[arg(
-        long,
-        value_name = "COMMAND",
-        env = "ONESIDED_RSH",
-        default_value = "ssh -x -T -o BatchMode=yes",
-        requires = "hosts"
-    )]
-    rsh: String,
+    /// quotes: what needs more is a script [default: ssh -x -T -o BatchMode=yes]
+    #[arg(long, value_name = "COMMAND", env = "ONESIDED_RSH", requires = "hosts")]
+    rsh: Option<String>,
 
     /// Where `onesided` is on the other hosts, if not in the same place as here
     #[arg(long, value_name = "PATH", requires = "hosts")]
@@ -120,8 +123,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let fabric = args.fabric.built_in()?.to_owned();
     let hosts = args.hosts.as_deref().map(|list| hosts(list, &args)).transpose()?;
     let mut command = args.program.into_iter();
+    // The sum of what fits a number each may not fit one; then there are too many in any case.
+    let room = hosts.iter().flat_map(|hosts| &hosts.list).fold(0_u32, |sum, host| sum.saturating_add(host.slots));
+    let size = args.ranks.unwrap_or(room);
     let launch = Launch {
-        size: args.ranks,
+        size,
         program: command.next().unwrap_or_default(),
         args: command.collect(),
         fabric,
@@ -129,7 +135,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             Policy::Abort => OnFailure::Abort,
             Policy::Continue => OnFailure::Continue,
         },
-        labels: args.label || (args.ranks > 1 && !args.no_label),
+        labels: args.label || (size > 1 && !args.no_label),
     };
     let interrupts = interrupts()?;
     let observe = &mut |event: Event| say(&event.to_string());
@@ -145,12 +151,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     let agent = args.agent.clone().map_or_else(std::env::current_exe, Ok)?;
-    let rsh: Vec<_> = args.rsh.split_whitespace().map(OsString::from).collect();
+    let slurm = list == "slurm";
+    let default = if slurm { SRUN } else { SSH };
+    let rsh: Vec<_> = args.rsh.as_deref().unwrap_or(default).split_whitespace().map(OsString::from).collect();
     if rsh.is_empty() {
         return Err(Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"));
     }
-    let list = Slots::parse(list).map_err(|error| Failure::new(USAGE, error))?;
-    Ok(Hosts { list, rsh, agent, export: args.export.clone() })
+    let before_line = if slurm && args.rsh.is_none() { vec!["sh".into(), "-c".into()] } else { vec![] };
+    let list = if slurm { Slots::of_slurm() } else { Slots::parse(list) };
+    let list = list.map_err(|error| Failure::new(USAGE, error))?;
+    Ok(Hosts { list, rsh, before_line, agent, export: args.export.clone() })
 }
 
 /// `onesided agent`: what `run --hosts` starts elsewhere.

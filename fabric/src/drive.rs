@@ -120,15 +120,13 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let spins = if drive.crowded() { SPINS_CROWDED } else { drive.spins() };
     let mut turn = 0_u32;
     loop {
+        // It was polled just now, or the thread has slept: another poll finds something only if something came.
+        let any = drive.progress() > 0;
         blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             return value;
         }
-        if drive.progress() > 0 {
-            turn = 0;
-            continue;
-        }
-        turn = turn.saturating_add(1);
+        turn = if any { 0 } else { turn.saturating_add(1) };
         if turn <= spins {
             drive.relax();
             continue;

@@ -17,17 +17,13 @@ pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
 pub(crate) trait Ends: RemoteMemory {
     /// The fault of a wait that somebody's end ended, if it did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
-        let (rank, any) = match patience.watch {
+        let rank = match patience.watch {
             Watch::Nobody => return Ok(()),
             // A death rings every doorbell, so that all waits are polled then.
-            Watch::Rank(rank) | Watch::Hearing(rank) => (rank, None),
-            Watch::All(rank) => (rank, self.casualty()),
+            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
         };
         check_rank(self, rank)?;
-        match any {
-            Some(dead) => ended(dead, Liveness::Dead),
-            None => ended(rank, self.liveness(rank)),
-        }
+        ended(rank, self.liveness(rank))
     }
 
     /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.

@@ -168,6 +168,33 @@ pub trait Fabric: Mailbox + Clone + Debug {
         None
     }
 
+    /// Copies bytes out of a [mapped](Self::mapped) segment, by loads of this thread, at once: it waits for nothing that is
+    /// under way.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unsupported` for what is not mapped.
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.read_own(segment, offset, into);
+        }
+        // Where all of it is mapped, a get is such a copy.
+        match crate::drive::poll_now(&mut self.get(segment, offset, into)) {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
+        }
+    }
+
+    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See [`read_mapped`](Self::read_mapped).
+    ///
+    /// # Errors
+    /// As [`read_mapped`](Self::read_mapped).
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        if segment.rank() == self.rank() {
+            return self.write_own(segment, offset, from);
+        }
+        self.put(segment, offset, from)
+    }
+
     /// Which way puts and gets of a segment take.
     fn path(&self, segment: &Self::Segment) -> Path {
         let _ = segment;
@@ -197,6 +224,37 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// # Errors
     /// From the future: `OutOfRange`, `Unknown`, `PeerDied`.
     fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b>;
+
+    /// Puts bytes to several places, each as by [`put`](Self::put), in less time than one after the other where the fabric
+    /// can.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), the first one; the pieces before it were put.
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        for (offset, from) in pieces {
+            self.put(to, offset, from)?;
+        }
+        Ok(())
+    }
+
+    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::immediate`]), in less time than
+    /// one after the other where the fabric can.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), the first one; `Unsupported` where a get takes its time.
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        for (offset, into) in pieces {
+            match crate::drive::poll_now(&mut self.get(from, offset, into)) {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
+            }
+        }
+        Ok(())
+    }
 
     /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held until it is done.
     ///

@@ -8,6 +8,9 @@
 //! world), and [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
 #![cfg_attr(onesided_loom, allow(dead_code))] // what is left out would use it
 
+#[macro_use]
+mod handle;
+
 #[cfg(not(onesided_loom))]
 mod any;
 #[cfg(not(onesided_loom))]
@@ -59,6 +62,8 @@ pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
     poll_now, wait_for, wait_timeout,
 };
+#[doc(hidden)]
+pub use crate::handle::Call;
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

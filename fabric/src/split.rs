@@ -1,22 +1,23 @@
 //! How a world is divided.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::members::Members;
-use crate::{Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World, block_on};
+use crate::{Call, Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World};
 
-/// A division of a world, to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// A division of a world, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
 /// [`World::split`].
-#[derive(Clone, Copy)]
+///
+/// # Cancel safety
+/// Not cancel safe: collective.
 #[must_use = "a world is divided only when that is waited for"]
 pub struct Split<'w, F: Fabric> {
     world: &'w World<F>,
     color: u32,
     key: u32,
+    call: Call<'w, (), Result<World<F>, Error>>,
 }
 
 /// What a rank tells the others: color and key, and where its part's collectives reach it. On the wire, little endian:
@@ -54,17 +55,16 @@ impl Choice {
 
 impl<'w, F: Fabric> Split<'w, F> {
     pub(crate) const fn new(world: &'w World<F>, color: u32, key: u32) -> Self {
-        Self { world, color, key }
+        Self { world, color, key, call: Call::Asked(()) }
     }
 
-    async fn run(self) -> Result<World<F>, Error> {
-        let Self { world, color, key } = self;
+    async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {
         let failed = |fault| Error::operation("split a world")(fault);
         let own = world.fabric().allocate(WORLD_BYTES);
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
         let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await.map_err(failed)?;
-        let part = own.and_then(|own| self.part(own, &all).map_err(failed));
+        let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
         let outcome = part.as_ref().map_err(Error::fault).and_then(World::reach_neighbours);
         let told = world.all_gather(&outcome.err().map_or(0, Fault::to_bits).to_le_bytes()).await.map_err(failed)?;
         let part = part.map_err(|error| match error {
@@ -87,12 +87,11 @@ impl<'w, F: Fabric> Split<'w, F> {
     }
 
     /// This rank's part, from what all have told. Faults count as the fabric does.
-    fn part(&self, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
-        let Self { world, color, .. } = self;
+    fn part(world: &World<F>, color: u32, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
         let mut chosen = Vec::new();
         for (rank, bytes) in (0..).map(Rank).zip(all) {
             let choice = Choice::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
-            if choice.color == *color {
+            if choice.color == color {
                 chosen.push((choice.key, choice.segment));
             }
         }
@@ -111,20 +110,13 @@ impl<F: Drive> Split<'_, F> {
     /// [`Error::Allocate`] where this rank has no memory or descriptors; [`Error::Operation`] where another of the part has
     /// none, with its rank, or where one died or left.
     pub fn wait(self) -> Result<World<F>, Error> {
-        block_on(self.world.fabric(), self.run())
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// Not cancel safe: collective.
-impl<'w, F: Fabric> IntoFuture for Split<'w, F> {
-    type Output = Result<World<F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
+call!(['w, F], Split<'w, F>, World<F>, Error, |split| split.world.fabric(), |()| {
+    Self::run(split.world, split.color, split.key)
+});
 
 impl<F: Fabric> fmt::Debug for Split<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

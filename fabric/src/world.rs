@@ -1,9 +1,6 @@
 //! A fabric with its collectives.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use remote_memory::{Fault, FaultKind, Rank};
@@ -12,7 +9,7 @@ use remote_memory::{Fault, FaultKind, Rank};
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
-use crate::{Drive, Error, Fabric, Split, block_on};
+use crate::{Call, Drive, Error, Fabric, Split};
 
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
@@ -117,7 +114,7 @@ impl<F: Fabric> World<F> {
     /// # Cancel safety
     /// Not cancel safe: a rank that dropped its barrier has perhaps let the others pass and perhaps not.
     pub fn barrier(&self) -> Barrier<'_, F> {
-        Barrier { world: self, deadline: None }
+        Barrier { world: self, deadline: None, call: Call::Asked(()) }
     }
 
     /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has come here.
@@ -217,12 +214,15 @@ impl<F: Drive> World<F> {
     }
 }
 
-/// A barrier to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before.
+/// A barrier to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
+///
+/// It is entered at the first look, and then to be waited for: a rank that goes no further keeps the others.
 #[derive(Debug)]
 #[must_use = "a barrier that nobody waits for is not entered"]
 pub struct Barrier<'w, F: Fabric> {
     world: &'w World<F>,
     deadline: Option<Duration>,
+    call: Call<'w, (), Result<(), Error>>,
 }
 
 impl<F: Fabric> Barrier<'_, F> {
@@ -232,8 +232,7 @@ impl<F: Fabric> Barrier<'_, F> {
         self
     }
 
-    async fn run(self) -> Result<(), Error> {
-        let Self { world, deadline } = self;
+    async fn run(world: &World<F>, deadline: Option<Duration>) -> Result<(), Error> {
         let until = deadline.map_or(u64::MAX, |after| {
             world.fabric.now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
         });
@@ -248,33 +247,8 @@ impl<F: Drive> Barrier<'_, F> {
     /// # Errors
     /// See [`World::barrier`].
     pub fn wait(self) -> Result<(), Error> {
-        let fabric = self.world.fabric.clone();
-        block_on(&fabric, self.run())
+        self.block()
     }
 }
 
-impl<'w, F: Fabric> IntoFuture for Barrier<'w, F> {
-    type Output = Result<(), Error>;
-    type IntoFuture = BarrierFuture<'w>;
-
-    fn into_future(self) -> BarrierFuture<'w> {
-        BarrierFuture(Box::pin(self.run()))
-    }
-}
-
-/// The future of a [`Barrier`].
-pub struct BarrierFuture<'w>(Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'w>>);
-
-impl std::fmt::Debug for BarrierFuture<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BarrierFuture")
-    }
-}
-
-impl Future for BarrierFuture<'_> {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
-    }
-}
+call!(['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world, barrier.deadline));

@@ -10,7 +10,7 @@ use fabric::bootstrap::local;
 use fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
-use fabric::verbs::{Verbs, VerbsSegment, devices};
+use fabric::verbs::{Verbs, VerbsSegment, VerbsWord, devices};
 use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance};
 
 mod support;
@@ -412,7 +412,7 @@ fn death_ends_waits_and_operations() {
                 let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
                 let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
                 assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
-                let mail = block_on(fabric, fabric.recv(Port::USER, Patience::on_all(Rank(1 - world.rank()))));
+                let mail = block_on(fabric, fabric.recv(Port::USER, Patience::on(Rank(2))));
                 assert_eq!(mail.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
                 let theirs = fabric.word_in(&all[2], 0).unwrap();
                 assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
@@ -430,10 +430,89 @@ fn death_ends_waits_and_operations() {
     });
 }
 
-/// A peer whose queue pairs are gone and of whom nobody says that it died: the card's retries end the operation.
+/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are gone.
+fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
+    let mut jobs = local::jobs(2).unwrap();
+    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // on which it leaves
+    std::thread::scope(|scope| {
+        for job in jobs {
+            let body = &body;
+            scope.spawn(move || {
+                let world = World::new(Verbs::new(job).unwrap());
+                let all = segments(&world, 64);
+                let told = fabric_word(&world, &all[0]);
+                world.barrier().wait().unwrap(); // both have reached the other's memory
+                if world.rank() == 1 {
+                    return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
+                }
+                block_on(world.fabric(), world.fabric().wait_until(told, |seen| seen == 1, Patience::on(Rank(1))))
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                body(world.fabric(), &all[0], &all[1]);
+            });
+        }
+    });
+}
+
+fn fabric_word<'w>(world: &'w World<Verbs>, segment: &'w VerbsSegment) -> VerbsWord<'w> {
+    world.fabric().word_in(segment, 56).unwrap()
+}
+
+/// The card's retries end the operation, and everything behind it.
 #[test]
 fn silence_ends_operations() {
     let Some(_device) = device("silence_ends_operations") else { return };
+    with_a_lost_peer(|fabric, _, theirs| {
+        let word = fabric.word_in(theirs, 0).unwrap();
+        fabric.put(theirs, 0, &[1; 8]).unwrap();
+        fabric.post_release(Link::FetchAdd { word, add: 1, waited: false });
+        let silent = Fault::of(FaultKind::Unknown, Rank(1)).with_detail(12);
+        assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Err(silent));
+        assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
+        assert_eq!(kind(block_on(fabric, fabric.get(theirs, 0, &mut [0; 8]))), FaultKind::Refused);
+    });
+}
+
+/// Whoever only waits for what comes from it hears that nothing will.
+#[test]
+fn silence_ends_waits() {
+    let Some(_device) = device("silence_ends_waits") else { return };
+    with_a_lost_peer(|fabric, own, _| {
+        let word = fabric.word_in(own, 0).unwrap();
+        let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
+        let silent = Fault::of(FaultKind::Refused, Rank(1)).with_detail(12);
+        assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
+        assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
+        // What watches nobody has its deadline.
+        let soon = Patience::until(until(fabric, Duration::from_millis(30)));
+        assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
+    });
+}
+
+/// A peer that computes for long is not given up: its card answers.
+#[test]
+fn a_peer_that_computes_is_waited_for() {
+    let Some(_device) = device("a_peer_that_computes_is_waited_for") else { return };
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        if world.rank() == 0 {
+            let own = fabric.word_in(&all[0], 0).unwrap();
+            let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
+            assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == 7, patience)), Ok(7));
+        } else {
+            std::thread::sleep(Duration::from_secs(7)); // several signs of life
+            block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 7, Notify::Yes)).unwrap();
+        }
+        world.barrier().wait().unwrap();
+        block_on(fabric, fabric.flush(Rank(1 - world.rank()))).unwrap();
+    });
+}
+
+/// A rank that left, whose queue pairs are gone.
+#[test]
+fn leaving_ends_waits_and_operations() {
+    let Some(_device) = device("leaving_ends_waits_and_operations") else { return };
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
@@ -449,10 +528,8 @@ fn silence_ends_operations() {
             fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(1)).and_until(patience.deadline)),
         );
         assert_eq!(left, Err(Fault::of(FaultKind::PeerLeft, Rank(1))));
-        let began = Instant::now();
         let theirs = fabric.word_in(&all[1], 0).unwrap();
         assert_eq!(kind(block_on(fabric, fabric.read(theirs))), FaultKind::PeerLeft);
-        assert!(began.elapsed() < Duration::from_secs(3));
     });
 }
 

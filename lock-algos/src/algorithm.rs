@@ -96,7 +96,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Whether [`finish_release`](Self::finish_release) does nothing: then nobody need ever run it.
-    fn releases_in_one_step(&self, mode: Mode) -> bool;
+    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool;
 
     /// Posts the first operation of a release. The caller has flushed what it did under the lock. `mode` is
     /// [`Held::mode`], here and in what follows; `words` are those of the acquire.

@@ -428,7 +428,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn releases_in_one_step(&self, _mode: Mode) -> bool {
+    fn releases_in_one_step<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode) -> bool {
         false
     }
 

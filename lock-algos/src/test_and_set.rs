@@ -276,8 +276,8 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        mode == Mode::Exclusive
+    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive || words.counts.is_none()
     }
 
     #[inline]

@@ -20,8 +20,6 @@ pub enum Watch {
     Nobody,
     /// This rank's death or leaving: what is waited for comes from it alone.
     Rank(Rank),
-    /// Anybody's death, or this rank's leaving: what is waited for needs everybody (a barrier).
-    All(Rank),
     /// This rank's end; at anybody's death the wait is polled again, for whoever knows whose death counts to him (a barrier
     /// of some of the ranks).
     Hearing(Rank),
@@ -42,13 +40,6 @@ impl Patience {
     #[inline]
     pub const fn on(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::Rank(rank) }
-    }
-
-    /// Waits for as long as everybody lives and `rank` stays.
-    #[must_use]
-    #[inline]
-    pub const fn on_all(rank: Rank) -> Self {
-        Self { deadline: u64::MAX, watch: Watch::All(rank) }
     }
 
     /// Waits for as long as `rank` lives, and is polled at every death.

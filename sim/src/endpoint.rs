@@ -406,6 +406,12 @@ impl Fabric for SimFabric {
         drop(refused); // not under the lock: a task owns endpoints
     }
 
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        let refused = self.state().serve(self.rank(), task);
+        drop(refused); // as above
+        Ok(())
+    }
+
     /// Nothing: a simulated rank leaves when its program and its adopted tasks are done.
     fn leave(&self) {}
 }

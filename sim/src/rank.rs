@@ -30,6 +30,8 @@ pub(crate) struct More {
     pub(crate) waiting: Vec<(WaitsFor, Watch)>,
     /// Until when it polls; then it sleeps.
     pub(crate) polls_until: u64,
+    /// Whether a task serves its peers, which looks whenever the doorbell rings.
+    pub(crate) serves: bool,
     /// Messages that arrived, by port; there from the first one on.
     ports: Option<Box<[VecDeque<Message>; Port::COUNT]>>,
     /// Operations that its card has still to receive, in the order of arrival.
@@ -118,6 +120,11 @@ impl RankState {
     /// Whether it waits for this.
     pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
         self.waiting().iter().any(|(what, _)| concerns(*what))
+    }
+
+    /// Whether a task of it serves its peers.
+    pub(crate) fn serves(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.serves)
     }
 
     /// Its memory, for those who only look.

@@ -111,6 +111,7 @@ impl Simulation {
             results: programs.iter().map(|_| None).collect(),
             programs,
             adopted: HashMap::new(),
+            serving: HashMap::new(),
             shared,
         }
         .run(self.until)
@@ -122,6 +123,8 @@ struct Executor<R: Future> {
     programs: Vec<Option<Pin<Box<R>>>>,
     results: Vec<Option<R::Output>>,
     adopted: HashMap<u32, Vec<Task>>,
+    /// Tasks that serve peers, and whose end nobody waits for.
+    serving: HashMap<u32, Vec<Task>>,
     /// Programs and adopted tasks.
     unfinished: usize,
 }
@@ -178,17 +181,22 @@ impl<R: Future> Executor<R> {
                 self.adopted.remove(&rank);
             }
         }
+        if let Some(tasks) = self.serving.get_mut(&rank) {
+            tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+        }
     }
 
     fn adopt(&mut self) {
         let adopted = self.shared.lock().adopted();
-        self.unfinished += adopted.len();
-        for (rank, task) in adopted {
-            self.adopted.entry(rank).or_default().push(task);
+        for (rank, task, serves) in adopted {
+            let tasks = if serves { &mut self.serving } else { &mut self.adopted };
+            tasks.entry(rank).or_default().push(task);
+            self.unfinished += usize::from(!serves);
         }
     }
 
     fn kill(&mut self, rank: u32) {
+        self.serving.remove(&rank);
         let tasks = self.adopted.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }

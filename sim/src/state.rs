@@ -48,7 +48,7 @@ pub(crate) enum Step {
 
 /// Tasks that ranks handed over, until the executor takes them.
 #[derive(Default)]
-struct Adopted(Vec<(u32, Task)>);
+struct Adopted(Vec<(u32, Task, bool)>);
 
 impl std::fmt::Debug for Adopted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -115,15 +115,17 @@ impl State {
                 Due::Detect(rank) => {
                     self.lives[rank as usize] = Life::Dead;
                     self.casualty.get_or_insert(Rank(rank));
-                    self.wake_watchers(|watch| {
-                        matches!(watch, Watch::All(_) | Watch::Hearing(_)) || watch == Watch::Rank(Rank(rank))
+                    self.wake_watchers(|watch| match watch {
+                        Watch::Rank(dead) => dead == Rank(rank),
+                        Watch::Hearing(_) => true,
+                        Watch::Nobody => false,
                     });
                     None
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
                     self.wake_watchers(|watch| match watch {
-                        Watch::Rank(left) | Watch::All(left) | Watch::Hearing(left) => left == Rank(rank),
+                        Watch::Rank(left) | Watch::Hearing(left) => left == Rank(rank),
                         Watch::Nobody => false,
                     });
                     None
@@ -408,12 +410,27 @@ impl State {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
-        self.adopted.0.push((rank.0, task));
-        self.agenda.enter(self.now, Due::Wake(rank.0));
+        self.take_on(rank, task, false);
         Ok(())
     }
 
-    pub(crate) fn adopted(&mut self) -> Vec<(u32, Task)> {
+    /// Adopts a task that nobody waits for: it is polled with its rank's program, and when the rank's doorbell rings.
+    pub(crate) fn serve(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
+        if self.over || self.lives[rank.index()].is_over() {
+            return Err(task);
+        }
+        self.ranks[rank.index()].more().serves = true;
+        self.take_on(rank, task, true);
+        Ok(())
+    }
+
+    fn take_on(&mut self, rank: Rank, task: Task, serves: bool) {
+        self.adopted.0.push((rank.0, task, serves));
+        self.agenda.enter(self.now, Due::Wake(rank.0));
+    }
+
+    /// The tasks, their ranks, and whether they serve.
+    pub(crate) fn adopted(&mut self) -> Vec<(u32, Task, bool)> {
         std::mem::take(&mut self.adopted.0)
     }
 }

@@ -51,6 +51,11 @@
 //!   error path, and goes on to the region's agent from there, so that ordinary windows pay nothing for it. The agent's
 //!   requests lie in the hidden regions, a place for each pair of ranks: a place is never full, needs nobody to sort what is
 //!   whose, and ends with its window, where messages to a port of the endpoint would need all three.
+//! - **A shape reaches the fabric whole**, as an iterator of pieces ([`Fabric::put_pieces`](fabric::Fabric::put_pieces)): so
+//!   one call of the kernel, or one message to a helper thread, takes many of them, and nobody packs them before. Over a card
+//!   the helper thread carries them only in windows that ask for it: everywhere else the target has nothing to do with an
+//!   operation on its part. What it carries is done when it was waited for, so that a put of a shape gives a handle; posted
+//!   behind the user's back it would have no order with what the card does meanwhile.
 //! - **Allocation needs nobody**: on shared memory a region is a piece of a file that peers have mapped already, so what is left of
 //!   a collective allocation is one barrier. No region's number comes twice, and a count in shared memory keeps a piece from
 //!   being used again while a peer holds it: a handle kept too long harms nobody, and operations check nothing. Data and lock

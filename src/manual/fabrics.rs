@@ -41,6 +41,22 @@
 //! Each piece of it takes a memory file for its control page: a line for each rank, and 1 MiB of buffers, divided among the
 //! ranks (at least 4 KiB and at most 64 KiB each).
 //!
+//! # Shapes
+//!
+//! What is put to a [`Shape`](crate::Shape), or to [`fields`](crate::Access::fields) of records, falls into pieces: a run of
+//! neighbours, or a field of a record. They are carried
+//!
+//! | where | by |
+//! |---|---|
+//! | memory is mapped | a copy each, of this thread |
+//! | process_vm works | the kernel, up to 256 pieces in a call |
+//! | lent memory is reached by its owner's helper thread | that thread: one message for as many pieces as the buffer has room for, 16 bytes each beside their own |
+//! | a card reaches it | a request each |
+//! | a card reaches it, the window was made with [`pack_shapes`](crate::Builder::pack_shapes), and there are at least 64 pieces of at most 256 bytes on average | the helper thread of the target's owner: a message for up to 16 KiB of pieces, which is answered when they are done |
+//!
+//! Wherever a helper thread carries them, the operation takes as long as that thread takes to be woken, and none of it happens
+//! while its process is stopped; it ends with an error if its process ends. Atomics on shapes are carried as all atomics.
+//!
 //! # Verbs
 //!
 //! Memory of the user's is registered with the card, page by page, and is then reached as all other; taking it back costs the

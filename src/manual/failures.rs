@@ -11,6 +11,7 @@
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | whoever waits for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
+//! | the connection of two living ranks broke (verbs) | whoever operates on the other or waits for it, on both sides | [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
@@ -34,7 +35,11 @@
 //! - At a rendezvous, a host that lost the way to rank 0's host takes the ranks there for dead and goes on. It then hears no
 //!   more of ranks on third hosts: they count as alive, whatever becomes of them, and only an operation on them can tell. New
 //!   values, and so new worlds, are errors.
-//! - On verbs an operation on a host that nobody reaches ends by the card's own retries, mostly before that.
+//! - On verbs an operation on a host that cards do not reach ends as `Unknown` by the card's own retries, in about two seconds,
+//!   mostly before that; later ones are `Refused`. A wait for what comes from one rank (a barrier, a message) ends as `Refused`
+//!   too: the rank is asked for a sign of life every two seconds, by a read that needs no help of it. So a network of cards may
+//!   go alone, and the launcher's stay. A lock waits for as long as its owner lives, or until its deadline: an owner that its
+//!   cards cut off from the lock cannot release it before it ends.
 //!
 //! **A lock whose owner died stays locked.** Locks that recover, with fencing tokens, are the next step of this project; for
 //! now the error names the owner, and the job decides.

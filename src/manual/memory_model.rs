@@ -26,6 +26,8 @@
 //! | [`Locked::put`](crate::Locked::put), [`Locked::update`](crate::Locked::update), waited for | the data and the release behind it are posted: whoever holds the lock next sees the data. Anybody else does after [`Locked::flush`](crate::Locked::flush). |
 //! | [`Versioned::read`](crate::Versioned::read), waited for | the slice has what the target had at one time between two writes ([`Versioned::write`](crate::Versioned::write)), and all that was unlocked before the call by those who synchronised with this rank. |
 //! | [`Local::wait_until`](crate::Local::wait_until), told by [`Access::signal`](crate::Access::signal) | this rank sees what the one that signalled had put to it before, through any window, flushed or not. |
+//! | [`Access::put_signal`](crate::Access::put_signal) | the slice may be used again. Whoever sees the signal sees the data, and what this rank had put to that target before. |
+//! | [`Window::sync`](crate::Window::sync) | this thread's own accesses of mapped memory before it come before those behind it, and before the operations posted behind it. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has come to it, and what each did between the fences is complete and seen by all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
 //! | [`ExposureEpoch::wait`](crate::ExposureEpoch::wait) | this rank sees what its origins had completed. |
@@ -48,6 +50,10 @@
 //!    write.
 //! 6. *One rank's puts to one element are seen in their order.* Whoever reads an 8-byte element twice, one read waited for
 //!    before the next, never sees them go back. Of two elements sentence 2 speaks.
+//! 7. *A sync is a full fence of local accesses.* `write x; sync; read y` here and `write y; sync; read x` there, each writing its
+//!    own part by [`Window::local`](crate::Window::local) or [`Window::direct`](crate::Window::direct), cannot both miss the other's
+//!    write. And who reads a flag in its own part, then syncs, sees there what had been flushed before the flag was put. It
+//!    completes nothing that was posted: that is a flush.
 //!
 //! # Atomics
 //!
@@ -105,7 +111,9 @@
 //! [`Window::direct`](crate::Window::direct) gives a part that is mapped here as atomics, and copies in and out of it. They
 //! are the same memory that the window's operations reach: on shm a store of release order here is seen by an atomic
 //! operation or a get there that reads it, with all that came before; atomics of both kinds are atomic against one another. MPI's
-//! unified memory model. On verbs there are one's own words only, and a change by the CPU is not atomic against the card's.
+//! unified memory model. On verbs there are one's own words only, on mixed those of the ranks of one's host, and a change by the
+//! CPU is not atomic against the card's: what atomic operations change is not stored to at the same time
+//! ([`Direct`](crate::Direct)). What this rank has put is seen by its loads after a flush.
 //!
 //! # On which ground each promise stands
 //!
@@ -113,11 +121,12 @@
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
 //! | lock hands over | compare-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that meets a compare-swap may be lost |
-//! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer |
+//! | the release of `Locked::put` follows the data | the release store | in one list: a read behind the writes, and the release fenced behind the read's answer (Soft-RoCE keeps that order without a fence) |
 //! | what `Locked::get` reads is read under the lock | the compare-swap is an acquire | a read behind the compare-swap on the same connection; it counts only if that took the lock |
 //! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |
 //! | post and complete hand over | a release store after what was done, that the other side's acquire load sees | flush, then a write on the same connection |
 //! | a signal follows its data | a release store after the data's, that the waiter's acquire load sees; in lent memory of a word that counts the signals | two writes on the same connection, placed in order |
+//! | a sync is a full fence | the CPU's | the same, because the card works on memory that is coherent with the CPU's caches (x86-64) |
 //! | 8-byte accesses are single | aligned moves of the CPU | an aligned 8-byte read or write is one access of the card and of the CPU |
 //! | waking a sleeper | store, full fence, look for a sleeper (Dekker) | write with immediate and a solicited event |
 //!
@@ -159,7 +168,8 @@
 //! | sentence 5, after a barrier; the barrier's row | `barrier` | a flush that waits for nothing |
 //! | fence | `fence` | the same |
 //! | post, start, complete, wait | `post_start_complete_wait` | puts that leave late |
-//! | signal and wait_until | `signal` | the same |
+//! | signal, put_signal and wait_until | `signal` | the same |
+//! | sentence 7 | `sync_store_buffering`, `sync_message_passing` | local writes that take effect late; puts that leave late |
 //! | single accesses | `single_access` | 8 bytes as two halves |
 //! | an atomic operation that gave its value is complete there | `complete_when_waited` | atomics that take effect late |
 //! | the order of atomics on one element | `accumulate_order` | the same |

@@ -8,11 +8,13 @@
 //! | threads | [`threads`](crate::threads), a closure once a rank: for tests, examples, small programs | itself |
 //! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
 //! | processes on several hosts | `onesided run --hosts a:2,b:2 -n 4 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
-//! | processes | MPICH's `mpiexec -n 4 PROGRAM ARGS`, or what else speaks PMI-1 | rank 0 |
+//! | processes, on several hosts too | in a Slurm allocation, `onesided run --hosts slurm --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
+//! | processes, on several hosts too | `srun --mpi=pmi2 -n 4 PROGRAM ARGS`; MPICH's `mpiexec -n 4 PROGRAM ARGS`, or what else speaks PMI-1 | rank 0, and the lowest rank of each other host |
 //! | processes, on several hosts too | by hand, by ssh, by a script, with the variables of a rendezvous | rank 0, and the lowest rank of each other host |
 //!
-//! The first of these that the environment speaks of holds: `onesided run`, a rendezvous, PMI-1, alone. `onesided info`,
-//! started like the program, tells which that is.
+//! The first of these that the environment speaks of holds: a rendezvous, `onesided run`, PMI-1, alone. `onesided info`,
+//! started like the program, tells which that is. A process that `srun` or Open MPI's `mpirun` started with others, and
+//! without any of these, is refused, for it would be as many worlds of one; `ONESIDED_ALONE=1` says that it is meant.
 //!
 //! # `onesided run`
 //!
@@ -30,11 +32,22 @@
 //! onesided run --hosts alpha:2,beta:4 -n 6 --fabric verbs -- ./program
 //! ```
 //!
-//! Each host is filled before the next. The list may be a file with a host a line (`--hosts ./hosts`). `localhost` and this
-//! host's own name are the launcher's own, so only one of them may be there; on each other host a remote shell starts an *agent*:
-//! `onesided` itself, from the same place as here (`--agent PATH` says another), in the same version. The shell is `ssh -x -T -o BatchMode=yes`, so it
-//! has to get there without a password; `--rsh COMMAND` or `ONESIDED_RSH` names another one, called as `COMMAND HOST LINE`
-//! (`COMMAND` is split at white space, quotes are not regarded: write a script where that is not enough).
+//! Each host is filled before the next; without `-n` all are filled. The list may be a file with a host a line
+//! (`--hosts ./hosts`). `localhost` and this host's own name are the launcher's own, so only one of them may be there; on each
+//! other host ssh starts an *agent*: `onesided` itself, in the same version, from the same place as here (`--agent PATH` says
+//! another; a folder that all hosts share will do). The program has to be there, too, under the same name.
+//!
+//! ssh has no terminal to ask on, so it has to get there without a question. From the host where the job is started,
+//! `ssh -x -T -o BatchMode=yes HOST true` has to succeed for each. If it does not:
+//!
+//! | ssh says | then |
+//! |---|---|
+//! | `Host key verification failed` | the host is not in `~/.ssh/known_hosts` (or is another): log in once by hand, and compare its key |
+//! | `Permission denied (publickey...)` | it does not take your key: `ssh-copy-id HOST`; a key with a passphrase has to be in `ssh-agent` |
+//! | `No route to host`, `Connection refused`, nothing until `ONESIDED_JOIN_TIMEOUT` | no daemon of ssh is reached there; names, ports, users and jump hosts are told to ssh in `~/.ssh/config` |
+//!
+//! `--rsh COMMAND` or `ONESIDED_RSH` names another remote shell, called as `COMMAND HOST LINE` (`COMMAND` is split at white
+//! space, quotes are not regarded: write a script where that is not enough).
 //! Its input and output are the agent's stream to the launcher. No port is opened.
 //!
 //! - The ranks get the same working directory, the variables `ONESIDED_*`, and those that `-x NAME` names.
@@ -49,18 +62,35 @@
 //! Memory between hosts is the fabric's business: shared memory joins the ranks of one host only and says so, verbs joins
 //! all. [`Job::host_of`](fabric::bootstrap::Job::host_of) tells where a rank is.
 //!
+//! # Slurm
+//!
+//! Two ways, tried with Slurm 22.05 on three nodes by the stage `slurm` of `scripts/test`.
+//!
+//! ```sh
+//! #SBATCH --nodes=2 --ntasks=8
+//! onesided run --hosts slurm --fabric verbs -- ./program      # our launcher
+//! srun --mpi=pmi2 ./program                                   # or Slurm's; ONESIDED_FABRIC=verbs
+//! ```
+//!
+//! - **`--hosts slurm`** reads the allocation's nodes and how many tasks each takes (`SLURM_JOB_NODELIST`,
+//!   `SLURM_TASKS_PER_NODE`) and starts an agent on each by `srun`, as a step that takes nothing from others. Everything else is
+//!   as by ssh; Slurm asks for no password. It works inside `sbatch` and `salloc`, whatever PMI Slurm was built with.
+//! - **`srun --mpi=pmi2`** has Slurm start and end the ranks. Its socket answers PMI-1, see below. Slurm does not end the others
+//!   when one fails, unless asked (`--kill-on-bad-exit`).
+//! - Plain `srun` (its default is `--mpi=none` on many clusters) and `srun --mpi=pmix` tell tasks no way to one another that
+//!   onesided knows, and are refused. They will do with a [rendezvous](#a-rendezvous), where `SLURM_PROCID` and
+//!   `SLURM_STEP_NUM_TASKS` stand for `ONESIDED_RANK` and `ONESIDED_SIZE`:
+//!   `ONESIDED_ADDRESS=$(hostname):7000 ONESIDED_SECRET_FILE=$HOME/secret srun ./program`, called on the first node.
+//!
 //! # `mpiexec`, and other process managers that speak PMI-1
 //!
-//! `mpiexec` of MPICH (Hydra) sets `PMI_FD`, `PMI_RANK` and `PMI_SIZE`, or with `-pmi-port` `PMI_PORT` and `PMI_ID`. Rank 0
-//! puts its socket and a fresh secret into the manager's key-value space, which only the job's processes can ask, and
-//! keeps the job; after a barrier the others read it, and join rank 0 with the same proofs as above. Then the manager is
-//! left alone: it forwards output and signals, and by its own rules ends the others when a signal killed a rank. A program
-//! that also initialises MPI should come by a rendezvous, for the manager takes one client a process.
-//!
-//! Slurm's variables (`SLURM_PROCID`, `SLURM_NTASKS`) are taken where `PMI_FD` is set and `PMI_RANK` and `PMI_SIZE` are not,
-//! as by `srun --mpi=pmi2`, whose socket answers PMI-1 as well according to its sources. That was tried with a stand-in that
-//! sets the same variables and not with Slurm. Managers that speak only PMI-2 or PMIx (Open MPI's `mpirun`, `srun --mpi=pmix`)
-//! are not understood: without any of the variables above each process is a world of one.
+//! `mpiexec` of MPICH (Hydra) and `srun --mpi=pmi2` set `PMI_FD`, `PMI_RANK` and `PMI_SIZE`, Hydra with `-pmi-port` `PMI_PORT`
+//! and `PMI_ID`. Rank 0 puts its socket, a fresh secret and this host's addresses with a port into the manager's key-value
+//! space, which only the job's processes can ask, and keeps the job; after a barrier the others read it, and join rank 0 with
+//! the same proofs as above. Ranks of other hosts come to that port, which the kernel chooses and which is closed once all have
+//! come: a firewall between hosts has to let it pass, or it has to be a rendezvous at a port of yours.
+//! Then the manager is left alone: it forwards output and signals, and by its own rules ends the others when a signal killed
+//! a rank. A program that also initialises MPI should come by a rendezvous, for the manager takes one client a process.
 //!
 //! # A rendezvous
 //!
@@ -96,7 +126,6 @@
 //! - On several hosts, **the keeper of a host** (its lowest rank) goes after the others of its host. When it dies, or does not
 //!   run for `ONESIDED_SUSPECT_AFTER` seconds, its host has lost the way to all others: each side takes the other for dead,
 //!   see [`failures`](super::failures).
-//! - By PMI-1 all ranks run on one host, in one network namespace. Others are refused.
 //!
 //! # Worlds of some ranks
 //!
@@ -116,7 +145,8 @@
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) which way every operation takes, those of the CPU too | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: memory of the user's in another process is reached by its owner's helper thread, even where process_vm works | by process_vm where the system allows it |
 //! | `ONESIDED_PRETEND_HOSTS` | on `mixed`, a number: the ranks are dealt out to so many hosts that are not there | the hosts that there are |
-//! | `ONESIDED_RSH` | the remote shell of `onesided run --hosts` | `ssh -x -T -o BatchMode=yes` |
+//! | `ONESIDED_ALONE` | `1`: a process that `srun` or `mpirun` started with others is meant to be a world of one | it is refused |
+//! | `ONESIDED_RSH` | the remote shell of `onesided run --hosts` | `ssh -x -T -o BatchMode=yes`, or `srun` |
 //!
 //! # How a job ends
 //!

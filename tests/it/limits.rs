@@ -50,8 +50,8 @@ fn pages() -> u64 {
     std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Everything that takes memory, descriptors or threads: joining, windows, the first contact with each peer, the helper
-/// thread.
+/// Everything that takes memory, descriptors or threads: joining, windows of every kind of memory, the first contact with
+/// each peer, the helper thread.
 fn run(world: World) -> Result<(), Error> {
     let next = (world.rank() + 1) % world.size();
     let small = Window::<u64>::builder().name("small").allocate(&world, 1000).wait()?;
@@ -66,6 +66,18 @@ fn run(world: World) -> Result<(), Error> {
     drop(large.lock_all());
     large.close().wait()?;
     small.close().wait()?;
+    // Memory of the user's: copies by the kernel or the card, and atomics by its owner's helper.
+    let lent = Window::<u64>::builder().name("lent").create(&world, vec![0; 1000]).wait()?;
+    let epoch = lent.lock_exclusive(next).wait()?;
+    epoch.put(0, &[3; 1000])?;
+    epoch.fetch_add(0, 1).wait()?;
+    epoch.unlock().wait()?;
+    lent.close().wait()?;
+    // Memory that comes and goes.
+    let loans = Window::<u64>::builder().name("loans").dynamic(&world).wait()?;
+    loans.attach(vec![4; 1000])?;
+    loans.attach_zeroed(1000)?;
+    loans.close().wait()?;
     Ok(())
 }
 

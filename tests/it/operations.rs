@@ -107,7 +107,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
             }
             Step::PutShaped(ranges, values) => {
                 let shape = Shape::Indexed(&ranges);
-                epoch.put_shaped(0, shape, &values[..shape.count()]).unwrap();
+                epoch.put_shaped(0, shape, &values[..shape.count()]).wait().unwrap();
                 let places = ranges.iter().cloned().flatten();
                 places.zip(values).for_each(|(place, value)| model[place] = value);
             }

@@ -151,6 +151,76 @@ fn a_request_that_is_dropped_after_a_look_leaves_nothing_locked() {
 }
 
 #[test]
+fn a_request_that_is_tested_and_dropped_leaves_nothing_locked() {
+    given_up(|window| {
+        let mut request = window.lock_exclusive(0);
+        for _ in 0..3 {
+            assert!(request.test().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn a_request_whose_timeout_passed_and_that_is_dropped_leaves_nothing_locked() {
+    given_up(|window| {
+        let begin = Instant::now();
+        assert!(window.lock_exclusive(0).wait_timeout(SHORT).unwrap().is_none());
+        assert!(begin.elapsed() >= SHORT);
+    });
+}
+
+#[test]
+fn a_deadline_ends_a_request_that_is_tested() {
+    given_up(|window| {
+        let mut request = window.lock_exclusive(0).deadline(SHORT);
+        let mut error = None;
+        eventually(DEADLINE, "the deadline passed", || {
+            error = request.test().map(|epoch| assert!(epoch.is_none())).err();
+            error.is_some()
+        });
+        assert!(error.unwrap().is_timed_out());
+        assert!(request.test().unwrap_err().is_timed_out());
+    });
+}
+
+/// Each rank holds the lock in its turn; the others test it, or wait a little, until they have it.
+#[test]
+fn a_lock_is_tested_until_it_is_held() {
+    ranks(3, |world| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        for round in 0..30 {
+            let mut request = window.lock_exclusive(round % 3);
+            let mut held = None;
+            eventually(DEADLINE, "it is held", || {
+                held = match round % 2 {
+                    0 => request.test().unwrap(),
+                    _ => request.wait_timeout(Duration::from_micros(50)).unwrap(),
+                };
+                held.is_some()
+            });
+            let epoch = held.unwrap();
+            let mut count = [0];
+            epoch.get(0, &mut count).wait().unwrap();
+            epoch.put(0, &[count[0] + 1]).unwrap();
+            drop(request); // it has nothing any more
+            epoch.unlock().wait().unwrap();
+        }
+        // One that was tested can be waited for.
+        let of_all = window.clone();
+        let mut request = of_all.lock_exclusive(0);
+        match request.test().unwrap() {
+            Some(epoch) => epoch.unlock().wait().unwrap(),
+            None => request.wait().unwrap().unlock().wait().unwrap(),
+        }
+        world.barrier().wait().unwrap();
+        assert_eq!(window.local().read(0..1), [30]);
+        all_free(&window);
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
 fn a_task_that_is_dropped_while_it_waits_leaves_nothing_locked() {
     given_up(|window| {
         let mut future = window.lock_exclusive(0).into_future();

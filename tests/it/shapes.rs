@@ -76,7 +76,7 @@ fn shapes_reach_their_places_and_no_others() {
             for (round, shape) in (1..).zip(shapes) {
                 let offset = LEN - shape.end().max(30); // often to the very end
                 let values: Vec<T> = (0..shape.count() as u64).map(|i| make(100 * round + i)).collect();
-                epoch.put_shaped(offset, shape, &values).unwrap();
+                epoch.put_shaped(offset, shape, &values).wait().unwrap();
                 let places = shape.runs().flatten().map(|place| offset + place);
                 places.zip(&values).for_each(|(place, value)| model[place] = *value);
                 let mut all = vec![T::zeroed(); LEN];
@@ -107,7 +107,7 @@ fn shapes_that_do_not_fit_move_nothing() {
         for offset in [2, 10, usize::MAX, usize::MAX - 8] {
             let place = format!("9 elements at {offset} on rank 0 of window \"shaped\": it has 10 elements there");
             assert_eq!(
-                epoch.put_shaped(offset, shape, &[1; 3]).unwrap_err().to_string(),
+                epoch.put_shaped(offset, shape, &[1; 3]).wait().unwrap_err().to_string(),
                 format!("put_shaped of {place}")
             );
             let mut into = [5; 3];
@@ -121,7 +121,8 @@ fn shapes_that_do_not_fit_move_nothing() {
         for shape in [shape, Shape::Vector { count: usize::MAX, block: 2, stride: 2 }] {
             let (wanted, mut into) = (shape.count(), [5; 2]);
             let lengths = format!("on window \"shaped\": 2 elements were given for {wanted}");
-            assert_eq!(epoch.put_shaped(0, shape, &[1; 2]).unwrap_err().to_string(), format!("put_shaped {lengths}"));
+            let error = epoch.put_shaped(0, shape, &[1; 2]).wait().unwrap_err();
+            assert_eq!(error.to_string(), format!("put_shaped {lengths}"));
             let error = epoch.get_shaped(0, shape, &mut into).wait().unwrap_err();
             assert_eq!(error.to_string(), format!("get_shaped {lengths}"));
             let error = epoch.accumulate_shaped(0, shape, &[1; 2], Op::Sum).wait().unwrap_err();

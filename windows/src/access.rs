@@ -329,7 +329,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))
         });
-        Fetch::start(self.copy(), operation, offset, change, place)
+        Fetch::start(self.copy(), operation, (offset, offset), change, place)
     }
 }
 

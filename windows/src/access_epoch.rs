@@ -2,30 +2,35 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Call, Drive, Fabric, call};
 
 use crate::signals::{Signal, group};
 use crate::window::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
-/// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not. Nothing happens before.
+/// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing
+/// happens before.
+///
+/// # Cancel safety
+/// A start that is dropped has not begun.
 #[must_use = "an access that nobody waits for does not begin"]
-pub struct StartRequest<'w, T, F: Fabric> {
+pub struct StartRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    targets: Vec<u32>,
     check: bool,
     deadline: Option<Duration>,
+    /// The targets.
+    call: Call<'w, Vec<u32>, Result<AccessEpoch<'w, T, F>, Error>>,
 }
 
 impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
     pub(crate) fn new(window: &'w Window<T, F>, targets: &[u32]) -> Self {
-        Self { window, targets: group(targets), check: true, deadline: None }
+        Self { window, check: true, deadline: None, call: Call::Asked(group(targets)) }
     }
 
     /// Does not look whether the targets have exposed their parts, because the program knows that they have
@@ -41,22 +46,27 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
         self
     }
 
-    async fn begin(self) -> Result<AccessEpoch<'w, T, F>, Error> {
-        let inner = self.window.inner();
-        let until = inner.until(self.deadline);
-        let mut started = Vec::with_capacity(self.targets.len());
-        for rank in self.targets {
+    async fn begin(
+        window: &'w Window<T, F>,
+        targets: Vec<u32>,
+        check: bool,
+        deadline: Option<Duration>,
+    ) -> Result<AccessEpoch<'w, T, F>, Error> {
+        let inner = window.inner();
+        let until = inner.until(deadline);
+        let mut started = Vec::with_capacity(targets.len());
+        for rank in targets {
             let failed = |fault| inner.failed("start", rank, fault);
             let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
             let number = inner.counts.next_access(rank);
-            if self.check {
+            if check {
                 inner.signalled(rank, Signal::Exposed, number, until).map_err(failed)?.await.map_err(failed)?;
             }
             started.push((access, number));
         }
         // Only now, because a start that fails may be tried again.
         started.iter().for_each(|(access, number)| inner.counts.accessed(access.target(), *number));
-        Ok(AccessEpoch { window: self.window, started })
+        Ok(AccessEpoch { window, started })
     }
 }
 
@@ -66,24 +76,18 @@ impl<'w, T: Element, F: Drive> StartRequest<'w, T, F> {
     /// # Errors
     /// [`Error::Operation`] if a target died, or left, before that, or the deadline passed; [`Error::Rank`].
     pub fn wait(self) -> Result<AccessEpoch<'w, T, F>, Error> {
-        block_on(self.window.inner().fabric(), self.begin())
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// A start that is dropped has not begun.
-impl<'w, T: Element, F: Fabric> IntoFuture for StartRequest<'w, T, F> {
-    type Output = Result<AccessEpoch<'w, T, F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.begin())
-    }
+call! {
+    ['w, T: Element, F], StartRequest<'w, T, F>, AccessEpoch<'w, T, F>, Error, |start| start.window.inner().fabric(),
+    |targets| Self::begin(start.window, targets, start.check, start.deadline)
 }
 
-impl<T, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
+impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start of accesses to ranks {:?} of {:?}", self.targets, self.window)
+        write!(f, "start of accesses of {:?}", self.window)
     }
 }
 

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Rows, is_wordless, over_rows};
 use crate::combine::{Piece, Pieces, Turns, Work};
+use crate::spread::Spread;
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
 /// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
@@ -19,7 +20,7 @@ pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
     place: (usize, usize),
-    shape: Shape<'b>,
+    spread: Spread<'b>,
     work: Work<'b, T>,
     state: State<'w, 'b, F>,
 }
@@ -56,26 +57,39 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         operands: &'b [T],
         results: Option<&'b mut [T]>,
     ) -> Self {
+        let range = access.atomic_range(offset, shape.end());
+        Self::start_at(access, operation, (range, Spread::whole(offset, shape)), op, operands, results)
+    }
+
+    /// The same, where the elements lie as told, in a range that was checked.
+    #[inline(always)] // see `wait`
+    pub(crate) fn start_at(
+        access: Access<'w, T, F>,
+        operation: &'static str,
+        (range, spread): (Result<u64, Fault>, Spread<'b>),
+        op: Op,
+        operands: &'b [T],
+        results: Option<&'b mut [T]>,
+    ) -> Self {
         let work = Work { op, operands, results };
-        let place = (offset, shape.end());
-        let allowed = if T::allows(op) { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) };
-        let state = match allowed.and_then(|()| access.atomic_range(offset, place.1)) {
+        let allowed = if T::allows(op) { range } else { Err(Fault::new(FaultKind::Unsupported)) };
+        let state = match allowed {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.is_posted_whole(&access) => {
-                State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(offset, shape)))
+                State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(spread)))
             }
             Ok(_) if access.inner.immediate => State::Later,
-            Ok(_) => begin(&access, &work, (offset, shape)),
+            Ok(_) => begin(&access, &work, spread),
         };
-        Self { access, operation, place, shape, work, state }
+        Self { access, operation, place: spread.records(), spread, work, state }
     }
 
     /// One sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
-        let (place, shape) = ((offset, 1), Shape::Row(1));
-        Self { access, operation: "accumulate", place, shape, work, state: State::or_asked(added) }
+        let (place, spread) = ((offset, 1), Spread::whole(offset, Shape::Row(1)));
+        Self { access, operation: "accumulate", place, spread, work, state: State::or_asked(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -87,7 +101,8 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         outcome: Result<(), Fault>,
     ) -> Self {
         let work = Work { op: Op::NoOp, operands: &[], results: None };
-        Self { access, operation, place, shape: Shape::Row(0), work, state: State::Done(outcome) }
+        let spread = Spread::whole(0, Shape::Row(0));
+        Self { access, operation, place, spread, work, state: State::Done(outcome) }
     }
 }
 
@@ -96,9 +111,9 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
 fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
     access: &Access<'w, T, F>,
     work: &Work<'_, T>,
-    (offset, shape): (usize, Shape<'b>),
+    spread: Spread<'b>,
 ) -> State<'w, 'b, F> {
-    match Turns::begin(access, work, Pieces::of::<T>(offset, shape)) {
+    match Turns::begin(access, work, Pieces::of::<T>(spread)) {
         Ok(turns) => State::UnderWay(Box::new(turns)),
         Err(fault) => State::or_asked(Err(fault)),
     }
@@ -123,27 +138,27 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle that passes through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, operation, place, shape, mut work, state } = self;
-        let outcome = match (state, Piece::of_word::<T>(place.0, shape)) {
+        let Self { access, operation, place, spread, mut work, state } = self;
+        let outcome = match (state, Piece::of_word::<T>(spread)) {
             (State::Done(outcome), _) => outcome,
             (State::Later, Some(piece)) => match work.run(&access, piece) {
                 Err(fault) if is_wordless(fault) => {
                     // Made anew: what is handed to a function passes through memory, here and before.
                     let Work { op, operands, results } = work;
-                    wait_asked(access.copy(), Work { op, operands, results }, over_rows(place.0, shape))
+                    wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
                 }
                 done => done,
             },
-            (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(place.0, shape)),
+            (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(spread)),
             (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
-            (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(place.0, shape)),
+            (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(spread)),
             (State::Asked(Some(rows)), _) => wait_asked(access.copy(), work, *rows),
         };
         outcome.map_err(|fault| access.failed(operation, place, fault))
     }
 }
 
-handle!([T: AtomicElement, F: Drive], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
+handle!([T: AtomicElement, F], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
 
 /// One word after another, each to its end.
 #[inline(never)]
@@ -155,8 +170,8 @@ fn run_row<T: AtomicElement, F: Drive>(
     match pieces.try_for_each(|piece| work.run(&access, piece)) {
         // The first word told, before anything was done.
         Err(fault) if is_wordless(fault) => {
-            let ((offset, shape), Work { op, operands, results }) = (pieces.place(), work);
-            wait_asked(access.copy(), Work { op, operands, results }, over_rows(offset, shape))
+            let (spread, Work { op, operands, results }) = (pieces.spread(), work);
+            wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
         }
         done => done,
     }
@@ -179,15 +194,15 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { access, operation, place, shape, work, state } = &mut *self;
+        let Self { access, operation, place, spread, work, state } = &mut *self;
         if let State::Later = state {
-            *state = begin(access, work, (place.0, *shape));
+            *state = begin(access, work, *spread);
         }
         let outcome = match state {
             State::Done(outcome) => *outcome,
             State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
             State::Asked(rows) => {
-                let rows = rows.get_or_insert_with(|| Box::new(over_rows(place.0, *shape)));
+                let rows = rows.get_or_insert_with(|| Box::new(over_rows(*spread)));
                 ready!(rows.poll(access.inner, access.target, work, cx))
             }
             State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, block_on};
+use fabric::{Call, Drive, Fabric, Segment, call};
 
 use crate::agent::is_wordless;
 use crate::lent::Spare;
@@ -223,21 +221,23 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// verbs, where it costs the connection to the target. What was attached by length stays there on shm for as long as
     /// this rank's window.
     pub fn attached(&self, place: Place) -> Reach<'_, 'w, T, F> {
-        Reach { access: self, place }
+        Reach { access: self, place, call: Call::Asked(()) }
     }
 }
 
-/// Attached memory that was asked for: `.wait()` blocks, `.await` does not. See [`Access::attached`].
+/// Attached memory that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. See
+/// [`Access::attached`].
 #[must_use = "nothing is looked up before it is waited for"]
-pub struct Reach<'a, 'w, T, F: Fabric> {
+pub struct Reach<'a, 'w, T: Element, F: Fabric> {
     access: &'a Access<'w, T, F>,
     place: Place,
+    call: Call<'a, (), Result<Access<'a, T, F>, Error>>,
 }
 
-impl<'a, T: Element, F: Fabric> Reach<'a, '_, T, F> {
-    async fn reach(self) -> Result<Access<'a, T, F>, Error> {
-        let Access { inner, target, .. } = *self.access;
-        let found = inner.find(target, self.place).await;
+impl<'a, 'w: 'a, T: Element, F: Fabric> Reach<'a, 'w, T, F> {
+    async fn reach(access: &'a Access<'w, T, F>, place: Place) -> Result<Access<'a, T, F>, Error> {
+        let Access { inner, target, .. } = *access;
+        let found = inner.find(target, place).await;
         found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
     }
 }
@@ -248,20 +248,16 @@ impl<'a, T: Element, F: Drive> Reach<'a, '_, T, F> {
     /// # Errors
     /// See [`Access::attached`].
     pub fn wait(self) -> Result<Access<'a, T, F>, Error> {
-        block_on(self.access.inner.fabric(), self.reach())
+        self.block()
     }
 }
 
-impl<'a, 'w: 'a, T: Element, F: Fabric> IntoFuture for Reach<'a, 'w, T, F> {
-    type Output = Result<Access<'a, T, F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.reach())
-    }
+call! {
+    ['a, 'w: 'a, T: Element, F], Reach<'a, 'w, T, F>, Access<'a, T, F>, Error, |reach| reach.access.inner.fabric(),
+    |()| Self::reach(reach.access, reach.place)
 }
 
-impl<T, F: Fabric> fmt::Debug for Reach<'_, '_, T, F> {
+impl<T: Element, F: Fabric> fmt::Debug for Reach<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {:?}", self.place, self.access)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, wait_for};
+use fabric::{Drive, Fabric, Segment, handle, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error, GivenBack, Window};
@@ -169,7 +169,7 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
     }
 }
 
-handle!([T: Element, F: Drive], Transfer<'_, T, F>, Buffer<T, F>, GivenBack<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
+handle!([T: Element, F], Transfer<'_, T, F>, Buffer<T, F>, GivenBack<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
 
 // The transfers that a fabric gives are Unpin, and nothing else in it could care.
 impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}

@@ -10,8 +10,8 @@ use fabric::{Drive, Fabric, wait_for};
 
 use crate::element::{lanes, per_word, to_word};
 use crate::op::apply_row;
-use crate::shape::Runs;
-use crate::{Access, AtomicElement, Op, Shape};
+use crate::spread::{Spread, SpreadRuns};
+use crate::{Access, AtomicElement, Op};
 
 /// How many words are under way at once, where an operation takes a round trip: what cards take at once on one connection.
 const AHEAD: usize = 16;
@@ -26,9 +26,8 @@ pub(crate) struct Work<'b, T> {
 
 /// The elements of an accumulate that are not begun, cut at words.
 pub(crate) struct Pieces<'s> {
-    runs: Runs<'s>,
-    /// In elements of the part: where the shape lies, and what is left of the run that was begun.
-    offset: usize,
+    runs: SpreadRuns<'s>,
+    /// In elements of the part: what is left of the run that was begun.
     run: Range<usize>,
     /// How many operands were given out.
     done: usize,
@@ -65,14 +64,14 @@ enum Step {
 }
 
 impl<'s> Pieces<'s> {
-    pub(crate) const fn of<T>(offset: usize, shape: Shape<'s>) -> Self {
+    pub(crate) const fn of<T>(spread: Spread<'s>) -> Self {
         let per_word = per_word::<T>();
-        Self { runs: shape.runs(), offset, run: 0..0, done: 0, per_word }
+        Self { runs: spread.runs(), run: 0..0, done: 0, per_word }
     }
 
     /// Where they lie, all of them.
-    pub(crate) const fn place(&self) -> (usize, Shape<'s>) {
-        (self.offset, self.runs.shape())
+    pub(crate) const fn spread(&self) -> Spread<'s> {
+        self.runs.spread()
     }
 }
 
@@ -82,8 +81,7 @@ impl Iterator for Pieces<'_> {
     #[inline]
     fn next(&mut self) -> Option<Piece> {
         if self.run.is_empty() {
-            let run = self.runs.next()?;
-            self.run = self.offset + run.start..self.offset + run.end;
+            self.run = self.runs.next()?;
         }
         let lane = self.run.start % self.per_word;
         let count = (self.per_word - lane).min(self.run.len());
@@ -97,10 +95,10 @@ impl Iterator for Pieces<'_> {
 impl Piece {
     /// Elements in a row, if they lie in one word.
     #[inline]
-    pub(crate) const fn of_word<T>(offset: usize, shape: Shape<'_>) -> Option<Self> {
+    pub(crate) const fn of_word<T>(spread: Spread<'_>) -> Option<Self> {
         let per_word = per_word::<T>();
-        match shape {
-            Shape::Row(count @ 1..) if offset % per_word + count <= per_word => {
+        match spread.row() {
+            Some((offset, count @ 1..)) if offset % per_word + count <= per_word => {
                 Some(Self { word: offset / per_word, lane: offset % per_word, count, operand: 0 })
             }
             _ => None,
@@ -228,25 +226,25 @@ fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, piece: Piece) -> Result<
 /// Words under way, and those that are not begun.
 pub(crate) struct Turns<'s, F: Fabric> {
     pieces: Pieces<'s>,
-    turns: [Option<Turn<F>>; AHEAD],
+    /// [`AHEAD`] of them, or all that there are.
+    turns: Vec<Option<Turn<F>>>,
 }
 
 impl<'s, F: Fabric> Turns<'s, F> {
     /// Puts the first words under way.
+    #[inline(never)] // its callers are cold, where nothing would be inlined
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
         mut pieces: Pieces<'s>,
     ) -> Result<Self, Fault> {
-        let mut turns = [const { None }; AHEAD];
-        for turn in &mut turns {
-            let Some(piece) = pieces.next() else { break };
-            *turn = Some(work.begin(access, piece)?);
-        }
+        let turns =
+            pieces.by_ref().take(AHEAD).map(|piece| work.begin(access, piece).map(Some)).collect::<Result<_, _>>()?;
         Ok(Self { pieces, turns })
     }
 
     /// Drives every word that is under way, and begins others in the place of those that are done.
+    #[inline(never)] // as `begin`
     pub(crate) fn poll<T: AtomicElement>(
         &mut self,
         access: &Access<'_, T, F>,

@@ -12,7 +12,7 @@ use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
 use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 
-use crate::agent::{Layout, is_wordless};
+use crate::agent::{Layout, has_packed, is_wordless};
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
@@ -91,6 +91,7 @@ pub struct Builder<T> {
     uneven: bool,
     populated: bool,
     counted: Option<bool>,
+    packed: bool,
     element: std::marker::PhantomData<T>,
 }
 
@@ -102,6 +103,7 @@ impl<T: Element> Default for Builder<T> {
             uneven: false,
             populated: false,
             counted: None,
+            packed: false,
             element: std::marker::PhantomData,
         }
     }
@@ -143,6 +145,20 @@ impl<T: Element> Builder<T> {
     #[must_use]
     pub const fn count_paths(mut self, count: bool) -> Self {
         self.counted = Some(count);
+        self
+    }
+
+    /// Lets helper threads carry what is put to, or got from, [shapes](crate::Shape) and [fields](crate::Access::fields) of
+    /// at least 64 pieces with at most 256 bytes each on average: one message of up to 16 KiB to the target's owner, whose
+    /// thread does the rest, in the place of a request to the card for each piece (jiang-2004, section 4). Such an operation
+    /// is at the target when it was waited for; it goes on while the owner computes, and not while its process is stopped.
+    ///
+    /// Off otherwise: each rank then has a helper thread that wakes for every message, and up to 1 MiB of registered memory
+    /// beside its part. Of no effect where memory is mapped, for memory that is the user's (on shm shapes of that go so
+    /// anyway where they must), and for targets that did not ask for it.
+    #[must_use]
+    pub const fn pack_shapes(mut self, pack: bool) -> Self {
+        self.packed = pack;
         self
     }
 
@@ -277,8 +293,10 @@ impl<T: Element> Builder<T> {
         let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
         let design = self.design.map_or_else(LockDesign::from_environment, Ok);
         let hidden = match made {
+            Made::Allocated if packed => Layout::new(world.size()).end(),
             Made::Allocated => signals::hidden_bytes(world.size()),
             Made::Created => Layout::new(world.size()).end(),
             Made::Attached => place::hidden_bytes(world.size()),
@@ -290,6 +308,11 @@ impl<T: Element> Builder<T> {
         let parts = parts.and_then(|(data, locks)| {
             if self.populated && made == Made::Allocated {
                 fabric.populate(&data)?;
+            }
+            if made == Made::Allocated && packed {
+                // Its helper thread has to be there before the others are told that all is well.
+                let ready = Box::pin(std::future::ready(()));
+                fabric.serve(ready).map_err(fabric::Error::operation("start its helper thread"))?;
             }
             Ok((data, locks))
         });
@@ -323,7 +346,12 @@ impl<T: Element> Builder<T> {
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Parts { segments, keys, made, counted };
-        Ok(Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts)))
+        let window = Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts));
+        if made == Made::Allocated && packed {
+            let inner = window.inner();
+            crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        }
+        Ok(window)
     }
 }
 

@@ -1,14 +1,10 @@
 //! Windows that are shared: direct loads and stores (`MPI_Win_allocate_shared`, `MPI_Win_shared_query`; MPI-4.1, 12.2.3).
 
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
 
 use crate::window::{Inner, Target};
 use crate::{Element, Error, Window};
@@ -19,8 +15,17 @@ use crate::{Element, Error, Window};
 /// reference may ever point to it.
 ///
 /// What is stored here is seen by the others, and what they do is seen here, as between the threads of one process: a store
-/// of release order and a load of acquire order, or a barrier, or a lock of the window, order what was done before. On shm
-/// the window's own atomic operations and these words' are atomic against one another.
+/// of release order and a load of acquire order, or a barrier, or a lock of the window, order what was done before. What this
+/// rank itself has put is seen here after a flush.
+///
+/// On shm the window's own atomic operations and these words' are atomic against one another. **On mixed and verbs they are
+/// not**: words are the card's to change there, and a card reads a word, changes it and writes it without regard to the CPU.
+/// A store here to a word that an operation of the window changes at the same time may be lost, or undo that change, and so
+/// may a `fetch_add` of these words. Loads are always right: a word is written whole. So what the window's atomics change is
+/// changed by them alone, or between two synchronisations (fences, barriers, under an exclusive lock) by loads and stores
+/// alone.
+///
+/// The memory of a rank that died stays mapped: it is as that rank left it.
 pub struct Direct<'w, T, F: Fabric> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
@@ -47,8 +52,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Direct`] where the part is not mapped in this process: a peer's on verbs and in the simulator; memory that a
-    /// window was [created](Self::create) over or that was attached, even one's own, because it is given back while a
+    /// [`Error::Direct`] where the part is not mapped in this process: a peer's on verbs and in the simulator, one of another
+    /// host on mixed; memory that a window was [created](Self::create) over or that was attached, even one's own, because it is given back while a
     /// slice would stay. [`Error::Rank`], [`Error::Operation`] if the rank cannot be reached.
     pub fn direct(&self, target: u32) -> Result<Direct<'_, T, F>, Error> {
         let inner = self.inner();
@@ -78,8 +83,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     /// The part as words of 8 bytes: of elements of that size, each is one. Smaller elements lie in them in the order of
     /// memory, and the last word may be filled up.
     ///
-    /// On verbs a change of a word by the CPU (a `fetch_add`, say) is not atomic against those of the card, which the
-    /// window's operations are.
+    /// What may be done to them beside the window's own operations, [`Direct`] says.
     pub const fn words(&self) -> &'w [AtomicU64] {
         self.words
     }
@@ -91,16 +95,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     pub fn read(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let at = self.range("direct read", offset, into.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice_mut(into));
-        let read = if self.is_own() {
-            fabric.read_own(&self.target.data, at, bytes)
-        } else {
-            // What is mapped here is read when it is asked for.
-            let mut get = fabric.get(&self.target.data, at, bytes);
-            match Pin::new(&mut get).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(read) => read,
-                Poll::Pending => Err(Fault::of(FaultKind::Unsupported, self.target.fabric_rank())),
-            }
-        };
+        let read = fabric.read_mapped(&self.target.data, at, bytes);
         read.map_err(|fault| self.inner.failed("direct read", self.target.rank, fault))
     }
 
@@ -111,15 +106,8 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range("direct write", offset, elements.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice(elements));
-        let written = match self.is_own() {
-            true => fabric.write_own(&self.target.data, at, bytes),
-            false => fabric.put(&self.target.data, at, bytes),
-        };
+        let written = fabric.write_mapped(&self.target.data, at, bytes);
         written.map_err(|fault| self.inner.failed("direct write", self.target.rank, fault))
-    }
-
-    fn is_own(&self) -> bool {
-        self.target.fabric_rank() == self.inner.fabric().rank()
     }
 
     fn range(&self, operation: &'static str, offset: usize, count: usize) -> Result<u64, Error> {

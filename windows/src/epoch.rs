@@ -74,7 +74,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let inner = self.access.inner;
         let Self { access: Access { target, .. }, words, mode } = self;
         match inner.algorithm.start_release(inner.fabric(), inner.home(target), *words, *mode) {
-            Ok(_) if inner.algorithm.releases_in_one_step(*mode) => {}
+            Ok(_) if inner.algorithm.releases_in_one_step::<F>(*words, *mode) => {}
             started => self.adopt_release(started),
         }
     }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
-use fabric::Fabric;
+use fabric::{Drive, Fabric, handle, wait_for};
 use lock_algos::Mode;
 
-use crate::{Access, Element, Epoch, Error, Request, Window};
+use crate::{Access, Element, Epoch, Error, LockRequest, Unlock, Window};
 
 /// Locks and unlocks of a window in MPI's manner: by calls, in whatever order the program makes them, checked at run time
 /// (MPI-4.1, 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
@@ -41,24 +44,17 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     /// waited for.
     ///
     /// # Errors
-    /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`](crate::LockRequest::wait).
+    /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`].
     ///
     /// # Cancel safety
-    /// As [`LockRequest`](crate::LockRequest).
-    pub fn lock(&mut self, target: u32, mode: Mode) -> Request<'_, (), F> {
-        let inner = self.window.inner();
+    /// As [`LockRequest`].
+    pub fn lock(&mut self, target: u32, mode: Mode) -> LockCall<'_, 'w, T, F> {
         let request = match (self.held.contains_key(&target), mode) {
-            (true, _) => {
-                let operation = crate::lock::operation(mode);
-                Err(Error::AlreadyLocked { operation, target, window: inner.name.clone() })
-            }
-            (false, Mode::Exclusive) => Ok(self.window.lock_exclusive(target)),
-            (false, Mode::Shared) => Ok(self.window.lock_shared(target)),
+            (true, _) => None,
+            (false, Mode::Exclusive) => Some(self.window.lock_exclusive(target)),
+            (false, Mode::Shared) => Some(self.window.lock_shared(target)),
         };
-        Request::new(inner.fabric().clone(), "lock", async move {
-            self.held.insert(target, request?.await?);
-            Ok(())
-        })
+        LockCall { epochs: self, target, mode, request, held: false }
     }
 
     /// Unlocks a target (`MPI_Win_unlock`), when it is waited for; until then it is locked.
@@ -67,14 +63,102 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     /// [`Error::NotLocked`], and those of [`Epoch::unlock`].
     ///
     /// # Cancel safety
-    /// As [`Unlock`](crate::Unlock).
-    pub fn unlock(&mut self, target: u32) -> Request<'_, (), F> {
-        Request::new(self.window.inner().fabric().clone(), "unlock", async move {
-            match self.held.remove(&target) {
-                Some(epoch) => epoch.unlock().await,
-                None => Err(self.not_locked("unlock", target)),
+    /// As [`Unlock`].
+    pub const fn unlock(&mut self, target: u32) -> UnlockCall<'_, 'w, T, F> {
+        UnlockCall { epochs: self, target, unlock: None }
+    }
+}
+
+/// See [`Epochs::lock`]: `.wait()` blocks, `.await` does not, `.test()` looks.
+#[must_use = "a lock that nobody waits for is released at once"]
+pub struct LockCall<'e, 'w, T: Element, F: Fabric> {
+    epochs: &'e mut Epochs<'w, T, F>,
+    target: u32,
+    mode: Mode,
+    /// `None` where it was locked before.
+    request: Option<LockRequest<'w, T, F>>,
+    held: bool,
+}
+
+impl<T: Element, F: Drive> LockCall<'_, '_, T, F> {
+    /// Blocks until the target is locked.
+    ///
+    /// # Errors
+    /// See [`Epochs::lock`].
+    pub fn wait(self) -> Result<(), Error> {
+        wait_for(self.epochs.window.inner().fabric(), self)
+    }
+}
+
+handle!(['e, 'w, T: Element, F], LockCall<'e, 'w, T, F>, (), Error, |lock| lock.epochs.window.inner().fabric());
+
+impl<T: Element, F: Fabric> Future for LockCall<'_, '_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { epochs, target, mode, request, held } = &mut *self;
+        if *held {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(request) = request else {
+            let (operation, window) = (crate::lock::operation(*mode), epochs.window.inner().name.clone());
+            return Poll::Ready(Err(Error::AlreadyLocked { operation, target: *target, window }));
+        };
+        let epoch = ready!(Pin::new(request).poll(cx))?;
+        epochs.held.insert(*target, epoch);
+        *held = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for LockCall<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on rank {} of {:?}", crate::lock::operation(self.mode), self.target, self.epochs.window)
+    }
+}
+
+/// See [`Epochs::unlock`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
+#[must_use = "nothing is unlocked before it is waited for"]
+pub struct UnlockCall<'e, 'w, T: Element, F: Fabric> {
+    epochs: &'e mut Epochs<'w, T, F>,
+    target: u32,
+    /// Once it has begun.
+    unlock: Option<Unlock<'w, T, F>>,
+}
+
+impl<T: Element, F: Drive> UnlockCall<'_, '_, T, F> {
+    /// Blocks until everything done under the lock is complete at the target and the release is posted.
+    ///
+    /// # Errors
+    /// See [`Epochs::unlock`].
+    pub fn wait(self) -> Result<(), Error> {
+        wait_for(self.epochs.window.inner().fabric(), self)
+    }
+}
+
+handle!(['e, 'w, T: Element, F], UnlockCall<'e, 'w, T, F>, (), Error, |unlock| unlock.epochs.window.inner().fabric());
+
+impl<T: Element, F: Fabric> Future for UnlockCall<'_, '_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { epochs, target, unlock } = &mut *self;
+        if unlock.is_none() {
+            match epochs.held.remove(target) {
+                Some(epoch) => *unlock = Some(epoch.unlock()),
+                None => return Poll::Ready(Err(epochs.not_locked("unlock", *target))),
             }
-        })
+        }
+        match unlock {
+            Some(unlock) => Pin::new(unlock).poll(cx),
+            None => unreachable!("it has begun"),
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for UnlockCall<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unlock of rank {} of {:?}", self.target, self.epochs.window)
     }
 }
 

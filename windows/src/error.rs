@@ -171,7 +171,7 @@ pub enum Error {
     },
     /// [`Window::direct`](crate::Window::direct): the part is not mapped in this process.
     #[error(
-        "direct access to rank {target} of window \"{window}\": its words are not lent here, because it is not mapped, or a card changes them, or it may be taken back; puts and gets go by the {path}"
+        "direct access to rank {target} of window \"{window}\": it is not mapped in this process, or may be taken back; puts and gets go by the {path}"
     )]
     Direct {
         /// Whose memory.

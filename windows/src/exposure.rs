@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::FaultKind;
-use fabric::{Drive, Fabric, block_on};
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Drive, Fabric, block_on, wait_timeout};
 
 use crate::signals::{Signal, group};
 use crate::{Element, Error, Window};
@@ -15,15 +15,22 @@ use crate::{Element, Error, Window};
 /// This rank's part, exposed to some origins (`MPI_Win_post`) until each of them has completed its access.
 ///
 /// `.wait()` blocks until they have (`MPI_Win_wait`), `.await` does not, [`test`](Self::test) looks (`MPI_Win_test`);
-/// afterwards [`Window::local`] sees what they did. One that is dropped or leaked is waited for by nobody, and that is
-/// all: the next exposure is another one.
+/// afterwards [`Window::local`] sees what they did. Once they have, whoever asks again is told so again.
+///
+/// # Cancel safety
+/// One that is dropped or leaked, waited for or not, is waited for by nobody, and that is all: the next exposure is another
+/// one.
 #[must_use = "only a wait tells that the origins are done"]
 pub struct ExposureEpoch<'w, T, F: Fabric> {
     window: &'w Window<T, F>,
     /// The origins that are not known to be done, and the number of the access that each is to complete.
     awaited: Vec<(u32, u64)>,
     deadline: Option<Duration>,
+    /// When it passes, once somebody waits, and for whom of the origins: the last one.
+    waiting: Option<(u64, Option<Told<'w>>)>,
 }
+
+type Told<'w> = Pin<Box<dyn Future<Output = Result<u64, Fault>> + Send + 'w>>;
 
 impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
     /// Exposes this rank's part to the origins.
@@ -40,7 +47,9 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
             let told = inner.target(origin).and_then(|target| inner.signal(target, Signal::Exposed, number));
             told.map(|()| (origin, number)).map_err(failed(origin))
         });
-        Ok(Self { window, awaited: awaited.collect::<Result<_, _>>()?, deadline: None })
+        let mut awaited = awaited.collect::<Result<Vec<_>, _>>()?;
+        awaited.reverse(); // the last is waited for first
+        Ok(Self { window, awaited, deadline: None, waiting: None })
     }
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on
@@ -64,26 +73,54 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
                 }
             });
             match told {
-                Ok(true) => self.awaited.pop(),
+                Ok(true) => self.done(),
                 Ok(false) => return Ok(None),
                 Err(fault) if fault.kind() == FaultKind::TimedOut => return Ok(None),
                 Err(fault) => return Err(inner.failed("test", origin, fault)),
-            };
+            }
         }
         Ok(Some(()))
     }
 
-    async fn finish(self) -> Result<(), Error> {
-        let inner = self.window.inner();
-        let until = inner.until(self.deadline);
-        for (origin, number) in self.awaited {
-            let told = match inner.signalled(origin, Signal::Completed, number, until) {
-                Ok(wait) => wait.await,
-                Err(fault) => Err(fault),
-            };
-            told.map_err(|fault| inner.failed("wait", origin, fault))?;
+    /// The last of the awaited origins has completed its access.
+    fn done(&mut self) {
+        self.awaited.pop();
+        if let Some((_, told)) = &mut self.waiting {
+            *told = None;
         }
-        Ok(())
+    }
+}
+
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T, F: Fabric> Unpin for ExposureEpoch<'_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.window.inner();
+        while let Some((origin, number)) = self.awaited.last().copied() {
+            let failed = |fault| inner.failed("wait", origin, fault);
+            let deadline = self.deadline;
+            let (until, told) = self.waiting.get_or_insert_with(|| (inner.until(deadline), None));
+            let outcome = match told {
+                Some(told) => ready!(told.as_mut().poll(cx)),
+                None => {
+                    let mut wait = inner.signalled(origin, Signal::Completed, number, *until).map_err(failed)?;
+                    match Pin::new(&mut wait).poll(cx) {
+                        Poll::Ready(outcome) => outcome,
+                        Poll::Pending => {
+                            *told = Some(Box::pin(wait));
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            };
+            self.waiting = Some((*until, None));
+            outcome.map_err(failed)?;
+            self.awaited.pop();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -93,18 +130,16 @@ impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
     /// # Errors
     /// [`Error::Operation`] if an origin died, or left, before it was done, or the deadline passed.
     pub fn wait(self) -> Result<(), Error> {
-        block_on(self.window.inner().fabric(), self.finish())
+        block_on(self.window.inner().fabric(), self)
     }
-}
 
-/// # Cancel safety
-/// A wait that is dropped has let some of the origins go; nothing else is lost.
-impl<'w, T: Element, F: Fabric> IntoFuture for ExposureEpoch<'w, T, F> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.finish())
+    /// Blocks until every origin has completed its access, at most this long; then `None`, and it can be waited for again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<()>, Error> {
+        let fabric = self.window.inner().fabric();
+        wait_timeout(fabric, self, timeout).transpose()
     }
 }
 

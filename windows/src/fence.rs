@@ -1,27 +1,31 @@
 //! Synchronisation of all ranks at once.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Call, Drive, Fabric, call};
 
 use crate::{Access, Element, Error, Request, Window};
 
-/// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not. Nothing happens before. Collective.
+/// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
+/// Collective.
+///
+/// # Cancel safety
+/// Not cancel safe: collective.
 #[must_use = "a fence that nobody waits for is not entered"]
 pub struct FenceRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    /// What the fence ends.
-    before: Option<FenceEpoch<'w, T, F>>,
     deadline: Option<Duration>,
+    /// What the fence ends.
+    call: Call<'w, Option<FenceEpoch<'w, T, F>>, Passed<'w, T, F>>,
 }
+
+type Passed<'w, T, F> = Result<FenceEpoch<'w, T, F>, Error>;
 
 impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     pub(crate) const fn new(window: &'w Window<T, F>) -> Self {
-        Self { window, before: None, deadline: None }
+        Self { window, deadline: None, call: Call::Asked(None) }
     }
 
     /// Gives up after this time, with what that means for a [barrier](fabric::World::barrier): no later collective of this
@@ -31,18 +35,20 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
         self
     }
 
-    async fn pass(self) -> Result<FenceEpoch<'w, T, F>, Error> {
-        let inner = self.window.inner();
+    async fn pass(
+        window: &'w Window<T, F>,
+        before: Option<FenceEpoch<'w, T, F>>,
+        deadline: Option<Duration>,
+    ) -> Passed<'w, T, F> {
+        let inner = window.inner();
         let mut flushed = Ok(());
-        if self.before.is_none() {
+        if before.is_none() {
             let window = || inner.name.clone();
             let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
             inner.check_open().map_err(closed)?; // nobody else comes to it
         }
-        if let Some(before) = &self.before {
-            for access in before.accesses.iter().filter_map(OnceLock::get) {
-                drop(inner.fabric().flush(access.target.fabric_rank())); // all are under way
-            }
+        if let Some(before) = &before {
+            inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
             for access in before.accesses.iter().filter_map(OnceLock::get) {
                 let failed = |fault| inner.failed("fence", access.target(), fault);
                 flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
@@ -50,7 +56,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
         }
         // Others wait for this rank even if something of its own failed.
         let barrier = inner.world.barrier();
-        let barrier = match self.deadline {
+        let barrier = match deadline {
             Some(after) => barrier.deadline(after),
             None => barrier,
         };
@@ -60,11 +66,11 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
             fault: error.fault(),
         });
         flushed.and(passed)?;
-        let accesses = match self.before {
+        let accesses = match before {
             Some(before) => before.accesses,
             None => (0..inner.world.size()).map(|_| OnceLock::new()).collect(),
         };
-        Ok(FenceEpoch { window: self.window, accesses })
+        Ok(FenceEpoch { window, accesses })
     }
 }
 
@@ -75,19 +81,13 @@ impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
     /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
     /// or the deadline passed, or this rank had closed the window before the first fence.
     pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
-        block_on(self.window.inner().fabric(), self.pass())
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// Not cancel safe: collective.
-impl<'w, T: Element, F: Fabric> IntoFuture for FenceRequest<'w, T, F> {
-    type Output = Result<FenceEpoch<'w, T, F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.pass())
-    }
+call! {
+    ['w, T: Element, F], FenceRequest<'w, T, F>, FenceEpoch<'w, T, F>, Error, |fence| fence.window.inner().fabric(),
+    |before| Self::pass(fence.window, before, fence.deadline)
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
@@ -120,8 +120,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
 
     /// The next fence: what every rank did since the last one is complete when it was waited for, and seen by all.
     pub const fn fence(self) -> FenceRequest<'w, T, F> {
-        let window = self.window;
-        FenceRequest { window, before: Some(self), deadline: None }
+        FenceRequest { window: self.window, deadline: None, call: Call::Asked(Some(self)) }
     }
 
     /// The last fence (`MPI_MODE_NOSUCCEED`), when it is waited for. Collective.
@@ -133,7 +132,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// Not cancel safe: collective.
     pub fn end(self) -> Request<'w, (), F> {
         let fabric = self.window.inner().fabric().clone();
-        Request::new(fabric, "fence", async { self.fence().pass().await.map(drop) })
+        Request::new(fabric, "fence", async { FenceRequest::pass(self.window, Some(self), None).await.map(drop) })
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Call, Request, is_wordless};
 use crate::element::{from_word, lanes, same_bits, to_word};
@@ -55,7 +55,8 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     pub(crate) fn start(
         access: Access<'w, T, F>,
         operation: &'static str,
-        offset: usize,
+        // In elements that are counted, for whoever reads errors, and in elements of this type.
+        (offset, element): (usize, usize),
         change: Change<T>,
         place: Result<(F::Word<'w>, usize), Fault>,
     ) -> Self {
@@ -67,7 +68,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
                     Change::Apply(op, operand) => (Some(op), operand, operand),
                     Change::Swap { expected, new } => (None, expected, new),
                 };
-                match wordless(access.inner, access.target, offset, op, one, other, fault) {
+                match wordless(access.inner, access.target, element, op, one, other, fault) {
                     Ok(call) => State::Asked(call),
                     Err(fault) => State::Done(Err(fault)),
                 }
@@ -146,7 +147,7 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     }
 }
 
-handle!([T: AtomicElement, F: Drive], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
+handle!([T: AtomicElement, F], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
 
 #[inline(never)]
 fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {

@@ -1,11 +1,9 @@
 //! Lock, operate and unlock, in one call.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Call, Drive, Fabric, call, handle};
 use lock_algos::Mode;
 
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
@@ -68,7 +66,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`] and [`Access::get`].
     #[inline]
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedGet<'w, 'b, T, F> {
-        LockedGet { place: self.place(Mode::Shared), offset, into }
+        LockedGet { place: self.place(Mode::Shared), offset, call: Call::Asked(into) }
     }
 
     /// Puts elements under the exclusive lock, when it is waited for. Then the lock was held, the slice may be used again,
@@ -79,7 +77,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`] and [`Access::put`]. What fails later is reported by the flush or the window's end.
     #[inline]
     pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedPut<'w, 'b, T, F> {
-        LockedPut { place: self.place(Mode::Exclusive), offset, elements }
+        LockedPut { place: self.place(Mode::Exclusive), offset, call: Call::Asked(elements) }
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as [`put`](Self::put) does, when it is
@@ -88,11 +86,11 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// # Errors
     /// Those of [`LockRequest::wait`], [`Access::get`] and [`Access::put`].
     #[inline]
-    pub fn update<'b, C, R>(&self, offset: usize, elements: &'b mut [T], change: C) -> LockedUpdate<'w, 'b, T, F, C>
+    pub fn update<'b, C, R>(&self, offset: usize, elements: &'b mut [T], change: C) -> LockedUpdate<'w, 'b, T, F, C, R>
     where
         C: FnOnce(&mut [T]) -> R,
     {
-        LockedUpdate { place: self.place(Mode::Exclusive), offset, elements, change }
+        LockedUpdate { place: self.place(Mode::Exclusive), offset, call: Call::Asked((elements, change)) }
     }
 
     /// Completes everything that this rank has posted to the target before the call, there. See [`Access::flush`].
@@ -127,7 +125,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         self.window.inner().immediate && self.deadline.is_none()
     }
 
-    fn request(&self) -> LockRequest<'w, T, F> {
+    fn request(self) -> LockRequest<'w, T, F> {
         let request = LockRequest::start(self.window, self.target, self.mode);
         match self.deadline {
             Some(after) => request.deadline(after),
@@ -135,12 +133,12 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         }
     }
 
-    async fn held(&self) -> Result<Epoch<'w, T, F>, Error> {
+    async fn held(self) -> Result<Epoch<'w, T, F>, Error> {
         self.request().held().await.map(|(epoch, _)| epoch)
     }
 
     /// The lock, and what the elements are under it.
-    async fn held_with(&self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
+    async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
         // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
@@ -160,168 +158,168 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         epoch.get(offset, into).await?;
         Ok(epoch)
     }
+
+    async fn get(self, offset: usize, into: &mut [T]) -> Result<(), Error> {
+        self.held_with(offset, into).await?.unlock_unchanged();
+        Ok(())
+    }
+
+    async fn put(self, offset: usize, elements: &[T]) -> Result<(), Error> {
+        let epoch = self.held().await?;
+        epoch.put(offset, elements)?;
+        epoch.unlock_behind();
+        Ok(())
+    }
+
+    async fn update<R>(
+        self,
+        offset: usize,
+        elements: &mut [T],
+        change: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R, Error> {
+        let epoch = self.held_with(offset, elements).await?;
+        let outcome = change(elements);
+        epoch.put(offset, elements)?;
+        epoch.unlock_behind();
+        Ok(outcome)
+    }
 }
 
-/// See [`Locked::get`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+// By hand: derived ones would ask that of the fabric.
+impl<T: Element, F: Fabric> Clone for Place<'_, T, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element, F: Fabric> Copy for Place<'_, T, F> {}
+
+/// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the slice has the elements only after the get was waited for"]
 pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
     place: Place<'w, T, F>,
     offset: usize,
-    into: &'b mut [T],
+    call: Call<'b, &'b mut [T], Result<(), Error>>,
 }
 
-impl<T: Element, F: Fabric> LockedGet<'_, '_, T, F> {
-    async fn run(self) -> Result<(), Error> {
-        self.place.held_with(self.offset, self.into).await?.unlock_unchanged();
-        Ok(())
-    }
-}
-
-impl<T: Element, F: Drive> LockedGet<'_, '_, T, F> {
+impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
     /// Blocks until the slice has the elements.
     ///
     /// # Errors
     /// See [`Locked::get`].
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
-        if !self.place.is_immediate() {
-            return self.wait_slowly();
+        match self.call {
+            Call::Asked(into) if self.place.is_immediate() => {
+                let epoch = self.place.window.lock_shared(self.place.target).wait()?;
+                epoch.get(self.offset, into).wait()?;
+                epoch.unlock().wait()
+            }
+            call => Self { call, ..self }.wait_slowly(),
         }
-        let epoch = self.place.window.lock_shared(self.place.target).wait()?;
-        epoch.get(self.offset, self.into).wait()?;
-        epoch.unlock().wait()
     }
 
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<(), Error> {
-        block_on(self.place.window.inner().fabric(), self.run())
+        self.block()
     }
 }
 
-/// See [`Locked::put`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+/// See [`Locked::put`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are put only when it is waited for"]
 pub struct LockedPut<'w, 'b, T: Element, F: Fabric> {
     place: Place<'w, T, F>,
     offset: usize,
-    elements: &'b [T],
+    call: Call<'b, &'b [T], Result<(), Error>>,
 }
 
-impl<T: Element, F: Fabric> LockedPut<'_, '_, T, F> {
-    async fn run(self) -> Result<(), Error> {
-        let epoch = self.place.held().await?;
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock_behind();
-        Ok(())
-    }
-}
-
-impl<T: Element, F: Drive> LockedPut<'_, '_, T, F> {
+impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
     /// Blocks until the elements, and the release behind them, are posted.
     ///
     /// # Errors
     /// See [`Locked::put`].
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
-        if !self.place.is_immediate() {
-            return self.wait_slowly();
+        match self.call {
+            Call::Asked(elements) if self.place.is_immediate() => {
+                let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
+                epoch.put(self.offset, elements)?;
+                epoch.unlock().wait()
+            }
+            call => Self { call, ..self }.wait_slowly(),
         }
-        let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
-        epoch.put(self.offset, self.elements)?;
-        epoch.unlock().wait()
     }
 
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<(), Error> {
-        block_on(self.place.window.inner().fabric(), self.run())
+        self.block()
     }
 }
 
-/// See [`Locked::update`]: `.wait()` blocks, `.await` does not. Nothing happens before.
+/// See [`Locked::update`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are changed only when it is waited for"]
-pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C> {
+pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C, R = ()> {
     place: Place<'w, T, F>,
     offset: usize,
-    elements: &'b mut [T],
-    change: C,
+    /// The elements and the change.
+    call: Call<'b, (&'b mut [T], C), Result<R, Error>>,
 }
 
-impl<T: Element, F: Fabric, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'_, '_, T, F, C> {
-    async fn run(self) -> Result<R, Error> {
-        let Self { place, offset, elements, change } = self;
-        let epoch = place.held_with(offset, elements).await?;
-        let outcome = change(elements);
-        epoch.put(offset, elements)?;
-        epoch.unlock_behind();
-        Ok(outcome)
-    }
-}
-
-impl<T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'_, '_, T, F, C> {
+impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_, T, F, C, R> {
     /// Blocks until the changed elements, and the release behind them, are posted.
     ///
     /// # Errors
     /// See [`Locked::update`].
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<R, Error> {
-        if !self.place.is_immediate() {
-            return self.wait_slowly();
+        match self.call {
+            Call::Asked((elements, change)) if self.place.is_immediate() => {
+                let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
+                epoch.get(self.offset, elements).wait()?;
+                let outcome = change(elements);
+                epoch.put(self.offset, elements)?;
+                epoch.unlock().wait()?;
+                Ok(outcome)
+            }
+            call => Self { call, ..self }.wait_slowly(),
         }
-        let Self { place, offset, elements, change } = self;
-        let epoch = place.window.lock_exclusive(place.target).wait()?;
-        epoch.get(offset, elements).wait()?;
-        let outcome = change(elements);
-        epoch.put(offset, elements)?;
-        epoch.unlock().wait()?;
-        Ok(outcome)
     }
 
+    // By itself, because what is only waited for need not be `Send`.
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<R, Error> {
-        block_on(self.place.window.inner().fabric(), self.run())
+        let Self { place, offset, call } = self;
+        call.wait(place.window.inner().fabric(), |(elements, change)| place.update(offset, elements, change))
     }
 }
 
-type Boxed<'f, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + Send + 'f>>;
-
-impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for LockedGet<'w, 'b, T, F> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Boxed<'b, ()>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
+call! {
+    ['w: 'b, 'b, T: Element, F], LockedGet<'w, 'b, T, F>, (), Error, |get| get.place.window.inner().fabric(),
+    |into| get.place.get(get.offset, into)
 }
 
-impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for LockedPut<'w, 'b, T, F> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Boxed<'b, ()>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
+call! {
+    ['w: 'b, 'b, T: Element, F], LockedPut<'w, 'b, T, F>, (), Error, |put| put.place.window.inner().fabric(),
+    |elements| put.place.put(put.offset, elements)
 }
 
-impl<'w: 'b, 'b, T, F, C, R> IntoFuture for LockedUpdate<'w, 'b, T, F, C>
-where
-    T: Element,
-    F: Fabric,
-    C: FnOnce(&mut [T]) -> R + Send + 'b,
-    R: Send + 'b,
-{
-    type Output = Result<R, Error>;
-    type IntoFuture = Boxed<'b, R>;
+handle! {
+    ['w: 'b, 'b, T: Element, F, C: FnOnce(&mut [T]) -> R + Send + 'b, R: Send + 'b],
+    LockedUpdate<'w, 'b, T, F, C, R>, R, Error, |update| update.place.window.inner().fabric()
+}
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
+call! {
+    future ['w: 'b, 'b, T: Element, F, C: FnOnce(&mut [T]) -> R + Send + 'b, R: Send + 'b],
+    LockedUpdate<'w, 'b, T, F, C, R>, R, Error,
+    |update, (elements, change)| update.place.update(update.offset, elements, change)
 }
 
 macro_rules! debug {
-    ($name:ident, $operation:literal $(, $change:ident)?) => {
-        impl<T: Element, F: Fabric $(, $change)?> fmt::Debug for $name<'_, '_, T, F $(, $change)?> {
+    ($name:ident, $operation:literal $(, [$($change:ident),+])?) => {
+        impl<T: Element, F: Fabric $($(, $change)+)?> fmt::Debug for $name<'_, '_, T, F $($(, $change)+)?> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "locked {} at {} of rank {} of {:?}", $operation, self.offset, self.place.target, self.place.window)
             }
@@ -331,7 +329,7 @@ macro_rules! debug {
 
 debug!(LockedGet, "get");
 debug!(LockedPut, "put");
-debug!(LockedUpdate, "update", C);
+debug!(LockedUpdate, "update", [C, R]);
 
 impl<T: Element, F: Fabric> fmt::Debug for Locked<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};
@@ -72,7 +72,7 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     }
 }
 
-handle!([T: Element, F: Drive], Get<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
+handle!([T: Element, F], Get<'_, '_, T, F>, (), Error, |get| get.access.inner.fabric());
 
 impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
     type Output = Result<(), Error>;
@@ -123,7 +123,7 @@ impl<F: Drive> Flush<'_, F> {
     }
 }
 
-handle!([F: Drive], Flush<'_, F>, (), Error, |flush| flush.inner.fabric());
+handle!([F], Flush<'_, F>, (), Error, |flush| flush.inner.fabric());
 
 impl<F: Fabric> Future for Flush<'_, F> {
     type Output = Result<(), Error>;

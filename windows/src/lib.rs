@@ -4,7 +4,7 @@
 //! use `unsafe`.
 //!
 //! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
-//! operations: put, get, accumulate, atomics, on rows and on [`Shape`]s). Whatever gives leave to operate lends an
+//! operations: put, get, accumulate, atomics, on rows, on [`Shape`]s and on [`Field`]s of records). Whatever gives leave to operate lends an
 //! [`Access`]:
 //!
 //! | MPI | here |
@@ -16,22 +16,27 @@
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
-//! | lock_all, unlock_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
+//! | sync | [`Window::sync`] |
 //! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
 //! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
 //! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
-//! | (OpenSHMEM: signal, wait_until) | [`Access::signal`], [`Local::wait_until`] |
+//! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`] |
 //! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
 //! # Handles
 //!
 //! A call that may have to wait gives a handle, and so there is one of it: `.wait()` blocks the thread, `.await` does not and
-//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is.
-//! Operations, and requests for locks, begin when they are called; every other handle says that nothing happens before it is
-//! waited for. Where there is a `.deadline()`, it is part of what is asked for: when it has passed the call has failed, and has
-//! left nothing behind. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
+//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is,
+//! to be waited for again. Operations, and requests for locks, begin when they are called; every other handle says that
+//! nothing happens before it is waited for, and to look is to begin. Where there is a `.deadline()`, it is part of what is
+//! asked for: when it has passed the call has failed, and has left nothing behind.
+//!
+//! A handle gives its result once. One that has nothing to give away (a get, a flush, an unlock, an exposure) says so again
+//! when it is asked again; a lock says that it is closed; the others panic, as futures may. What a drop means is said where the
+//! handle is described. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
 //! [`Window::attach`]).
 //!
 //! [`Window::scope`] alone blocks, and has a twin that does not: that what was borrowed is free when it returns, even by a
@@ -41,9 +46,6 @@
 
 #![forbid(unsafe_code)]
 
-#[macro_use]
-mod handle;
-
 mod access;
 mod access_epoch;
 mod accumulate;
@@ -52,6 +54,7 @@ mod attach;
 mod buffer;
 mod combine;
 mod create;
+mod cuts;
 mod direct;
 mod element;
 mod ending;
@@ -61,6 +64,9 @@ mod error;
 mod exposure;
 mod fence;
 mod fetch;
+mod field_access;
+mod fields;
+mod flush_all;
 mod fused;
 mod given_back;
 mod handles;
@@ -83,6 +89,8 @@ mod shape;
 mod shaped;
 mod signalled;
 mod signals;
+mod spread;
+mod sync;
 mod unlock;
 mod versioned;
 mod window;
@@ -99,11 +107,14 @@ pub use crate::create::{Builder, LockDesign};
 pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
-pub use crate::epochs::Epochs;
+pub use crate::epochs::{Epochs, LockCall, UnlockCall};
 pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
 pub use crate::fetch::Fetch;
+pub use crate::field_access::FieldAccess;
+pub use crate::fields::{Field, Fields};
+pub use crate::flush_all::{FlushAll, UnlockAll};
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
@@ -111,7 +122,7 @@ pub use crate::info::Info;
 pub use crate::lent::LentMemory;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
-pub use crate::lock::{LockFuture, LockRequest};
+pub use crate::lock::LockRequest;
 pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
@@ -121,7 +132,7 @@ pub use crate::place::Place;
 pub use crate::request::Request;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
-pub use crate::shaped::GetShaped;
+pub use crate::shaped::Shaped;
 pub use crate::signalled::WaitUntil;
 pub use crate::unlock::Unlock;
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};

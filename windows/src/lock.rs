@@ -1,7 +1,7 @@
 //! Acquiring a lock: started now, finished when it is waited for.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, block_on, wait_for};
+use fabric::{Drive, Fabric, block_on, handle, wait_for};
 use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
 
 use crate::window::{Inner, Target};
@@ -69,7 +69,7 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 }
 
 /// A lock that was asked for: the first operation has left (the nonblocking lock of jiang-2004, sections 3 and 5.1).
-/// `.wait()` blocks until it is held, `.await` does not block.
+/// `.wait()` blocks until it is held, `.await` does not block, `.test()` looks.
 ///
 /// # Cancel safety
 /// A request that is dropped, at whatever point, is not tried any more. What is under way of it is finished by the endpoint,
@@ -79,8 +79,20 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
     mode: Mode,
+    /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
     deadline: Option<Duration>,
+    /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
+    later: Option<Box<Later<'w, F>>>,
+}
+
+/// A lock, and whether the first operation sufficed.
+type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Error>;
+
+/// The rest of an acquire whose first operation did not suffice, and when it has to end.
+struct Later<'w, F: Fabric> {
+    rest: Option<(&'w Target<F>, Words<'w, F>, Abandonable<F>)>,
+    until: Option<Deadline<'w, F>>,
 }
 
 struct Started<'w, F: Fabric> {
@@ -98,10 +110,20 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
+
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode) -> Self {
-        Self { window, rank, mode, started: Some(Started::new(window.inner(), rank, mode)), deadline: None }
+        Self {
+            window,
+            rank,
+            mode,
+            started: Some(Started::new(window.inner(), rank, mode)),
+            deadline: None,
+            later: None,
+        }
     }
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes what is
@@ -116,29 +138,73 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     ///
     /// # Cancel safety
     /// As the request.
-    pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        let (window, rank, mode) = (self.window, self.rank, self.mode);
-        let inner = window.inner();
-        let failed = |fault| failed(inner, rank, mode, fault);
-        // In place, so that a drop meanwhile is the drop of the request.
-        let first = std::future::poll_fn(|cx| match &mut self.started {
-            Some(Ok(started)) => Pin::new(&mut started.op).poll(cx),
-            Some(Err(fault)) => Poll::Ready(Err(*fault)),
-            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
-        });
-        let first = first.await;
-        let started = self.take();
-        let (first, Started { target, words, .. }) = (first.map_err(failed)?, started.map_err(failed)?);
-        if inner.algorithm.holds::<F>(words, mode, first) {
-            return Ok((Epoch::new(inner, target, words, mode), true));
-        }
-        let rest = Abandonable::contending(Arc::clone(inner), rank, mode, first);
-        let deadline = self.deadline.and_then(|after| Deadline::after(inner.fabric(), target, after));
-        let acquire = Ok(Acquire { target, words, rest, deadline });
-        LockFuture { window, rank, mode, acquire }.await.map(|epoch| (epoch, false))
+    pub(crate) async fn held(mut self) -> Held<'w, T, F> {
+        poll_fn(|cx| self.poll_held(cx)).await
     }
 
-    /// What was started; a request is consumed by whoever takes it.
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
+        let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
+        if let (Some(Ok(started)), Some(after)) = (&self.started, self.deadline) {
+            self.deadline = None;
+            let until = Deadline::after(inner.fabric(), started.target, after);
+            self.later = Some(Box::new(Later { rest: None, until }));
+        }
+        let outcome = match self.poll_stage(cx) {
+            Poll::Pending => {
+                match self.later.as_mut().and_then(|later| later.until.as_mut()).map(|until| until.poll(cx)) {
+                    Some(Poll::Ready(())) => Err(Fault::new(FaultKind::TimedOut)),
+                    _ => return Poll::Pending,
+                }
+            }
+            Poll::Ready(outcome) => outcome,
+        };
+        // What was begun goes to the endpoint.
+        self.give_up(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
+        Poll::Ready(match outcome {
+            Ok((target, words, at_once)) => Ok((Epoch::new(inner, target, words, mode), at_once)),
+            Err(fault) => Err(failed(inner, rank, mode, fault)),
+        })
+    }
+
+    #[allow(clippy::type_complexity, reason = "the parts of an epoch, and whether it was had at once")]
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(&'w Target<F>, Words<'w, F>, bool), Fault>> {
+        let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
+        match &mut self.started {
+            // In place, so that a drop meanwhile is the drop of the request.
+            Some(Ok(Started { target, words, op })) => {
+                let (target, words) = (*target, *words);
+                let first = ready!(Pin::new(op).poll(cx));
+                self.started = None; // there is nothing to walk away from
+                match first {
+                    Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => {
+                        return Poll::Ready(Ok((target, words, true)));
+                    }
+                    Ok(first) => {
+                        let rest = Abandonable::new(Arc::clone(inner), rank, mode, std::future::ready(Ok(first)));
+                        let later = self.later.get_or_insert_with(|| Box::new(Later { rest: None, until: None }));
+                        later.rest = Some((target, words, rest));
+                    }
+                    Err(fault) => return Poll::Ready(Err(fault)),
+                }
+            }
+            Some(Err(fault)) => return Poll::Ready(Err(*fault)),
+            None => {}
+        }
+        match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
+            Some((target, words, rest)) => rest.poll(cx).map_ok(|()| (*target, *words, false)),
+            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
+        }
+    }
+
+    /// Ends it; a request is consumed by whoever takes the lock.
+    fn give_up(&mut self, why: Fault) {
+        self.later = None;
+        if let Some(Ok(started)) = self.started.replace(Err(why)) {
+            abandon(self.window.inner(), self.rank, self.mode, started);
+        }
+    }
+
+    /// What was started.
     #[inline]
     fn take(&mut self) -> Result<Started<'w, F>, Fault> {
         self.started.take().unwrap_or_else(|| Err(Fault::new(FaultKind::Closed)))
@@ -155,7 +221,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     #[inline(always)]
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
-        if self.deadline.is_some() {
+        if self.deadline.is_some() || self.later.is_some() {
             return self.wait_slowly();
         }
         let failed = |fault| failed(inner, rank, mode, fault);
@@ -170,8 +236,17 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<Epoch<'w, T, F>, Error> {
-        let inner = self.window.inner();
-        block_on(inner.fabric(), self.into_future())
+        block_on(self.window.inner().fabric(), self)
+    }
+}
+
+handle!(['w, T: Element, F], LockRequest<'w, T, F>, Epoch<'w, T, F>, Error, |lock| lock.window.inner().fabric());
+
+impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
+    type Output = Result<Epoch<'w, T, F>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_held(cx).map_ok(|(epoch, _)| epoch)
     }
 }
 
@@ -216,22 +291,6 @@ fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Sta
     drop(Abandonable::new(Arc::clone(inner), rank, mode, started.op));
 }
 
-impl<'w, T: Element, F: Fabric> IntoFuture for LockRequest<'w, T, F> {
-    type Output = Result<Epoch<'w, T, F>, Error>;
-    type IntoFuture = LockFuture<'w, T, F>;
-
-    fn into_future(mut self) -> LockFuture<'w, T, F> {
-        let (window, rank, mode) = (self.window, self.rank, self.mode);
-        let acquire = self.take().map(|Started { target, words, op }| Acquire {
-            target,
-            words,
-            rest: Abandonable::new(Arc::clone(window.inner()), rank, mode, op),
-            deadline: self.deadline.and_then(|after| Deadline::after(window.inner().fabric(), target, after)),
-        });
-        LockFuture { window, rank, mode, acquire }
-    }
-}
-
 /// A point in time, waited for by pauses on the lock's word, which may each end early.
 struct Deadline<'w, F: Fabric> {
     fabric: &'w F,
@@ -259,47 +318,6 @@ impl<'w, F: Fabric> Deadline<'w, F> {
     }
 }
 
-/// The future of a [`LockRequest`].
-pub struct LockFuture<'w, T: Element, F: Fabric> {
-    window: &'w Window<T, F>,
-    rank: u32,
-    mode: Mode,
-    acquire: Result<Acquire<'w, F>, Fault>,
-}
-
-struct Acquire<'w, F: Fabric> {
-    target: &'w Target<F>,
-    words: Words<'w, F>,
-    rest: Abandonable<F>,
-    deadline: Option<Deadline<'w, F>>,
-}
-
-// Nothing in it is pinned in place: what must not move is boxed.
-impl<T: Element, F: Fabric> Unpin for LockFuture<'_, T, F> {}
-
-impl<'w, T: Element, F: Fabric> Future for LockFuture<'w, T, F> {
-    type Output = Result<Epoch<'w, T, F>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { window, rank, mode, acquire } = &mut *self;
-        let outcome = acquire.as_mut().map_err(|fault| *fault).and_then(|acquire| match acquire.rest.poll(cx) {
-            Poll::Ready(outcome) => outcome.map(|()| Poll::Ready((acquire.target, acquire.words))),
-            Poll::Pending => match acquire.deadline.as_mut().map(|deadline| deadline.poll(cx)) {
-                Some(Poll::Ready(())) => Err(Fault::new(FaultKind::TimedOut)),
-                _ => Ok(Poll::Pending),
-            },
-        });
-        match outcome {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready((target, words))) => Poll::Ready(Ok(Epoch::new(window.inner(), target, words, *mode))),
-            Err(fault) => {
-                *acquire = Err(fault); // what was begun goes to the endpoint
-                Poll::Ready(Err(failed(window.inner(), *rank, *mode, fault)))
-            }
-        }
-    }
-}
-
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
 /// finishes what is under way and releases the lock if that took it; the window's end waits for this.
 struct Abandonable<F: Fabric> {
@@ -313,25 +331,22 @@ struct Abandonable<F: Fabric> {
 type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 impl<F: Fabric> Abandonable<F> {
-    fn new(inner: Arc<Inner<F>>, rank: u32, mode: Mode, op: F::Op) -> Self {
+    /// `first` gives the value of the first operation.
+    fn new(
+        inner: Arc<Inner<F>>,
+        rank: u32,
+        mode: Mode,
+        first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
+    ) -> Self {
         let wanted = Arc::new(AtomicBool::new(true));
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let target = theirs.target(rank)?;
             let words = theirs.algorithm.words(theirs.home(target), mode)?;
-            let wanted = || still.load(Ordering::Relaxed);
-            theirs.algorithm.finish(theirs.fabric(), theirs.home(target), words, mode, op, wanted).await.map(drop)
-        });
-        Self { inner, rank, mode, wanted, rest: Some(rest) }
-    }
-
-    /// The rest behind a first operation that did not suffice.
-    fn contending(inner: Arc<Inner<F>>, rank: u32, mode: Mode, first: u64) -> Self {
-        let wanted = Arc::new(AtomicBool::new(true));
-        let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
-        let rest = Box::pin(async move {
-            let target = theirs.target(rank)?;
-            let words = theirs.algorithm.words(theirs.home(target), mode)?;
+            let first = first.await?;
+            if theirs.algorithm.holds::<F>(words, mode, first) {
+                return Ok(());
+            }
             let wanted = || still.load(Ordering::Relaxed);
             theirs.algorithm.contend(theirs.fabric(), theirs.home(target), words, mode, first, wanted).await.map(drop)
         });
@@ -379,12 +394,6 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, mode: Mode) 
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for LockRequest<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on rank {} of {:?}", operation(self.mode), self.rank, self.window)
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for LockFuture<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on rank {} of {:?}", operation(self.mode), self.rank, self.window)
     }

@@ -1,32 +1,36 @@
 //! The lock of all ranks at once.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric};
+use fabric::{Call, Drive, Fabric, call};
 
-use crate::{Access, Element, Epoch, Error, LockRequest, Request, Window};
+use crate::{Access, Element, Epoch, Error, FlushAll, LockRequest, UnlockAll, Window};
 
-/// A lock of every rank's part that was asked for: the first operation to every rank has left.
+/// A lock of every rank's part that was asked for: the first operation to every rank has left. `.wait()` blocks,
+/// `.await` does not, `.test()` looks.
+///
+/// # Cancel safety
+/// Dropped before it is done, it leaves nothing locked: the endpoint finishes and releases what was begun.
 #[must_use = "locks that nobody waits for are released at once"]
 pub struct LockAllRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    requests: Vec<LockRequest<'w, T, F>>,
+    call: Call<'w, Requests<'w, T, F>, Result<LockAll<'w, T, F>, Error>>,
 }
+
+type Requests<'w, T, F> = Vec<LockRequest<'w, T, F>>;
 
 impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
     pub(crate) fn start(window: &'w Window<T, F>) -> Self {
-        Self { window, requests: (0..window.world().size()).map(|rank| window.lock_shared(rank)).collect() }
+        Self { window, call: Call::Asked((0..window.world().size()).map(|rank| window.lock_shared(rank)).collect()) }
     }
 
-    async fn locked(self) -> Result<LockAll<'w, T, F>, Error> {
-        let mut epochs = Vec::with_capacity(self.requests.len());
-        for request in self.requests {
+    async fn locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<LockAll<'w, T, F>, Error> {
+        let mut epochs = Vec::with_capacity(requests.len());
+        for request in requests {
             epochs.push(request.await?);
         }
-        Ok(LockAll { window: self.window, epochs })
+        Ok(LockAll { window, epochs })
     }
 }
 
@@ -36,25 +40,18 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// # Errors
     /// [`Error::Lock`] of the first that fails; what was locked is released.
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
-        let epochs = self.requests.into_iter().map(LockRequest::wait).collect::<Result<_, _>>()?;
-        Ok(LockAll { window: self.window, epochs })
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// Dropped before it is done, it leaves nothing locked: the endpoint finishes and releases what was begun.
-impl<'w, T: Element, F: Fabric> IntoFuture for LockAllRequest<'w, T, F> {
-    type Output = Result<LockAll<'w, T, F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.locked())
-    }
+call! {
+    ['w, T: Element, F], LockAllRequest<'w, T, F>, LockAll<'w, T, F>, Error, |all| all.window.inner().fabric(),
+    |requests| Self::locked(all.window, requests)
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock_all of {} ranks", self.requests.len())
+        write!(f, "lock_all of {:?}", self.window)
     }
 }
 
@@ -84,20 +81,30 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         self.window.inner().failed("access", target, Fault::new(FaultKind::NoSuchRank))
     }
 
-    /// Completes everything that this rank has posted to all targets, there (`MPI_Win_flush_all`), when it is waited for.
+    /// Completes everything that this rank has posted to all targets before the call, there (`MPI_Win_flush_all`): on all of
+    /// them at the same time.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was posted and not waited for.
     ///
     /// # Cancel safety
     /// Dropped before it is done it has promised nothing.
-    pub fn flush_all(&self) -> Request<'_, (), F> {
-        Request::new(self.window.inner().fabric().clone(), "flush_all", async move {
-            for epoch in &self.epochs {
-                epoch.flush().await?;
-            }
-            Ok(())
-        })
+    pub fn flush_all(&self) -> FlushAll<'_, 'w, T, F> {
+        FlushAll::new("flush_all", self.window.inner(), &self.epochs, F::flush)
+    }
+
+    /// Completes everything that this rank has posted to all targets before the call, here (`MPI_Win_flush_local_all`).
+    ///
+    /// A slice that was put may be used again without it, as soon as the put returned; what it tells is that nothing of this
+    /// rank is under way on the network any more.
+    ///
+    /// # Errors
+    /// As [`flush_all`](Self::flush_all).
+    ///
+    /// # Cancel safety
+    /// As [`flush_all`](Self::flush_all).
+    pub fn flush_local_all(&self) -> FlushAll<'_, 'w, T, F> {
+        FlushAll::new("flush_local_all", self.window.inner(), &self.epochs, F::flush_local)
     }
 
     /// Unlocks every rank's part (`MPI_Win_unlock_all`), when it is waited for.
@@ -107,14 +114,8 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// Dropped before it is done, the releases are finished by the endpoint.
-    pub fn unlock_all(self) -> Request<'w, (), F> {
-        Request::new(self.window.inner().fabric().clone(), "unlock_all", async move {
-            let mut outcome = Ok(());
-            for epoch in self.epochs {
-                outcome = outcome.and(epoch.unlock().await);
-            }
-            outcome
-        })
+    pub fn unlock_all(self) -> UnlockAll<'w, T, F> {
+        UnlockAll::new(self.window.inner(), self.epochs)
     }
 }
 

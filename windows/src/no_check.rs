@@ -63,7 +63,9 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     pub fn end(self) -> Request<'w, (), F> {
         Request::new(self.window.inner().fabric().clone(), "end", async move {
             let mut outcome = Ok(());
-            for access in self.accesses.iter().filter_map(OnceLock::get) {
+            let targets = || self.accesses.iter().filter_map(OnceLock::get);
+            self.window.inner().begin_flushes(targets().map(|access| access.target));
+            for access in targets() {
                 outcome = outcome.and(access.flush().await); // every one of them is to be flushed
             }
             outcome

@@ -358,3 +358,110 @@ struct Fused;
 /// }
 /// ```
 struct Versioned;
+
+/// A field is one of its own record, has its own type, and ends with the lock.
+///
+/// ```
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(window: Window<Pair>) -> Result<(), Error> {
+///     let epoch = window.lock_exclusive(0).wait()?;
+///     epoch.fields(field!(Pair, left)).accumulate(0, &[1], Op::Sum).wait()?;
+///     epoch.fields((field!(Pair, right).element(1), field!(Pair, left))).put(0, &[(1, 2)]).wait()?;
+///     epoch.unlock().wait()
+/// }
+/// ```
+///
+/// Another record's:
+///
+/// ```compile_fail,E0277
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(epoch: &windows::Access<'_, [u32; 2], fabric::Any>) -> Result<(), Error> {
+///     let left = epoch.fields(field!(Pair, left));
+///     Ok(())
+/// }
+/// ```
+///
+/// Of another type:
+///
+/// ```compile_fail,E0308
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Field, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// const LEFT: Field<Pair, f32> = field!(Pair, left);
+/// ```
+///
+/// ```compile_fail,E0308
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>, values: &[f32]) -> Result<(), Error> {
+///     epoch.fields(field!(Pair, left)).put(0, values).wait()
+/// }
+/// ```
+///
+/// An element that the array has not:
+///
+/// ```compile_fail,E0080
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Field, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// const THIRD: Field<Pair, u16> = field!(Pair, right).element(2);
+/// ```
+///
+/// Nothing atomic on several, or on what has no atomics:
+///
+/// ```compile_fail,E0599
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>) -> Result<(), Error> {
+///     epoch.fields(field!(Pair, right)).accumulate(0, &[[1, 2]], Op::Sum).wait()
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(window: Window<Pair>) -> Result<(), Error> {
+///     let epoch = window.lock_exclusive(0).wait()?;
+///     let left = epoch.fields(field!(Pair, left));
+///     epoch.unlock().wait()?;
+///     left.put(0, &[1]).wait()
+/// }
+/// ```
+///
+/// What is got is not read before:
+///
+/// ```compile_fail,E0503
+/// use bytemuck::{Pod, Zeroable};
+/// use windows::{Error, Op, Window, field};
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Pair { left: u32, right: [u16; 2] }
+/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>, into: &mut [u32]) -> Result<u32, Error> {
+///     let get = epoch.fields(field!(Pair, left)).get(0, into);
+///     let early = into[0];
+///     get.wait()?;
+///     Ok(early)
+/// }
+/// ```
+struct Fields;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Drive, Fabric, block_on, handle};
 
 use crate::Error;
 
@@ -40,7 +40,7 @@ impl<R, F: Drive, E> Request<'_, R, F, E> {
     }
 }
 
-handle!(['a, R, F: Drive, E], Request<'a, R, F, E>, R, E, |request| &request.fabric.clone());
+handle!(['a, R, F, E], Request<'a, R, F, E>, R, E, |request| &request.fabric.clone());
 
 // Nothing in it is pinned in place: what must not move is boxed.
 impl<R, F: Fabric, E> Unpin for Request<'_, R, F, E> {}

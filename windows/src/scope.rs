@@ -88,6 +88,9 @@ impl<T: Element, F: Fabric> Begun<'_, T, F> {
         for outcome in outcomes {
             failed = failed.or(outcome.err());
         }
+        for access in targets.values() {
+            access.inner.begin_flushes(std::iter::once(access.target));
+        }
         for access in targets.into_values() {
             failed = failed.or(access.flush().await.err());
         }

@@ -6,8 +6,13 @@ use std::ops::Range;
 /// datatypes of MPI's one-sided calls say about the target). On the origin's side they lie in a row, in the order of the
 /// shape.
 ///
-/// A shape is as large as a slice and allocates nothing. A structure with gaps (`MPI_Type_create_struct`) is rather an
-/// [`Element`](crate::Element) of its own.
+/// There are no negative strides: all that one would say beside a positive one is the order of the elements on the origin's
+/// side, and [`Blocks`](Self::Blocks) in falling order says that. Nor is there a shape for the origin's side: gathering is what
+/// an iterator does there (`column.iter().step_by(10).copied().collect()`), at the cost of the copy that every fabric but
+/// shared memory makes anyway.
+///
+/// A shape is as large as a slice and allocates nothing. Of records (`MPI_Type_create_struct`) it says which;
+/// [`Access::fields`](crate::Access::fields) says what of each.
 ///
 /// ```
 /// # use windows::Shape;
@@ -84,13 +89,6 @@ pub struct Runs<'s> {
     ahead: Option<Range<usize>>,
 }
 
-impl<'s> Runs<'s> {
-    /// Whose runs they are.
-    pub(crate) const fn shape(&self) -> Shape<'s> {
-        self.shape
-    }
-}
-
 impl Runs<'_> {
     /// The next block, which may be empty.
     fn block(&mut self) -> Option<Range<usize>> {
@@ -107,10 +105,6 @@ impl Runs<'_> {
     }
 
     fn filled_block(&mut self) -> Option<Range<usize>> {
-        // A vector of nothing may have any number of blocks.
-        if let Shape::Vector { block: 0, .. } = self.shape {
-            return None;
-        }
         loop {
             let block = self.block()?;
             if !block.is_empty() {
@@ -123,14 +117,29 @@ impl Runs<'_> {
 impl Iterator for Runs<'_> {
     type Item = Range<usize>;
 
+    #[inline]
     fn next(&mut self) -> Option<Range<usize>> {
-        let mut run = self.ahead.take().or_else(|| self.filled_block())?;
         if let Shape::Vector { count, block, stride } = self.shape {
+            // Either all of them touch, or none; and those of nothing may be any number.
+            if self.next >= count || block == 0 {
+                return None;
+            }
             if block == stride {
-                self.next = count; // all of them touch
+                self.next = count;
                 return Some(0..count.saturating_mul(block));
             }
+            let start = self.next.saturating_mul(stride);
+            self.next += 1;
+            return Some(start..start.saturating_add(block));
         }
+        self.next_joined()
+    }
+}
+
+impl Runs<'_> {
+    /// The next run, of blocks that may touch.
+    fn next_joined(&mut self) -> Option<Range<usize>> {
+        let mut run = self.ahead.take().or_else(|| self.filled_block())?;
         while let Some(block) = self.filled_block() {
             if block.start != run.end {
                 self.ahead = Some(block);

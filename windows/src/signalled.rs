@@ -1,22 +1,20 @@
 //! Data that tells its receiver that it has come.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Call, Drive, Fabric, call};
 
 use crate::agent::is_wordless;
 use crate::element::{from_word, to_word};
 use crate::window::Inner;
-use crate::{Access, AtomicElement, Error, Local};
+use crate::{Access, AtomicElement, Element, Error, Local};
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
     /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
-    /// flush between them (OpenSHMEM 1.5, 9.8.1 has both in one call). On cards it is a write with immediate, solicited; to
+    /// flush between them ([`put_signal`](Self::put_signal) is both). On cards it is a write with immediate, solicited; to
     /// memory that has no words here (lent by its owner, on shm) a put that its owner waits for the end of.
     ///
     /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
@@ -26,18 +24,85 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
     /// or the unlock.
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
-        let fabric = self.inner.fabric();
-        let signalled = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
-            match fabric.word_in(&self.target.data, at) {
-                Ok(word) => {
-                    drop(fabric.write(word, to_word(value), Notify::Yes));
-                    Ok(())
-                }
-                Err(fault) if is_wordless(fault) => self.inner.signal_wordless(self.target, at, to_word(value)),
+        self.signal_place("signal", offset).and_then(|place| self.signal_at("signal", (offset, place), value))
+    }
+
+    fn signal_place(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
+        let place = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
+            match self.inner.fabric().word_in(&self.target.data, at) {
+                Ok(word) => Ok(Signalled::Word(word)),
+                Err(fault) if is_wordless(fault) => Ok(Signalled::Lent(at)),
                 Err(fault) => Err(fault),
             }
         });
-        signalled.map_err(|fault| self.copy().failed("signal", (offset, 1), fault))
+        place.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+    }
+
+    fn signal_at(
+        &self,
+        operation: &'static str,
+        (offset, place): (usize, Signalled<'_, F>),
+        value: T,
+    ) -> Result<(), Error> {
+        match place {
+            Signalled::Word(word) => {
+                drop(self.inner.fabric().write(word, to_word(value), Notify::Yes));
+                Ok(())
+            }
+            Signalled::Lent(at) => {
+                let signalled = self.inner.signal_wordless(self.target, at, to_word(value));
+                signalled.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+            }
+        }
+    }
+}
+
+/// Where a signal goes.
+enum Signalled<'w, F: Fabric> {
+    Word(F::Word<'w>),
+    /// Memory that has no words here.
+    Lent(u64),
+}
+
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// Puts elements and then a [signal](Access::signal), in one call (`shmem_put_signal` with `SHMEM_SIGNAL_SET`; OpenSHMEM
+    /// 1.5, 9.8.1). The signal is element `at` of `signals`, which is of the same rank, of whatever window.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// let (data, signals) = (Window::<f32>::allocate(&world, 100).wait()?, Window::<u64>::allocate(&world, 1).wait()?);
+    /// let other = 1 - world.rank();
+    /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
+    /// to.put_signal(0, &[1.5; 100], &flags, 0, 1)?;
+    /// signals.local().wait_until(0, |told| told == 1).from_rank(other).wait()?;
+    /// assert_eq!(data.local().read(0..100), [1.5; 100]);
+    /// # to.unlock().wait()?;
+    /// # flags.unlock().wait()?;
+    /// # data.close().wait()?;
+    /// # signals.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put) and [`signal`](Access::signal), and [`Error::Operation`] (`Unsupported`) where `signals` is
+    /// of another rank: nothing would order the two. After an error that is returned, nothing was signalled; what fails
+    /// later is reported by the flush or the unlock.
+    pub fn put_signal<S: AtomicElement>(
+        &self,
+        offset: usize,
+        elements: &[T],
+        signals: &Access<'_, S, F>,
+        at: usize,
+        value: S,
+    ) -> Result<(), Error> {
+        let target = self.target.fabric_rank();
+        if signals.target.fabric_rank() != target {
+            return Err(self.inner.failed("put_signal", self.target.rank, Fault::of(FaultKind::Unsupported, target)));
+        }
+        let place = signals.signal_place("put_signal", at)?;
+        self.put(offset, elements)?;
+        signals.signal_at("put_signal", (at, place), value)
     }
 }
 
@@ -51,22 +116,25 @@ impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
     where
         P: Fn(T) -> bool + Send + 'w,
     {
-        WaitUntil { inner: self.inner(), offset, predicate: Box::new(predicate), from: None, deadline: None }
+        WaitUntil { inner: self.inner(), offset, from: None, deadline: None, call: Call::Asked(Box::new(predicate)) }
     }
 }
 
-/// A wait for an element of one's own part: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// A wait for an element of one's own part: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
 /// [`Local::wait_until`].
 ///
 /// If nothing else is said the death of any rank ends it: the signal may have been that rank's to give.
 #[must_use = "nothing is waited for before it is waited for"]
-pub struct WaitUntil<'w, T, F: Fabric> {
+pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
     inner: &'w Inner<F>,
     offset: usize,
-    predicate: Box<dyn Fn(T) -> bool + Send + 'w>,
     from: Option<u32>,
     deadline: Option<Duration>,
+    /// The predicate.
+    call: Call<'w, Predicate<'w, T>, Result<T, Error>>,
 }
+
+type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
 
 impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
@@ -81,8 +149,13 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
         self
     }
 
-    async fn finish(self) -> Result<T, Error> {
-        let Self { inner, offset, predicate, from, deadline } = self;
+    async fn finish(
+        inner: &Inner<F>,
+        offset: usize,
+        predicate: Predicate<'_, T>,
+        from: Option<u32>,
+        deadline: Option<Duration>,
+    ) -> Result<T, Error> {
         let fabric = inner.fabric();
         let own = inner.world.rank();
         let deadline = inner.until(deadline);
@@ -124,22 +197,16 @@ impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`] if a rank died (or, of
     /// the one that was [named](Self::from_rank), left), or the deadline passed. What came before that counts.
     pub fn wait(self) -> Result<T, Error> {
-        block_on(self.inner.fabric(), self.finish())
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// A wait that is dropped has taken nothing away.
-impl<'w, T: AtomicElement, F: Fabric> IntoFuture for WaitUntil<'w, T, F> {
-    type Output = Result<T, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.finish())
-    }
+call! {
+    ['w, T: AtomicElement, F], WaitUntil<'w, T, F>, T, Error, |wait| wait.inner.fabric(),
+    |predicate| Self::finish(wait.inner, wait.offset, predicate, wait.from, wait.deadline)
 }
 
-impl<T, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
+impl<T: AtomicElement, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wait for element {} of window \"{}\"", self.offset, self.inner.name)
     }

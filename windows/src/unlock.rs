@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, wait_for};
+use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
@@ -34,8 +34,20 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
         Self { inner, target, held, flush: None, outcome: Ok(()) }
     }
 
-    fn failed(&self, fault: Fault) -> Error {
-        self.inner.failed("unlock", self.target.rank, fault)
+    pub(crate) const fn rank(&self) -> u32 {
+        self.target.rank
+    }
+
+    pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Self { inner, target, held, flush, outcome } = self;
+        if held.is_some() {
+            let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
+            *outcome = ready!(Pin::new(flush).poll(cx));
+            if let Some(held) = held.take() {
+                ManuallyDrop::new(held).post_release();
+            }
+        }
+        Poll::Ready(*outcome)
     }
 }
 
@@ -56,7 +68,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     }
 }
 
-handle!([T: Element, F: Drive], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
+handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
 
 // Nothing in it is pinned in place: what a fabric gives is Unpin.
 impl<T: Element, F: Fabric> Unpin for Unlock<'_, T, F> {}
@@ -65,15 +77,7 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { inner, target, held, flush, outcome } = &mut *self;
-        if held.is_some() {
-            let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
-            *outcome = ready!(Pin::new(flush).poll(cx));
-            if let Some(held) = held.take() {
-                ManuallyDrop::new(held).post_release();
-            }
-        }
-        Poll::Ready((*outcome).map_err(|fault| self.failed(fault)))
+        self.poll_released(cx).map_err(|fault| self.inner.failed("unlock", self.target.rank, fault))
     }
 }
 

@@ -25,13 +25,11 @@
 //! That it was another thread's look changes nothing: it is stored with release and loaded with acquire order.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use fabric::{Drive, Fabric, block_on};
+use fabric::{Call, Drive, Fabric, call};
 
 use crate::signals::VERSION;
 use crate::window::{Inner, Target};
@@ -106,13 +104,13 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// # Cancel safety
     /// A read that is dropped has changed nothing but, perhaps, the slice.
     pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
-        VersionedRead { table: self, target, offset, into, deadline: None }
+        VersionedRead { table: self, target, offset, deadline: None, call: Call::Asked(into) }
     }
 
     /// Locks a rank's part exclusively, to write to it, when it is waited for. The same lock as
     /// [`Window::lock_exclusive`].
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
-        VersionedWrite { table: self, target, deadline: None }
+        VersionedWrite { table: self, target, deadline: None, call: Call::Asked(()) }
     }
 
     /// Ends the window on all ranks, when it is waited for. Collective. See [`Window::close`].
@@ -136,14 +134,14 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     }
 }
 
-/// A read: `.wait()` blocks, `.await` does not. Nothing happens before. See [`Versioned::read`].
+/// A read: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See [`Versioned::read`].
 #[must_use = "nothing is read before it is waited for"]
-pub struct VersionedRead<'w, 'b, T, F: Fabric> {
+pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
     offset: usize,
-    into: &'b mut [T],
     deadline: Option<Duration>,
+    call: Call<'b, &'b mut [T], Result<(), Error>>,
 }
 
 impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
@@ -153,8 +151,12 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
         self
     }
 
-    async fn run(self) -> Result<(), Error> {
-        let Self { table, target: rank, offset, into, deadline } = self;
+    async fn run(
+        table: &Versioned<T, F>,
+        (rank, offset): (u32, usize),
+        into: &mut [T],
+        deadline: Option<Duration>,
+    ) -> Result<(), Error> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned read", rank, fault);
@@ -202,31 +204,32 @@ const fn is_odd(version: u64) -> bool {
     version % 2 == 1
 }
 
-impl<T: Element, F: Drive> VersionedRead<'_, '_, T, F> {
+impl<'w: 'b, 'b, T: Element, F: Drive> VersionedRead<'w, 'b, T, F> {
     /// Blocks until the slice has the elements.
     ///
     /// # Errors
     /// See [`Versioned::read`].
     pub fn wait(self) -> Result<(), Error> {
-        block_on(self.table.window.inner().fabric(), self.run())
+        self.block()
     }
 }
 
-impl<'w: 'b, 'b, T: Element, F: Fabric> IntoFuture for VersionedRead<'w, 'b, T, F> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'b>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
+call! {
+    ['w: 'b, 'b, T: Element, F], VersionedRead<'w, 'b, T, F>, (), Error, |read| read.table.window.inner().fabric(),
+    |into| Self::run(read.table, (read.target, read.offset), into, read.deadline)
 }
 
-/// A lock to write under: `.wait()` blocks, `.await` does not. Nothing happens before. See [`Versioned::write`].
+/// A lock to write under: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
+/// [`Versioned::write`].
+///
+/// # Cancel safety
+/// A request that is dropped leaves nothing locked: the endpoint finishes and releases what was begun.
 #[must_use = "nothing is locked before it is waited for"]
-pub struct VersionedWrite<'w, T, F: Fabric> {
+pub struct VersionedWrite<'w, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
     deadline: Option<Duration>,
+    call: Call<'w, (), Result<VersionedEpoch<'w, T, F>, Error>>,
 }
 
 impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
@@ -236,8 +239,11 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         self
     }
 
-    async fn begin(self) -> Result<VersionedEpoch<'w, T, F>, Error> {
-        let Self { table, target: rank, deadline } = self;
+    async fn begin(
+        table: &'w Versioned<T, F>,
+        rank: u32,
+        deadline: Option<Duration>,
+    ) -> Result<VersionedEpoch<'w, T, F>, Error> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned write", rank, fault);
@@ -272,19 +278,13 @@ impl<'w, T: Element, F: Drive> VersionedWrite<'w, T, F> {
     /// # Errors
     /// Those of [`LockRequest::wait`](crate::LockRequest::wait), and [`Error::Operation`].
     pub fn wait(self) -> Result<VersionedEpoch<'w, T, F>, Error> {
-        block_on(self.table.window.inner().fabric(), self.begin())
+        self.block()
     }
 }
 
-/// # Cancel safety
-/// A request that is dropped leaves nothing locked: the endpoint finishes and releases what was begun.
-impl<'w, T: Element, F: Fabric> IntoFuture for VersionedWrite<'w, T, F> {
-    type Output = Result<VersionedEpoch<'w, T, F>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'w>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.begin())
-    }
+call! {
+    ['w, T: Element, F], VersionedWrite<'w, T, F>, VersionedEpoch<'w, T, F>, Error,
+    |write| write.table.window.inner().fabric(), |()| Self::begin(write.table, write.target, write.deadline)
 }
 
 /// The exclusive lock of a part of a [`Versioned`] window, held to write under. Readers take nothing of the part before it
@@ -364,13 +364,13 @@ impl<T, F: Fabric> fmt::Debug for Versioned<T, F> {
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
+impl<T: Element, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read of {} elements at {} of rank {} of {:?}", self.into.len(), self.offset, self.target, self.table)
+        write!(f, "read at {} of rank {} of {:?}", self.offset, self.target, self.table)
     }
 }
 
-impl<T, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
+impl<T: Element, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lock to write to rank {} of {:?}", self.target, self.table)
     }

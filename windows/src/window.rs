@@ -229,6 +229,16 @@ impl<F: Fabric> Inner<F> {
         Target { rank, data, locks, len, uncounted, place, wordless, paths }
     }
 
+    /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
+    pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
+    where
+        F: 't,
+    {
+        if !self.immediate {
+            targets.for_each(|target| drop(self.fabric().flush(target.fabric_rank())));
+        }
+    }
+
     /// The memory in which the agent of this rank's part does what peers ask.
     pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
         match self.made {
@@ -240,8 +250,9 @@ impl<F: Fabric> Inner<F> {
     /// From now on nobody is answered who asks this rank's agent.
     pub(crate) fn close_agent(&self) {
         self.closed.store(true, Ordering::Release);
-        if self.made != Made::Allocated {
-            let closed = Layout::new(self.world.size()).closed();
+        let layout = Layout::new(self.world.size());
+        if self.own_locks.len() >= layout.end() {
+            let closed = layout.closed();
             // It is one's own, and there.
             let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
         }

@@ -10,19 +10,30 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::hosts::network::Network;
 use crate::ranks::{plays, plays_after};
 use crate::support::{
     Ended, Running, eventually, finish, is_open_somewhere, kill, memory_files, runs, start, start_with,
 };
 
 /// A process manager of PMI-1, in this process. What its processes write comes without labels, rank by rank.
-struct Manager {
+pub(crate) struct Manager {
     ranks: Vec<Running>,
 }
 
 impl Manager {
     /// Starts `size` processes that play a role; `variables` says what each gets beside the socket.
     fn start(size: u32, role: &str, variables: impl Fn(u32) -> Vec<(&'static str, String)>) -> Self {
+        Self::start_on(size, role, variables, |_, command| command)
+    }
+
+    /// `place` makes of each rank's command one that runs somewhere else.
+    fn start_on(
+        size: u32,
+        role: &str,
+        variables: impl Fn(u32) -> Vec<(&'static str, String)>,
+        place: impl Fn(u32, Command) -> Command,
+    ) -> Self {
         let space = Arc::new(Space { values: Mutex::default(), barrier: Barrier::new(size as usize) });
         let ranks = (0..size).map(|rank| {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -30,21 +41,33 @@ impl Manager {
             std::thread::spawn(move || space.serve(ours));
             // A descriptor that survives the exec, by a shell's redirection.
             let mut command = plays_after("exec 3<&0 </dev/null;", role);
-            command.env("PMI_FD", "3").envs(variables(rank)).stdin(Stdio::from(OwnedFd::from(theirs)));
-            start_with(&mut command)
+            command.env("PMI_FD", "3").envs(variables(rank));
+            start_with(place(rank, command).stdin(Stdio::from(OwnedFd::from(theirs))))
         });
         Self { ranks: ranks.collect() }
+    }
+
+    /// One line of a rank.
+    pub(crate) fn line(&self, rank: usize) -> String {
+        self.ranks[rank].line()
     }
 
     fn of_mpich(size: u32, role: &str) -> Self {
         Self::start(size, role, |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())])
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// On these hosts of a network, a rank each.
+    pub(crate) fn on_hosts(network: &Network, hosts: &[usize], role: &str) -> Self {
+        let size = hosts.len() as u32;
+        let variables = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())];
+        Self::start_on(size, role, variables, |rank, command| network.on(hosts[rank as usize], &command))
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.ranks.iter().map(Running::line).collect()
     }
 
-    fn wait(self) -> Vec<Ended> {
+    pub(crate) fn wait(self) -> Vec<Ended> {
         self.ranks.into_iter().map(Running::wait).collect()
     }
 }
@@ -99,7 +122,7 @@ fn ranks_of_a_process_manager_meet() {
     all_said(&Manager::of_mpich(1, "exchange").wait(), "sum 0");
 }
 
-/// What Slurm sets beside the socket. Slurm itself was not there to be tried.
+/// What Slurm sets beside the socket; Slurm itself is tried in the stage `slurm`.
 #[test]
 fn slurm_says_rank_and_size_in_its_own_variables() {
     let slurm = |rank: u32| vec![("SLURM_PROCID", rank.to_string()), ("SLURM_NTASKS", "3".to_owned())];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fabric::bootstrap::client::join_as;
 use fabric::bootstrap::environment::Environment;
 use fabric::bootstrap::{Job, Secret, join};
-use fabric::remote_memory::{Liveness, Rank, RegionId};
+use fabric::remote_memory::{Liveness, Mailbox, Patience, Port, Rank, RegionId};
 use fabric::shm::Mapping;
 use fabric::{Any, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -87,6 +87,8 @@ fn a_rank() {
         "fail to start a world" => fail_to_start_a_world(),
         "print" => print(&join().unwrap().unwrap()),
         "put until it fails" => put_until_it_fails(),
+        "update under locks" => update_under_locks(),
+        "wait for what never comes" => wait_for_what_never_comes(),
         "serve a remote shell" => crate::hosts::rsh::serve(),
         "call a remote shell" => crate::hosts::rsh::call(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
@@ -163,6 +165,56 @@ fn put_until_it_fails() -> i32 {
     let again = put().expect_err("what failed for good does not come back");
     say!("and then: {again}");
     std::process::exit(0) // nothing is left to be closed
+}
+
+/// Puts, gets and updates in one call each, here and there; says how far it is, and that all of it is there in the end, or
+/// what went wrong.
+fn update_under_locks() -> i32 {
+    let rounds = std::env::var("ONESIDED_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().unwrap());
+    let run = || -> Result<(), Box<dyn std::error::Error>> {
+        let world = World::<Any>::init()?;
+        let window = Window::<u64>::allocate(&world, 32).wait()?;
+        for round in 1..=rounds {
+            let home = window.locked(((round + u64::from(world.rank())) % u64::from(world.size())) as u32);
+            let mut record = [0; 16];
+            home.update(0, &mut record, |record| record.iter_mut().for_each(|word| *word += 1)).wait()?;
+            assert_eq!(record, [record[0]; 16]);
+            home.put(16, &[round; 16]).wait()?;
+            home.get(16, &mut record).wait()?;
+            assert_eq!(record, [record[0]; 16]);
+            if round % 25 == 0 {
+                say!("round {round}");
+            }
+        }
+        for rank in 0..world.size() {
+            window.locked(rank).flush().wait()?;
+        }
+        world.barrier().wait()?;
+        assert_eq!(window.local().read(0..16), [rounds; 16]);
+        Ok(window.close().wait()?)
+    };
+    match run() {
+        Ok(()) => say!("updated {rounds} times"),
+        Err(error) => say!("ended by: {error}"),
+    }
+    0
+}
+
+/// Rank 0 waits for a message of rank 1, which sends none, and says what ended that.
+fn wait_for_what_never_comes() -> i32 {
+    let world = World::<Any>::init().unwrap();
+    world.barrier().wait().unwrap();
+    say!("{}", std::process::id());
+    if world.rank() == 0 {
+        let fabric = world.fabric();
+        let patience = Patience::on(Rank(1));
+        say!("ended by: {}", fabric::block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err());
+        std::process::exit(0) // nobody can be told that it leaves
+    }
+    while world.is_alive(0) {
+        pause();
+    }
+    std::process::exit(0)
 }
 
 fn fail_to_start_a_world() -> i32 {

@@ -73,6 +73,16 @@ pub(crate) fn text(variable: impl Fn(&str) -> Option<OsString>, name: &str) -> R
     value.into_string().map_err(|_| wrong(name, "is not text"))
 }
 
+/// The same, or what `srun` says where nobody said it.
+pub(crate) fn rank_and_size_or_slurms(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Rank, u32), Error> {
+    let slurms = variable("SLURM_STEP_ID").is_some() && variable(RANK).is_none() && variable(SIZE).is_none();
+    rank_and_size(|name| match name {
+        RANK if slurms => variable("SLURM_PROCID"),
+        SIZE if slurms => variable("SLURM_STEP_NUM_TASKS"),
+        _ => variable(name),
+    })
+}
+
 /// The rank and the size, which have to be set and to fit.
 pub(crate) fn rank_and_size(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Rank, u32), Error> {
     let number = |name: &str| {

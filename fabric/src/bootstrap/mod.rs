@@ -19,6 +19,7 @@
 //! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
 //! their boards alike, so that all that stands above a board knows nothing of it.
 
+mod addresses;
 pub(crate) mod bridge;
 pub mod client;
 pub mod environment;

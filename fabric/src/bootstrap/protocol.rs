@@ -89,8 +89,6 @@ pub(crate) enum Refusal {
     Malformed,
     #[error("the job has another number of ranks")]
     Size,
-    #[error("the job's rank 0 runs on another host, and this process manager's ranks cannot join over several hosts")]
-    OtherHost,
 }
 
 /// Why a request failed.
@@ -208,14 +206,8 @@ impl FromRank {
 }
 
 impl Refusal {
-    const ALL: [(u16, Self); 6] = [
-        (1, Self::Secret),
-        (2, Self::NoSuchRank),
-        (3, Self::Taken),
-        (4, Self::Malformed),
-        (5, Self::Size),
-        (6, Self::OtherHost),
-    ];
+    const ALL: [(u16, Self); 5] =
+        [(1, Self::Secret), (2, Self::NoSuchRank), (3, Self::Taken), (4, Self::Malformed), (5, Self::Size)];
 
     pub(crate) fn code(self) -> u16 {
         Self::ALL.iter().find(|(_, refusal)| *refusal == self).map_or(0, |(code, _)| *code)

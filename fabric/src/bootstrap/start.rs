@@ -11,7 +11,9 @@ use crate::bootstrap::{Job, client, pmi, rendezvous};
 
 /// How many seconds the ranks of a job may take to come together, where no launcher of ours starts them.
 pub const JOIN_TIMEOUT: &str = "ONESIDED_JOIN_TIMEOUT";
-/// If that is not set.
+/// Says that a process which `srun` or `mpirun` started with others is meant to be a world of one.
+const ALONE: &str = "ONESIDED_ALONE";
+/// If [`JOIN_TIMEOUT`] is not set.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How this process was started, as its environment tells. What comes first here goes first.
@@ -22,7 +24,7 @@ pub enum Start {
     Launched(Environment),
     /// By whoever set `ONESIDED_ADDRESS`, `ONESIDED_RANK`, `ONESIDED_SIZE` and `ONESIDED_SECRET_FILE`.
     Rendezvous(rendezvous::Place),
-    /// By a process manager that speaks PMI-1: MPICH's `mpiexec`, Slurm.
+    /// By a process manager that speaks PMI-1: MPICH's `mpiexec`, Slurm's `srun --mpi=pmi2`.
     Pmi(pmi::Place),
     /// Like any program.
     Alone,
@@ -44,7 +46,10 @@ impl Start {
         if let Some(environment) = Environment::parse(&variable)? {
             return Ok(Self::Launched(environment));
         }
-        Ok(pmi::Place::parse(variable)?.map_or(Self::Alone, Self::Pmi))
+        if let Some(place) = pmi::Place::parse(&variable)? {
+            return Ok(Self::Pmi(place));
+        }
+        one_of_many(&variable).map_or(Ok(Self::Alone), Err)
     }
 
     /// This process's rank and how many there are, as far as the environment says.
@@ -57,6 +62,28 @@ impl Start {
             Self::Alone => None,
         }
     }
+}
+
+/// Whoever started this process started others with it, and told them no way to one another: an error, rather than as many
+/// worlds of one, each of which takes itself for all.
+fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
+    let number = |name: &str| variable(name)?.to_str()?.parse::<u32>().ok();
+    let (by, size, instead) = if variable("SLURM_STEP_ID").is_some() && variable("SLURM_PROCID").is_some() {
+        let instead = "start it with `srun --mpi=pmi2`, in the allocation with `onesided run --hosts slurm`, or give it a \
+                       rendezvous (ONESIDED_ADDRESS and ONESIDED_SECRET_FILE)";
+        ("srun", number("SLURM_STEP_NUM_TASKS")?, instead)
+    } else {
+        let instead = "start it with `onesided run`, or by a rendezvous (ONESIDED_ADDRESS, see the manual)";
+        ("Open MPI's mpirun", number("OMPI_COMM_WORLD_SIZE")?, instead)
+    };
+    if size < 2 || variable(ALONE).is_some() {
+        return None;
+    }
+    let what = format!(
+        "{by} started {size} of this process and told them no way to one another that onesided knows; {instead}. \
+         With {ALONE}=1 each is a world of its own"
+    );
+    Some(Error::Join { what, source: None })
 }
 
 /// Joins the job that this process was started for. `None` if it was started alone. Where no launcher of ours keeps the
@@ -84,4 +111,34 @@ pub(crate) fn patience() -> Result<Duration, Error> {
     let seconds = value.to_str().and_then(|value| value.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
     let wrong = || Error::Join { what: format!("{JOIN_TIMEOUT} is not a whole number of seconds"), source: None };
     seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_tasks_is_no_world_of_one() {
+        let slurm = |tasks| vec![("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", tasks)];
+        // What a batch script gets before any `srun`.
+        let batch = vec![("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "7")];
+        let alone = [slurm("4"), vec![(ALONE, "1")]].concat();
+        let mpirun = vec![("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")];
+        let managed = [slurm("4"), vec![("PMI_FD", "3"), ("PMI_RANK", "1"), ("PMI_SIZE", "4")]].concat();
+        for (variables, told) in [
+            (slurm("4"), Some("srun --mpi=pmi2")),
+            (slurm("1"), None),
+            (batch, None),
+            (alone, None),
+            (mpirun, Some("onesided run")),
+            (managed, None),
+        ] {
+            let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            match (Start::parse(value), told) {
+                (Ok(_), None) => {}
+                (Err(error), Some(told)) => assert!(error.to_string().contains(told), "{error}"),
+                (parsed, _) => panic!("{variables:?}: {parsed:?}"),
+            }
+        }
+    }
 }

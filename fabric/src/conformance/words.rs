@@ -180,6 +180,14 @@ pub(super) async fn chains<F: Fabric>(cx: &Context<F>) -> Verdict {
         same("a compare-swap that fails stops nothing", (missed, added), (9, 0))?;
         fabric.flush(rank).await?;
         same("the unwaited fetch-add", fabric.read(word).await, Ok(10))?;
+        let [before, _, after] = fabric
+            .post([
+                Link::Read { word, waited },
+                Link::Write { word, value: 11, notify, waited: false },
+                Link::Read { word, waited },
+            ])
+            .await?;
+        same("read, write, read", (before, after), (10, 11))?;
     }
     Ok(())
 }

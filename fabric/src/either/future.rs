@@ -64,20 +64,26 @@ impl<A, B> Drop for EitherFuture<A, B> {
 #[cold]
 #[inline(never)]
 pub(super) fn aside<T>(run: impl FnOnce() -> T) -> T {
+    warm(run)
+}
+
+/// The way into it is cold, and it is not: in a cold function hardly anything is inlined.
+#[inline(never)]
+fn warm<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
 #[cold]
 #[inline(never)]
 fn discard<T>(value: T) {
-    drop(value);
+    warm(|| drop(value));
 }
 
 /// Polls a future and gives it back. By its waker: a context that is lent to a function passes through memory, too.
 #[cold]
 #[inline(never)]
 fn poll_aside<B: Future + Unpin>(mut second: B, waker: &Waker) -> (B, Poll<B::Output>) {
-    let poll = Pin::new(&mut second).poll(&mut Context::from_waker(waker));
+    let poll = warm(|| Pin::new(&mut second).poll(&mut Context::from_waker(waker)));
     (second, poll)
 }
 

@@ -315,6 +315,22 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.read_mapped(segment, offset, into),
+            (Second(fabric), Second(segment)) => fabric.read_mapped(segment, offset, into),
+            _ => Err(FOREIGN),
+        }
+    }
+
+    fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.write_mapped(segment, offset, from),
+            (Second(fabric), Second(segment)) => fabric.write_mapped(segment, offset, from),
+            _ => Err(FOREIGN),
+        }
+    }
+
     fn path(&self, segment: &Self::Segment) -> Path {
         match (self, segment) {
             (First(fabric), First(segment)) => fabric.path(segment),
@@ -346,6 +362,20 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
             }
             _ => EitherFuture::failed(FOREIGN),
         }
+    }
+
+    #[inline]
+    fn put_pieces<'p>(&self, to: &Self::Segment, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        ask_about!(self, to, |fabric, to| fabric.put_pieces(to, pieces))
+    }
+
+    #[inline]
+    fn get_pieces<'p>(
+        &self,
+        from: &Self::Segment,
+        pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        ask_about!(self, from, |fabric, from| fabric.get_pieces(from, pieces))
     }
 
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {

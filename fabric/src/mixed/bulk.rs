@@ -109,8 +109,23 @@ impl Fabric for Mixed {
         Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
     }
 
+    /// Of ranks of this host as well. A change of a word by the CPU is not atomic against the card's.
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
-        self.verbs.mapped(&segment.card)
+        segment.near.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
+    }
+
+    fn read_mapped(&self, segment: &MixedSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        match &segment.near {
+            Some(memory) => memory.read(offset, into),
+            None => self.verbs.read_mapped(&segment.card, offset, into),
+        }
+    }
+
+    fn write_mapped(&self, segment: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        match &segment.near {
+            Some(memory) => memory.write(offset, from),
+            None => self.verbs.write_mapped(&segment.card, offset, from),
+        }
     }
 
     fn path(&self, segment: &MixedSegment) -> Path {

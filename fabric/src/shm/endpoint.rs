@@ -453,6 +453,26 @@ impl Fabric for Shm {
         ready(from.read(offset, into))
     }
 
+    #[inline]
+    fn put_pieces<'p>(&self, to: &ShmSegment, mut pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        match to.lent() {
+            Some(lent) => lent.write_pieces(pieces),
+            None => pieces.try_for_each(|(offset, from)| to.write(offset, from)),
+        }
+    }
+
+    #[inline]
+    fn get_pieces<'p>(
+        &self,
+        from: &ShmSegment,
+        mut pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        match from.lent() {
+            Some(lent) => lent.read_pieces(pieces),
+            None => pieces.try_for_each(|(offset, into)| from.read(offset, into)),
+        }
+    }
+
     fn rdma_write(&self, from: (&ShmSegment, u64), to: (&ShmSegment, u64), len: u64) -> Self::Transfer {
         ready(self.check_own(from.0.rank()).and_then(|()| from.0.transfer(from.1, to, len)))
     }

@@ -17,12 +17,13 @@ use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
 use crate::shm::gate::{Inside, is_inside, shut};
+use crate::shm::pieces::Piece;
 use crate::shm::process_vm;
 use crate::shm::serving::Service;
 use crate::{Path, UserMemory, WORDLESS};
 
 /// The most that is copied by one call: an owner that takes its memory back waits for no more.
-const CUT: usize = 4 << 20;
+pub(super) const CUT: usize = 4 << 20;
 
 /// `off`: copies from process to process are not even tried.
 const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
@@ -34,8 +35,8 @@ pub(crate) struct Lent {
     pub(super) service: Arc<Service>,
     pub(super) me: Rank,
     pub(crate) owner: Rank,
-    process: Process,
-    address: u64,
+    pub(super) process: Process,
+    pub(super) address: u64,
     len: u64,
     way: AtomicU8,
     /// One request at a time; `true` once one was left unanswered, so that there is no telling what the line means.
@@ -47,7 +48,7 @@ pub(crate) struct Lent {
 /// How this rank reaches it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Way {
+pub(super) enum Way {
     /// It lies in this process.
     Direct,
     ProcessVm,
@@ -123,7 +124,7 @@ impl Lent {
         Ok(read.is_ok_and(|count| count == len))
     }
 
-    fn way(&self) -> Way {
+    pub(super) fn way(&self) -> Way {
         match self.way.load(Ordering::Relaxed) {
             0 => Way::Direct,
             1 => Way::ProcessVm,
@@ -176,7 +177,7 @@ impl Lent {
     }
 
     /// Copies a range that was checked, in pieces, each with a pass of its own.
-    fn copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
+    pub(super) fn copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
         let mut done = 0;
         while done < len {
             let (at, bytes, piece) = (offset + done as u64, bytes.after(done), CUT.min(len - done));
@@ -195,12 +196,16 @@ impl Lent {
         self.alive()?; // its number may be another process's by and by
         let (pid, place) = (self.process.pid, self.address + offset);
         #[allow(unsafe_code)]
-        let copied = match bytes {
+        self.copied(match bytes {
             // SAFETY: `len` bytes that the caller lends; the owner has lent the place, and the pass keeps it lent.
             Bytes::From(from) => unsafe { process_vm::write(pid, place, from, len) },
             // SAFETY: as above.
             Bytes::Into(into) => unsafe { process_vm::read(pid, place, into, len) },
-        };
+        })
+    }
+
+    /// What a copy by the kernel means: how many bytes were copied; none where the way has just been found to be shut.
+    pub(super) fn copied(&self, copied: io::Result<usize>) -> Result<usize, Fault> {
         let fault = |kind| Err(Fault::of(kind, self.owner));
         let error = match copied {
             Ok(0) => Errno::FAULT, // nothing, and no reason
@@ -255,6 +260,14 @@ impl Lent {
 }
 
 impl Bytes {
+    /// Where it begins; what is to be copied from is not written there.
+    pub(super) const fn address(self) -> *mut u8 {
+        match self {
+            Self::From(from) => from.cast_mut(),
+            Self::Into(into) => into,
+        }
+    }
+
     /// The rest of a range, whose length the caller knows.
     pub(super) const fn after(self, done: usize) -> Self {
         match self {
@@ -269,7 +282,7 @@ mod direct {
     use std::slice;
     use std::sync::atomic::AtomicU64;
 
-    use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Way};
+    use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Piece, Way};
     use crate::copy;
 
     impl Lent {
@@ -281,14 +294,26 @@ mod direct {
 
         /// Copies a range that was checked, of memory in this process.
         pub(super) fn copy_direct(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+            self.copy_directly(&[Piece { offset, bytes, len }])?;
+            Ok(len)
+        }
+
+        /// Copies pieces that were checked, by one pass of the gate.
+        pub(in crate::shm) fn copy_directly(&self, pieces: &[Piece]) -> Result<(), Fault> {
             let _inside = self.pass()?;
+            pieces.iter().for_each(|piece| self.copy_piece(*piece));
+            Ok(())
+        }
+
+        /// Copies a range that was checked, of memory in this process, while a pass is held.
+        fn copy_piece(&self, Piece { offset, bytes, len }: Piece) {
             let place = self.place(offset).as_ptr();
             match bytes {
                 Bytes::From(from) => {
                     // SAFETY: `len` bytes that the caller lends.
                     let from = unsafe { slice::from_raw_parts(from, len) };
-                    // SAFETY: the range was checked against the lent one, which is memory of this process; the pass keeps
-                    // it lent, so that others reach it by atomics and racy copies only.
+                    // SAFETY: the range was checked against the lent one, which is memory of this process; the caller's pass
+                    // keeps it lent, so that others reach it by atomics and racy copies only.
                     unsafe { copy::into_shared(place, from) };
                 }
                 Bytes::Into(into) => {
@@ -298,7 +323,6 @@ mod direct {
                     unsafe { copy::out_of_shared(into, place) };
                 }
             }
-            Ok(len)
         }
 
         /// Changes words in a row, each atomically.

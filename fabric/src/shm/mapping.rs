@@ -57,7 +57,7 @@ impl Mapping {
 
     /// Makes `len` zeroed bytes, whose pages come when they are first touched: then it is as with the process's own memory,
     /// where there is none the kernel ends a process. How much there is now is looked at all the same, and where the
-    /// kernel [would answer with a SIGBUS](Self::reserves) the pages are there at once.
+    /// kernel would answer with a SIGBUS the pages are there at once.
     ///
     /// # Errors
     /// As [`create`](Self::create).

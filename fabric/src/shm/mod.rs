@@ -26,6 +26,7 @@ mod hold;
 mod lent;
 mod mapping;
 mod once_table;
+mod pieces;
 mod process_vm;
 mod ring;
 mod segment;

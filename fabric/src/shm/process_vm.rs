@@ -1,7 +1,7 @@
 //! Copies between this process's memory and another's, by the kernel (process_vm_readv(2)).
 #![allow(unsafe_code)] // two calls of the C library
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::process::Command;
 
@@ -67,6 +67,32 @@ pub(crate) unsafe fn write(pid: u32, to: u64, from: *const u8, len: usize) -> io
     let (local, remote) = (Range { base: from.cast_mut().cast(), len }, Range { base: to as *mut c_void, len });
     // SAFETY: one range each; the kernel reads the local one only.
     copied(unsafe { process_vm_writev(number(pid)?, &local, 1, &remote, 1, 0) })
+}
+
+/// Reads ranges of another process's memory into ranges of this one's; gives how many bytes there were.
+///
+/// # Errors
+/// As [`read`].
+///
+/// # Safety
+/// As [`read`], for each range of `into`.
+pub(crate) unsafe fn read_ranges(pid: u32, into: &[Range], from: &[Range]) -> io::Result<usize> {
+    let (locals, remotes) = (into.len() as c_ulong, from.len() as c_ulong);
+    // SAFETY: so many ranges each. The kernel checks the other process's; this one's are the caller's to vouch for.
+    copied(unsafe { process_vm_readv(number(pid)?, into.as_ptr(), locals, from.as_ptr(), remotes, 0) })
+}
+
+/// Writes ranges of this process's memory to ranges of another's; gives how many bytes there was room for.
+///
+/// # Errors
+/// As [`read`].
+///
+/// # Safety
+/// As [`write`], for each range.
+pub(crate) unsafe fn write_ranges(pid: u32, from: &[Range], to: &[Range]) -> io::Result<usize> {
+    let (locals, remotes) = (from.len() as c_ulong, to.len() as c_ulong);
+    // SAFETY: so many ranges each; the kernel reads the local ones only.
+    copied(unsafe { process_vm_writev(number(pid)?, from.as_ptr(), locals, to.as_ptr(), remotes, 0) })
 }
 
 fn number(pid: u32) -> io::Result<c_int> {

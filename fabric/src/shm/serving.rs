@@ -18,6 +18,9 @@ const PUT: u64 = 1;
 const GET: u64 = 2;
 const SERVED: u64 = 3;
 const DONE: u64 = 4;
+/// As `PUT` and `GET`, of pieces: their number in the place of the offset, and how much of the buffer they take.
+pub(super) const PUT_PIECES: u64 = 5;
+pub(super) const GET_PIECES: u64 = 6;
 
 /// How long, in nanoseconds, before a request that a living owner does not answer is given up: it is stopped, or has no helper
 /// thread.
@@ -82,13 +85,17 @@ impl Lent {
         for rank in (0..self.board.size()).map(Rank) {
             let request = self.control.request(rank);
             let asked = request.state.load(Ordering::Acquire);
-            if !matches!(asked, PUT | GET)
+            if !matches!(asked, PUT | GET | PUT_PIECES | GET_PIECES)
                 || request.state.compare_exchange(asked, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
                 continue; // given up meanwhile
             }
             let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
-            let fault = self.serve_one(rank, asked == PUT, offset, count).map_or_else(Fault::to_bits, |()| 0);
+            let outcome = match asked {
+                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, asked == PUT_PIECES, offset, count),
+                _ => self.serve_one(rank, asked == PUT, offset, count),
+            };
+            let fault = outcome.map_or_else(Fault::to_bits, |()| 0);
             request.fault.store(fault, Ordering::Relaxed);
             request.state.store(DONE, Ordering::Release);
             self.board.wake(rank);
@@ -113,6 +120,34 @@ impl Lent {
 
     /// The peer's side: has the beginning of a range copied by its owner, and gives how much that was. Blocks.
     pub(super) fn ask(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+        let len = len.min(self.control.buffer(self.me).1 as usize);
+        let asked = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
+        #[allow(unsafe_code)]
+        let fill = |buffer: *mut u8| {
+            if let Bytes::From(from) = bytes {
+                // SAFETY: `len` bytes that the caller lends, and as many of the page's mapping.
+                unsafe { crate::copy::copy(buffer, from, len) };
+            }
+        };
+        #[allow(unsafe_code)]
+        let take = |buffer: *mut u8| {
+            if let Bytes::Into(into) = bytes {
+                // SAFETY: as above; the caller lends its bytes exclusively.
+                unsafe { crate::copy::copy(into, buffer, len) };
+            }
+        };
+        self.ask_with(asked, (offset, len as u64), fill, take)?;
+        Ok(len)
+    }
+
+    /// Asks the owner, with what `fill` writes to this rank's buffer, and lets `take` read the answer there. Blocks.
+    pub(super) fn ask_with(
+        &self,
+        asked: u64,
+        (offset, count): (u64, u64),
+        fill: impl FnOnce(*mut u8),
+        take: impl FnOnce(*mut u8),
+    ) -> Result<(), Fault> {
         let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?; // first: it is why the line broke, most of the time
         if *broken {
@@ -122,19 +157,11 @@ impl Lent {
             return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
         }
         let (at, room) = self.control.buffer(self.me);
-        let len = len.min(room as usize);
-        let buffer = self.control.memory().bytes(at, len as u64).ok_or(Fault::of(FaultKind::Protocol, self.owner))?;
-        if let Bytes::From(from) = bytes {
-            #[allow(unsafe_code)]
-            // SAFETY: `len` bytes that the caller lends, and as many of the page's mapping.
-            unsafe {
-                crate::copy::copy(buffer.as_ptr(), from, len);
-            }
-        }
+        let buffer = self.control.memory().bytes(at, room).ok_or(Fault::of(FaultKind::Protocol, self.owner))?;
+        fill(buffer.as_ptr());
         let request = self.control.request(self.me);
         request.offset.store(offset, Ordering::Relaxed);
-        request.count.store(len as u64, Ordering::Relaxed);
-        let asked = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
+        request.count.store(count, Ordering::Relaxed);
         request.state.store(asked, Ordering::Release);
         self.control.asked().fetch_add(1, Ordering::Release);
         self.board.wake(self.owner);
@@ -149,14 +176,8 @@ impl Lent {
         if let Some(fault) = Fault::from_bits(request.fault.load(Ordering::Relaxed)) {
             return Err(fault);
         }
-        if let Bytes::Into(into) = bytes {
-            #[allow(unsafe_code)]
-            // SAFETY: as above; the caller lends its bytes exclusively.
-            unsafe {
-                crate::copy::copy(into, buffer.as_ptr(), len);
-            }
-        }
-        Ok(len)
+        take(buffer.as_ptr());
+        Ok(())
     }
 
     fn is_shut(&self) -> bool {

@@ -16,6 +16,9 @@ use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePa
 const HOW_TO_HAVE_ONE: &str = "this host has no RDMA device; on plain Ethernet the kernel's Soft-RoCE is one: \
     `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
 
+/// What Soft-RoCE gives as its vendor.
+const SOFT_ROCE: u32 = 0xff_ffff;
+
 /// A port of an RDMA device, for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -144,6 +147,13 @@ impl Device {
     pub(super) fn reads(&self) -> u8 {
         let most = self.attributes.max_qp_rd_atom.min(self.attributes.max_qp_init_rd_atom);
         u8::try_from(most.max(1)).unwrap_or(u8::MAX)
+    }
+
+    /// Whether a request may be told to wait for the reads and atomics before it. Soft-RoCE keeps requests in order by itself,
+    /// and one that waits and is lost on its way hangs there: sent again, it waits for itself (seen with Linux 6.1: no packet
+    /// leaves any more, and no completion comes).
+    pub(super) const fn fences(&self) -> bool {
+        self.attributes.vendor_id != SOFT_ROCE
     }
 
     fn try_inline(&self) -> Result<u32, Error> {

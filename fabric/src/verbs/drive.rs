@@ -128,6 +128,7 @@ impl Inner {
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
+        self.patrol();
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
         let bed = &self.bed;
         let doorbell = self.board.doorbell(self.rank);
@@ -172,7 +173,7 @@ impl Inner {
             }
         }
         if !held.is_empty() {
-            self.post_held(&mut held);
+            held.retain(|(port, slot)| !self.post_again(*port, *slot));
         }
         drop(held);
         if total > 0 {
@@ -218,7 +219,9 @@ impl Inner {
         } else {
             None // a doorbell
         };
-        held.push((port, slot));
+        if !self.post_again(port, slot) {
+            held.push((port, slot));
+        }
     }
 
     /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
@@ -233,11 +236,9 @@ impl Inner {
         Some(port)
     }
 
-    /// Posts the receives again whose message's port has room: where it has none, senders have to wait.
-    pub(super) fn post_held(&self, held: &mut Held) {
-        held.retain(|(port, slot)| {
-            let full = port.is_some_and(|port| !self.ports.has_room(port));
-            full || self.receives.post(*slot, RECEIVE | u64::from(*slot)).is_err()
-        });
+    /// Posts a receive again if its message's port has room for another: where it has none, senders have to wait.
+    #[inline]
+    fn post_again(&self, port: Option<Port>, slot: u32) -> bool {
+        port.is_none_or(|port| self.ports.has_room(port)) && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
     }
 }

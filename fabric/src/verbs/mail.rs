@@ -71,12 +71,15 @@ impl Future for VerbsRecv<'_> {
                 message
             }))
         };
-        if let Some(found) = look() {
+        let look_again = || {
+            self.fabric.progress();
+            look()
+        };
+        if let Some(found) = look().or_else(look_again) {
             return Poll::Ready(found);
         }
-        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
-            self.fabric.progress();
-            return Poll::Ready(look().unwrap_or(Err(fault))); // what came before the end counts
+        if let Err(fault) = self.fabric.wait_on(self.patience) {
+            return Poll::Ready(look_again().unwrap_or(Err(fault))); // what came before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending

@@ -13,15 +13,17 @@
 //!
 //! # What it promises, and what it relies on
 //!
-//! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced. Registration is
-//!   without relaxed ordering.
+//! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced, but on Soft-RoCE
+//!   (`device` says why). Registration is without relaxed ordering.
 //! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
 //!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
 //!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
-//! - A dead peer's silence ends an operation after about a second, the board's word at once.
+//! - The board's word of a death ends an operation at once, a peer's silence after about two seconds, whether the peer is
+//!   dead or merely cannot be reached. Whoever waits for what comes from a peer has it asked for a sign of life every two
+//!   seconds, one-sided, and fails as later operations do if the connection is broken. (`vigil`)
 //! - A receiver that makes no progress has room for [`RECEIVES`] messages and doorbells; then its senders, and what they
 //!   post to it after, wait until it makes some or dies.
 //!
@@ -38,6 +40,7 @@ mod queue;
 mod raw;
 mod segment;
 mod slots;
+mod vigil;
 mod words;
 
 use std::collections::HashMap;
@@ -59,6 +62,7 @@ use crate::verbs::queue::Peer;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::Directory;
 use crate::verbs::slots::Slots;
+use crate::verbs::vigil::Vigil;
 use crate::{Agent, Capabilities, Error, Fabric, SegmentKey, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
@@ -93,6 +97,7 @@ struct Inner {
     ports: Ports,
     bed: Bed,
     endpoint: Endpoint<drive::Card>,
+    vigil: Vigil,
     slots: Slots,
     /// What transfers under way move bytes between, by their slots.
     kept: Mutex<HashMap<u32, (VerbsSegment, VerbsSegment)>>,
@@ -101,6 +106,8 @@ struct Inner {
     opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
     domain: Arc<ProtectionDomain>,
     capabilities: Capabilities,
+    /// Whether the card keeps a request from overtaking those before it when it is told to; one that is not told keeps order.
+    fences: bool,
     rank: Rank,
     board: Arc<Board>,
     crowded: bool,
@@ -178,12 +185,14 @@ impl Verbs {
             ports: Ports::default(),
             bed,
             endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
+            vigil: Vigil::new(size),
             slots: Slots::new(&domain),
             kept: Mutex::default(),
             directory,
             opened: Mutex::default(),
             domain,
             capabilities,
+            fences: device.fences(),
             rank: job.rank,
             board: Arc::clone(&job.board),
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),

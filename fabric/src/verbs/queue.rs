@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // posting hands memory to the card
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
@@ -18,7 +18,7 @@ const NUMBER_BITS: u32 = 40;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// The status of what was refused before it left; the library's own are small.
-const REFUSED: u32 = 256;
+pub(super) const REFUSED: u32 = 256;
 
 /// The connection to a peer.
 #[derive(Debug)]
@@ -38,9 +38,15 @@ pub(super) struct Peer {
     under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     broken: AtomicU32,
+    /// When a wait first saw that it is broken; 0 before.
+    noticed: AtomicU64,
     /// The number of the last request that brings something back, plus one: the writes before it are in memory when it has
     /// completed. Written by who posts.
     proof: AtomicU64,
+    /// The number of the last request that takes a receive at the peer, plus one. Written by who posts.
+    rung: AtomicU64,
+    /// Whether somebody waits for what comes from it alone, since the last look.
+    waited_on: AtomicBool,
     /// The first fault that nobody awaited, since the last flush.
     stuck: Mutex<Option<Fault>>,
 }
@@ -111,7 +117,10 @@ impl Peer {
             depth: depth as usize,
             under_way: (0..depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
             broken: AtomicU32::new(0),
+            noticed: AtomicU64::new(0),
             proof: AtomicU64::new(0),
+            rung: AtomicU64::new(0),
+            waited_on: AtomicBool::new(false),
             stuck: Mutex::new(None),
         }
     }
@@ -162,16 +171,61 @@ impl Peer {
         count == 0 || (count < proof && self.has_completed(proof))
     }
 
+    /// How many requests have completed.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    /// Whether it works no more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire) != 0
+    }
+
+    /// For how long it has been known to who waits that it works no more.
+    pub(super) fn noticed_broken(&self, now: u64) -> u64 {
+        match self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => 0,
+            Err(since) => now.saturating_sub(since),
+        }
+    }
+
+    /// Whether a request is under way that takes a receive: the peer may have none to give, for as long as it likes.
+    pub(super) fn needs_receive(&self) -> bool {
+        self.rung.load(Ordering::Acquire) > self.completed()
+    }
+
+    /// Says that somebody waits for what comes from the peer.
+    pub(super) fn wait_on(&self) {
+        self.waited_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has said so since the last call.
+    pub(super) fn was_waited_on(&self) -> bool {
+        self.waited_on.swap(false, Ordering::Relaxed)
+    }
+
+    /// The slot of the oldest request under way, if it keeps segments.
+    pub(super) fn oldest_kept(&self) -> Option<u32> {
+        let number = self.completed();
+        let entry = Entry(self.entry(number).load(Ordering::Acquire));
+        (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
+    }
+
     /// Gives the connection up: whatever is under way ends in an error.
-    fn fail(&self) {
+    pub(super) fn fail(&self) {
         if self
             .broken
             .compare_exchange(0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
-            // A queue pair that cannot even be failed is in error already.
-            let _ = self.pair.fail();
+            self.fail_again();
         }
+    }
+
+    /// Tells the card that the connection is given up.
+    pub(super) fn fail_again(&self) {
+        // A queue pair that cannot even be failed is in error already.
+        let _ = self.pair.fail();
     }
 
     /// Keeps a fault that nobody awaited.
@@ -205,10 +259,23 @@ impl Inner {
                     return self.slots.take(len).ok_or_else(|| self.slots.why_none());
                 }
                 self.give_up_on_the_dead();
+                self.patrol();
                 std::thread::yield_now();
             }
             if let Some(room) = self.slots.take(len) {
                 return Ok(room);
+            }
+        }
+    }
+
+    /// Waits until a slot's operation is done.
+    #[cold]
+    pub(super) fn wait_for(&self, slot: u32) {
+        while self.slots.status(slot).is_none() {
+            if self.progress() == 0 {
+                self.give_up_on_the_dead();
+                self.patrol();
+                std::thread::yield_now();
             }
         }
     }
@@ -234,6 +301,7 @@ impl Inner {
             drop(posting);
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
+                self.patrol();
                 std::thread::yield_now();
             }
             posting = peer.posting();
@@ -252,6 +320,28 @@ impl Inner {
         if !peer.has_room(N) {
             posting = self.wait_for_room(peer, posting, N);
         }
+        self.post_in_turn((rank, peer), posting, orders);
+    }
+
+    /// Posts one request if there is room for it at once.
+    pub(super) fn try_post(&self, rank: Rank, order: Order) -> bool {
+        let Ok(peer) = self.peer(rank) else { return false };
+        let posting = peer.posting();
+        let room = peer.has_room(1);
+        if room {
+            self.post_in_turn((rank, peer), posting, [order]);
+        }
+        room
+    }
+
+    /// Posts requests for which there is room.
+    #[inline(always)] // the path of every operation
+    fn post_in_turn<const N: usize>(
+        &self,
+        (rank, peer): (Rank, &Peer),
+        mut posting: MutexGuard<'_, Posting>,
+        orders: [Order; N],
+    ) {
         if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
             posting.unproven = false; // nothing ever proves it; who flushes is told of it once
             drop(posting);
@@ -271,7 +361,7 @@ impl Inner {
                 // A request that does not report is one that a later one of this list reports for.
                 signalled: !order.quiet || at + 1 == N,
                 // Only a fence keeps it from overtaking a read or an atomic before it.
-                fenced: returns,
+                fenced: returns && self.fences,
                 inline: !order.verb.returns() && !order.keeps && order.local.len <= peer.pair.inline(),
             };
             requests.set(at, request);
@@ -279,6 +369,9 @@ impl Inner {
             posting.unproven = order.verb.writes() || (posting.unproven && !order.verb.returns());
             if order.verb.returns() {
                 peer.proof.store(number + 1, Ordering::Release);
+            }
+            if order.verb.takes_receive() {
+                peer.rung.store(number + 1, Ordering::Release);
             }
         }
         // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or of a segment that is
@@ -337,7 +430,11 @@ impl Inner {
             let _ = peer.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         }
         let first = peer.completed.load(Ordering::Relaxed);
-        let last = first + (id.wrapping_sub(first) & NUMBER);
+        let ahead = id.wrapping_sub(first) & NUMBER;
+        if ahead >= peer.depth as u64 {
+            return peer.fail(); // of a request that has completed: no card does that, and no wait may be for it
+        }
+        let last = first + ahead;
         let mut number = first;
         loop {
             // It was written before the request was posted, so the loop ends at once; that it was read shows its slot too.
@@ -377,6 +474,7 @@ impl Inner {
 
     /// Ends at once what is under way to ranks that died: their cards' silence would end it too, but later.
     pub(super) fn give_up_on_the_dead(&self) {
+        self.turn();
         if self.board.casualty().is_none() {
             return;
         }

@@ -156,11 +156,13 @@ impl Slots {
     /// Gives back a slot that was never posted, or whose operation the caller has seen to be done.
     #[inline]
     pub(super) fn free(&self, slot: u32) {
-        let buffer = self.state(slot).buffer.load(Ordering::Relaxed);
+        let (chunk, at) = self.cells.find(slot);
+        let item = &chunk.items[at];
+        let buffer = item.state.buffer.load(Ordering::Relaxed);
         if buffer != NONE {
             self.buffers.give(buffer);
         }
-        self.cells.give(slot);
+        self.cells.free.give(slot, |_| &item.next);
     }
 }
 

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::drive;
-use crate::ends::Ends;
 use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
@@ -115,7 +114,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
         if let Some(value) = look() {
             return Poll::Ready(Ok(value));
         }
-        if let Err(fault) = self.fabric.out_of_patience(self.patience) {
+        if let Err(fault) = self.fabric.wait_on(self.patience) {
             return Poll::Ready(look().ok_or(fault)); // what came before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
@@ -169,11 +168,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
-        self.operate(Link::Read { word, waited: true })
+        self.operate(Step::of(Link::Read { word, waited: true }))
     }
 
     fn write(&self, word: VerbsWord<'_>, value: u64, notify: Notify) -> VerbsOp {
-        self.operate(Link::Write { word, value, notify, waited: true })
+        self.operate(Step::of(Link::Write { word, value, notify, waited: true }))
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -181,11 +180,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn compare_swap(&self, word: VerbsWord<'_>, expected: u64, new: u64) -> VerbsOp {
-        self.operate(Link::CompareSwap { word, expected, new, waited: true })
+        self.operate(Step::of(Link::CompareSwap { word, expected, new, waited: true }))
     }
 
     fn fetch_add(&self, word: VerbsWord<'_>, add: u64) -> VerbsOp {
-        self.operate(Link::FetchAdd { word, add, waited: true })
+        self.operate(Step::of(Link::FetchAdd { word, add, waited: true }))
     }
 
     /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
@@ -207,7 +206,11 @@ impl RemoteMemory for Verbs {
             }
         }
         let orders = orders.map(|order| order.expect("each has a slot"));
-        self.0.post(rank, orders);
+        if self.0.fences || !has_change_behind_read(&links) {
+            self.0.post(rank, orders);
+        } else {
+            self.post_apart(rank, &links, orders);
+        }
         Chain::of(std::array::from_fn(|at| {
             // Whoever does not wait drops the operation, and its slot lets go.
             let posted = Posted::new(self, rank, orders[at].slot);
@@ -261,6 +264,7 @@ struct Step {
 }
 
 impl Step {
+    #[inline(always)] // of a link that the compiler sees nothing is left but the stores
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
             Link::Read { word, .. } => (word, Verb::Read { from: word.place }, 0),
@@ -285,9 +289,26 @@ impl Step {
     }
 }
 
+/// Whether a read that somebody waits for has anything but reads behind it.
+fn has_change_behind_read<W>(links: &[Link<W>]) -> bool {
+    let first = links.iter().position(|link| matches!(link, Link::Read { waited: true, .. }));
+    first.is_some_and(|first| links[first..].iter().any(|link| !matches!(link, Link::Read { .. })))
+}
+
 impl Verbs {
-    fn operate(&self, link: Link<VerbsWord<'_>>) -> VerbsOp {
-        let step = Step::of(link);
+    /// Posts a chain without fences. A read whose answer is lost is done again: it must not find what comes behind it, which is
+    /// posted when the answer is there.
+    #[cold]
+    fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], orders: [Order; N]) {
+        for (link, order) in links.iter().zip(orders) {
+            self.0.post(rank, [Order { quiet: false, ..order }]);
+            if matches!(link, Link::Read { waited: true, .. }) {
+                self.0.wait_for(order.slot);
+            }
+        }
+    }
+
+    fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
             Ok(room) => {
                 self.0.post(step.rank, [step.order(&room)]);

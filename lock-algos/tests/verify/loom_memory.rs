@@ -129,7 +129,6 @@ impl LoomMemory {
                 (Watch::Rank(rank) | Watch::Hearing(rank), _) if self.liveness(rank) == Liveness::Dead => {
                     return Err(Fault::of(FaultKind::PeerDied, rank));
                 }
-                (Watch::All(_), Some(rank)) => return Err(Fault::of(FaultKind::PeerDied, rank)),
                 (_, Some(_)) if deadline != u64::MAX => {
                     let clock = &mut state.clocks[self.rank.index()];
                     *clock = deadline.max(*clock);

@@ -238,7 +238,6 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
         let gone = match self.watch {
             Watch::Nobody => None,
             Watch::Rank(rank) | Watch::Hearing(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
-            Watch::All(_) => self.memory.casualty(),
         };
         if let Some(rank) = gone {
             return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));

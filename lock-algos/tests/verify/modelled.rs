@@ -284,7 +284,9 @@ fn wrong_queue_locks_are_caught() {
     const FROZEN: u64 = 1 << 63;
     const MARKED: u64 = 1 << 63;
     const READING: u64 = 1 << 62;
-    let bends: [(&str, fn(Action) -> Action, bool, &str); 7] = [
+    /// Its name, what it does, whether somebody dies, and what is found.
+    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    let bends: [Bend; 7] = [
         (
             "frees by a write",
             |action| match action {

@@ -129,7 +129,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 
     record.between(owner);
     let released = algorithm.start_release(memory, ground, words, mode)?;
-    if round.ending == Ending::Detached && algorithm.releases_in_one_step(mode) {
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step::<M>(words, mode) {
         drop(released);
     } else {
         algorithm.finish_release(memory, ground, words, mode, released).await?;

@@ -155,8 +155,8 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    fn releases_in_one_step(&self, mode: Mode) -> bool {
-        self.right.releases_in_one_step(mode)
+    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
+        self.right.releases_in_one_step::<M>(words.0, mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(

@@ -22,6 +22,9 @@ impl State {
     /// A poller sees what it waits for at once; a sleeper only hears the doorbell, and then looks at everything.
     pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
         let state = &mut self.ranks[rank.index()];
+        if notify == Notify::Yes && state.serves() {
+            self.agenda.enter(self.now + self.wire.wake, Due::Wake(rank.0));
+        }
         if state.waiting().is_empty() {
             return;
         }
@@ -70,10 +73,6 @@ impl State {
         let watched = match patience.watch {
             Watch::Nobody => None,
             Watch::Rank(rank) | Watch::Hearing(rank) => self.absent(rank),
-            Watch::All(rank) => {
-                let casualty = self.casualty.map(|dead| Fault::of(FaultKind::PeerDied, dead));
-                casualty.or_else(|| self.absent(rank))
-            }
         };
         watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
     }

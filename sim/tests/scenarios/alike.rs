@@ -67,7 +67,7 @@ async fn runs<T: AtomicElement, F: Fabric>(
             let mut results = vec![T::zeroed(); operands.len()];
             let outcome = match *call {
                 Call::Put => {
-                    epoch.put_shaped(0, shape, &operands)?;
+                    epoch.put_shaped(0, shape, &operands).await?;
                     epoch.flush().await
                 }
                 Call::Get => epoch.get_shaped(0, shape, &mut results).await,

@@ -85,7 +85,10 @@ async fn a_slice_may_be_reused_after_a_local_flush<F: Fabric>(world: World<F>) -
     for round in 1..10 {
         buffer.fill(round);
         target.put(0, &buffer)?;
-        target.flush_local().await?;
+        match round % 2 {
+            0 => target.flush_local().await?,
+            _ => all.flush_local_all().await?,
+        }
         buffer.fill(0);
         target.get(0, &mut buffer).await?;
         assert!(buffer.iter().all(|found| *found == round), "it sees what it has put");

@@ -25,7 +25,7 @@ async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
             target.accumulate(offset, &[], Op::Sum).await?;
             target.accumulate(offset, &[], Op::Max).await?;
             target.get_accumulate(offset, &[], &mut [], Op::Xor).await?;
-            target.put_shaped(offset, Shape::Vector { count: 9, block: 0, stride: 100 }, &[])?;
+            target.put_shaped(offset, Shape::Vector { count: 9, block: 0, stride: 100 }, &[]).await?;
             target.get_shaped(offset, Shape::Indexed(&[]), &mut []).await?;
             target.accumulate_shaped(offset, Shape::Blocks { block: 0, starts: &[70] }, &[], Op::Sum).await?;
         }

@@ -14,6 +14,7 @@ mod memory;
 mod mixed;
 mod no_check;
 mod overlapping;
+mod packed;
 mod programs;
 mod signals;
 

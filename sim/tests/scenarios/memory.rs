@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use fabric::remote_memory::Rank;
 use fabric::{Fabric, World};
 use windows::{Error, Kind, LockAll, Op, Path, Place, Shape, Window};
 
@@ -32,7 +33,7 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
         epoch.get(0, &mut seen).await?;
         assert_eq!(seen[100], next * 1000 + 100 + turn);
         epoch.put(100, &[7])?;
-        epoch.put_shaped(0, Shape::Vector { count: 3, block: 2, stride: 5 }, &[1, 2, 3, 4, 5, 6])?;
+        epoch.put_shaped(0, Shape::Vector { count: 3, block: 2, stride: 5 }, &[1, 2, 3, 4, 5, 6]).await?;
         epoch.flush().await?;
         assert_eq!(epoch.fetch_and_op(50, 3, Op::Sum).await?, next * 1000 + 50 + turn);
         assert_eq!(epoch.compare_and_swap(100, 7, 8).await?, 7);
@@ -270,13 +271,13 @@ async fn a_long_list<F: Fabric>(world: World<F>) -> Outcome {
     append_and_count(world, Walk::All, 40).await
 }
 
-/// Whether a part that is not one's own can be loaded and stored to; where not, it is said.
-fn shares<F: Fabric>(window: &Window<u64, F>) -> bool {
-    let next = (window.world().rank() + 1) % window.world().size();
-    match window.direct(next) {
+/// Whether a rank's part can be loaded and stored to: on shm anybody's, on mixed those of the same host. Where not, it is said.
+fn shares<F: Fabric>(window: &Window<u64, F>, rank: u32) -> bool {
+    let path = window.world().fabric().path(&window.world().fabric().world_segment(Rank(rank)).unwrap());
+    match window.direct(rank) {
         Ok(_) => true,
-        Err(Error::Direct { target, path, .. }) => {
-            assert_eq!(target, next);
+        Err(Error::Direct { target, path: said, .. }) => {
+            assert_eq!((target, said), (rank, path));
             assert!(matches!(path, Path::Card | Path::Simulated), "{path}");
             false
         }
@@ -288,21 +289,30 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
     let window = Window::<u64>::builder().allocate(&world, 4).await?;
-    if shares(&window) {
-        let mut fence = window.fence().await?;
-        for turn in 1..10_u64 {
+    let mut fence = window.fence().await?;
+    let shared = shares(&window, next);
+    for turn in 1..10_u64 {
+        if shared {
             let there = window.direct(next)?;
             there.write(0, &[turn, u64::from(me)])?;
             there.words()[2].fetch_add(turn, Ordering::Relaxed);
-            fence = fence.fence().await?;
-            let mut seen = [0; 3];
-            window.direct(me)?.read(0, &mut seen)?;
-            assert_eq!(seen, [turn, u64::from((me + size - 1) % size), (1..=turn).sum()]);
-            fence = fence.fence().await?;
+            assert!(matches!(there.write(4, &[1]), Err(Error::Range { .. })));
+        } else {
+            let there = fence.at(next)?;
+            there.put(0, &[turn, u64::from(me)])?;
+            there.fetch_add(2, turn).await?;
         }
-        fence.end().await?;
-        assert!(matches!(window.direct(next)?.write(4, &[1]), Err(Error::Range { .. })));
+        fence = fence.fence().await?;
+        let mut seen = [0; 3];
+        window.local().read_into(0, &mut seen)?;
+        assert_eq!(seen, [turn, u64::from((me + size - 1) % size), (1..=turn).sum()]);
+        if shared {
+            window.direct(next)?.read(0, &mut seen)?;
+            assert_eq!(seen, [turn, u64::from(me), (1..=turn).sum()]);
+        }
+        fence = fence.fence().await?;
     }
+    fence.end().await?;
     // What is lent may be taken back, so nobody gets a slice of it.
     let lent = Window::builder().create(&world, vec![0_u64; 4]).await?;
     assert!(size == 1 || lent.direct(next).is_err());
@@ -313,7 +323,7 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
 
 async fn plain_loads_see_what_was_flushed<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u64>::builder().allocate(&world, 5).await?;
-    let shared = shares(&window);
+    let shared = shares(&window, 1);
     let all = window.lock_all().await?;
     for turn in 1..20_u64 {
         if world.rank() == 0 {
@@ -347,7 +357,7 @@ async fn paths_are_counted<F: Fabric>(world: World<F>) -> Outcome {
     let epoch = window.lock_shared(next).await?;
     let path = world.fabric().path(&world.fabric().world_segment(world.fabric().rank()).unwrap());
     epoch.put(0, &[1])?;
-    epoch.put_shaped(0, Shape::Vector { count: 3, block: 1, stride: 2 }, &[1, 2, 3])?;
+    epoch.put_shaped(0, Shape::Vector { count: 3, block: 1, stride: 2 }, &[1, 2, 3]).await?;
     epoch.get(0, &mut [0; 3]).await?;
     epoch.get_shaped(0, Shape::Vector { count: 2, block: 1, stride: 2 }, &mut [0; 2]).await?;
     assert_eq!(window.paths(next).total(), 4);

@@ -214,7 +214,7 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
             if accumulates {
                 epoch.accumulate_shaped(row, column, elements, Op::Replace).await?;
             } else {
-                epoch.put_shaped(row, column, elements)?;
+                epoch.put_shaped(row, column, elements).await?;
             }
         }
         epoch.flush().await?;

@@ -9,6 +9,7 @@ use crate::{Outcome, scenario};
 
 scenario!(put_signal, data_is_there_when_its_signal_is, [2, 5]);
 scenario!(put_signal_all, everybody_signals_everybody, [3, 8]);
+scenario!(put_signal_refused, a_refused_put_signals_nothing, [2]);
 scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
 scenario!(put_signal_lent, data_is_there_when_its_signal_is_in_lent_memory, [2, 5]);
 scenario!(put_signal_all_lent, everybody_signals_everybodys_lent_memory, [3, 8]);
@@ -77,8 +78,12 @@ async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
             bytes.iter_mut().for_each(|element| *element += 1);
         }
         if to > 0 {
-            all_data.at(to)?.put(0, &bytes)?;
-            all_signals.at(to)?.signal(1, round.into())?;
+            if round % 2 == 0 {
+                all_data.at(to)?.put_signal(0, &bytes, all_signals.at(to)?, 1, round.into())?;
+            } else {
+                all_data.at(to)?.put(0, &bytes)?;
+                all_signals.at(to)?.signal(1, round.into())?;
+            }
         }
         world.barrier().await.unwrap(); // nobody overwrites what is not read yet
     }
@@ -105,6 +110,34 @@ async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     }
     all.unlock_all().await?;
     window.close().await
+}
+
+/// Data and signal go together, or neither goes.
+async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
+    let data = Window::<u16>::builder().name("data").allocate(&world, 4).await?;
+    let signals = Window::<u64>::builder().name("signals").allocate(&world, 2).await?;
+    let (to, flags) = (data.lock_all().await?, signals.lock_all().await?);
+    let other = 1 - world.rank();
+    let (there, flag) = (to.at(other)?, flags.at(other)?);
+    let far = there.put_signal(2, &[1; 3], flag, 0, 1).unwrap_err();
+    assert!(matches!(far, Error::Range { offset: 2, count: 3, len: 4, .. }), "{far}");
+    let far = there.put_signal(0, &[1; 3], flag, 2, 1).unwrap_err();
+    assert!(matches!(far, Error::Range { operation: "put_signal", offset: 2, len: 2, .. }), "{far}");
+    let elsewhere = there.put_signal(0, &[1; 3], flags.at(world.rank())?, 0, 1).unwrap_err();
+    assert!(matches!(elsewhere, Error::Operation { operation: "put_signal", .. }), "{elsewhere}");
+    let small = there.put_signal(0, &[1; 3], there, 3, 1).unwrap_err();
+    assert!(matches!(small, Error::Type { .. }), "{small}");
+    flag.signal(1, 1)?;
+    signals.local().wait_until(1, |told| told == 1).from_rank(other).await?;
+    assert_eq!((data.local().read(0..4), signals.local().read(0..1)), (vec![0; 4], vec![0]));
+    world.barrier().await.unwrap();
+    // A put of nothing, which is a signal.
+    there.put_signal(4, &[], flag, 0, 5)?;
+    assert_eq!(signals.local().wait_until(0, |told| told > 0).from_rank(other).await?, 5);
+    to.unlock_all().await?;
+    flags.unlock_all().await?;
+    data.close().await?;
+    signals.close().await
 }
 
 async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {

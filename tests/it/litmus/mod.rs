@@ -42,6 +42,9 @@ impl AddAssign for Seen {
 
 type Outcome = Result<Seen, Error>;
 
+/// No message takes as long, in nanoseconds.
+const LONG: u64 = 30_000_000_000;
+
 /// Has the windows of a rank's process lie over memory that each rank lends.
 const LENT: &str = "ONESIDED_IT_LENT";
 
@@ -98,6 +101,8 @@ litmus! {
     coherence: order::coherence, 3, HELPER, [LatePuts];
     read_own_writes: order::read_own_writes, 2, BOTH, [LatePuts];
     signal: order::signal, 2, BOTH, [LatePuts];
+    sync_store_buffering: order::sync_store_buffering, 2, BOTH, [LateOwn];
+    sync_message_passing: order::sync_message_passing, 2, BOTH, [LatePuts];
     single_access: order::single_access, 3, HELPER, [TornBytes];
     lock_hands_over: locks::lock_hands_over, 3, BOTH, [OpenLocks, LatePuts];
     locked_update: locks::locked_update, 3, BOTH, [OpenLocks, EarlyBytes];
@@ -283,7 +288,7 @@ impl<F: Fabric> Rig<F> {
 
     async fn told(&self) -> u64 {
         let fabric = self.world.fabric();
-        let message = fabric.recv(Port::USER, Patience::on_all(fabric.rank())).await.unwrap();
+        let message = fabric.recv(Port::USER, Patience::until(fabric.now() + LONG)).await.unwrap();
         u64::from_le_bytes(message.bytes().try_into().unwrap())
     }
 }

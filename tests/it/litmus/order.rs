@@ -1,5 +1,7 @@
 //! What puts, gets, flushes and signals order.
 
+use std::sync::atomic::Ordering;
+
 use fabric::{Fabric, World};
 use windows::Op;
 
@@ -175,13 +177,93 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
         let mine = |rank: u32| u64::from(rank) == round % 2;
         if mine(rig.rank()) {
             rig.skew().await;
-            others.at(peer)?.put(0, &[round; LEN])?;
             all.at(peer)?.put(1, &[round; LEN])?;
-            all.at(peer)?.signal(0, round)?;
+            if round % 4 < 2 {
+                others.at(peer)?.put_signal(0, &[round; LEN], all.at(peer)?, 0, round)?;
+            } else {
+                others.at(peer)?.put(0, &[round; LEN])?;
+                all.at(peer)?.signal(0, round)?;
+            }
         } else {
             window.local().wait_until(0, |told| told >= round).await?;
             let found = [window.local().read(1..1 + LEN), other.local().read(0..LEN)];
             seen.forbidden += u64::from(found.iter().flatten().any(|found| *found < round));
+        }
+    }
+    all.unlock_all().await?;
+    others.unlock_all().await?;
+    other.close().await?;
+    window.close().await?;
+    Ok(seen)
+}
+
+/// `write x; sync; read y` here and `write y; sync; read x` there, each `write` at one's own part and by the CPU: at least
+/// one of them sees the other's.
+pub(super) async fn sync_store_buffering<F: Fabric>(world: World<F>) -> Outcome {
+    const CELLS: usize = 64;
+    let mut rig = Rig::new(world);
+    let window = rig.window::<u64>(CELLS).await?;
+    let all = window.lock_all().await?;
+    let peer = 1 - rig.rank();
+    // Loads and stores themselves, where a peer's part is mapped.
+    let mapped = window.direct(rig.rank()).ok().zip(window.direct(peer).ok());
+    let mut seen = Seen::default();
+    for batch in 1..=rig.rounds() {
+        rig.barrier().await;
+        let mut missed = 0;
+        for cell in 0..CELLS {
+            rig.skew().await;
+            let found = match &mapped {
+                Some((own, theirs)) if batch % 2 == 0 => {
+                    own.words()[cell].store(batch, Ordering::Relaxed);
+                    window.sync();
+                    theirs.words()[cell].load(Ordering::Relaxed)
+                }
+                _ => {
+                    window.local().write(cell, &[batch])?;
+                    window.sync();
+                    let mut found = [0];
+                    all.at(peer)?.get(cell, &mut found).await?;
+                    found[0]
+                }
+            };
+            missed |= u64::from(found != batch) << cell;
+        }
+        if rig.rank() == 1 {
+            rig.tell(0, missed).await;
+        } else {
+            seen.forbidden += u64::from((missed & rig.told().await).count_ones());
+        }
+    }
+    all.unlock_all().await?;
+    window.close().await?;
+    Ok(seen)
+}
+
+/// Data, a flush, then a flag: whoever polls the flag in memory of its own, and then syncs, sees the data there.
+pub(super) async fn sync_message_passing<F: Fabric>(world: World<F>) -> Outcome {
+    const DATA: usize = 20;
+    let mut rig = Rig::new(world);
+    let window = rig.window::<u64>(1).await?;
+    let other = rig.window::<u64>(DATA).await?;
+    let (all, others) = (window.lock_all().await?, other.lock_all().await?);
+    let peer = 1 - rig.rank();
+    let mut seen = Seen::default();
+    for round in 1..=rig.rounds() {
+        if u64::from(rig.rank()) == round % 2 {
+            rig.skew().await;
+            others.at(peer)?.put(0, &[round; DATA])?;
+            others.at(peer)?.flush().await?;
+            all.at(peer)?.put(0, &[round])?;
+            all.at(peer)?.flush().await?;
+        } else {
+            let mut flag = [0];
+            while flag[0] < round {
+                rig.pause_up_to(500).await;
+                window.local().read_into(0, &mut flag)?;
+            }
+            window.sync();
+            seen.forbidden += u64::from(other.local().read(0..DATA).iter().any(|found| *found < round));
         }
     }
     all.unlock_all().await?;

@@ -16,6 +16,8 @@ pub(super) enum Flaw {
     IdleFlush,
     /// Puts leave later than the call returns, in any order, and no flush knows of them.
     LatePuts,
+    /// What a rank writes to its own part leaves later than the call returns, as from a store buffer, and no fence knows of it.
+    LateOwn,
     /// 8 bytes are put and got as two halves.
     TornBytes,
     /// A compare-swap on a lock's word always succeeds.
@@ -291,6 +293,11 @@ impl Fabric for Planted {
     }
 
     fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        if self.flaw == Flaw::LateOwn && own.key().region.0 % 2 == 1 {
+            let (own, from) = (own.clone(), from.to_vec());
+            self.later(move |inner| inner.write_own(&own, offset, &from).unwrap_or_default());
+            return Ok(());
+        }
         self.inner.write_own(own, offset, from)
     }
 

@@ -5,14 +5,18 @@
 //! the words at once; any other asks the owner's helper thread, which runs the same code on them (jiang-2004, section 4, has
 //! the idea: a thread at the target). So all of them are atomic against one another, and they go on while the owner computes.
 //!
+//! The same thread moves bytes of many small pieces, in windows that were made so (`moves`).
+//!
 //! Requests and answers lie in the hidden regions beside the parts, a place for each pair of ranks. A message to the owner
 //! would have done as well, but a place never is full, needs nobody to sort what is whose, and ends with its window.
 
+mod moves;
 mod origin;
 mod request;
 mod server;
 mod signal;
 
+pub(crate) use self::moves::has_packed;
 pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
 pub(crate) use self::request::{Request, is_wordless};
 pub(crate) use self::server::serve;

@@ -10,9 +10,9 @@ use fabric::{Fabric, Segment};
 
 use super::{Layout, Request};
 use crate::combine::Work;
-use crate::shape::Runs;
+use crate::spread::{Spread, SpreadRuns};
 use crate::window::{Inner, Target};
-use crate::{AtomicElement, Op, Shape};
+use crate::{AtomicElement, Op};
 
 /// A request under way; its outcome is the elements as they were before, if they were wanted.
 pub(crate) type Call<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
@@ -65,7 +65,7 @@ impl<F: Fabric> Inner<F> {
         })
     }
 
-    async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
         let (fabric, layout, owner) = (self.fabric(), Layout::new(self.world.size()), target.fabric_rank());
         if target.locks.len() < layout.end() || self.own_locks.len() < layout.end() {
             return Err(Fault::of(FaultKind::Unsupported, owner));
@@ -166,9 +166,7 @@ impl<F: Fabric> Inner<F> {
 /// An accumulate by the agent, request after request.
 pub(crate) struct Rows<'w, 's> {
     run: Range<usize>,
-    runs: Runs<'s>,
-    /// Where the shape lies in the part.
-    offset: usize,
+    runs: SpreadRuns<'s>,
     /// How many operands were sent, and how many of the elements that are under way.
     done: usize,
     count: usize,
@@ -176,8 +174,8 @@ pub(crate) struct Rows<'w, 's> {
 }
 
 #[inline(always)] // its arguments are not to pass through memory before they are needed
-pub(crate) const fn over_rows<'w, 's>(offset: usize, shape: Shape<'s>) -> Rows<'w, 's> {
-    Rows { run: 0..0, runs: shape.runs(), offset, done: 0, count: 0, call: None }
+pub(crate) const fn over_rows<'w, 's>(spread: Spread<'s>) -> Rows<'w, 's> {
+    Rows { run: 0..0, runs: spread.runs(), done: 0, count: 0, call: None }
 }
 
 impl<'w> Rows<'w, '_> {
@@ -203,10 +201,9 @@ impl<'w> Rows<'w, '_> {
                 }
                 self.done += self.count;
             }
-            let (offset, room) = (self.offset, Layout::new(inner.world.size()).room());
+            let room = Layout::new(inner.world.size()).room();
             let mut operands = if work.op == Op::NoOp { &[][..] } else { &work.operands[self.done..] };
-            let mut runs = self.runs.by_ref().map(|run| run.start + offset..run.end + offset);
-            let rest = (&mut self.run, &mut runs as &mut dyn Iterator<Item = _>);
+            let rest = (&mut self.run, &mut self.runs as &mut dyn Iterator<Item = _>);
             let request = Request::of_runs::<T>(work.op, work.results.is_some(), room, rest, &mut operands);
             if request.count == 0 {
                 return std::task::Poll::Ready(Ok(()));

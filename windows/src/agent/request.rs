@@ -5,6 +5,7 @@ use std::ops::Range;
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 
+use super::moves::BYTES;
 use crate::element::{lanes, per_word, same_bits};
 use crate::op::apply_row;
 use crate::{AtomicElement, Located, Op};
@@ -40,7 +41,7 @@ pub(crate) struct Code {
     pub(crate) runs: u32,
 }
 
-const RUN: usize = 16;
+pub(super) const RUN: usize = 16;
 
 impl Code {
     /// `op u8 (255: compare and swap) | element u8 | results u8 | 0 u8 | runs u32`.
@@ -108,7 +109,7 @@ impl Request {
     /// How many bytes of results the origin wants; `None` if the element's type is unknown.
     pub(crate) fn wants(&self) -> Option<usize> {
         let size = match self.code.element {
-            0 | 1 => 1,
+            0 | 1 | BYTES => 1,
             2 | 3 => 2,
             4 | 5 | 8 => 4,
             6 | 7 | 9..=12 => 8,
@@ -131,6 +132,9 @@ impl Request {
                     _ => Err(Fault::new(FaultKind::Protocol)),
                 }
             };
+        }
+        if self.code.element == BYTES {
+            return self.move_bytes(fabric, segment);
         }
         of_type!(
             0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 u64, 7 i64, 8 f32, 9 f64,
@@ -221,7 +225,7 @@ fn segment_len<F: Fabric>(segment: &F::Segment) -> u64 {
     fabric::Segment::len(segment)
 }
 
-fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
+pub(super) fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
     runs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect()
 }
 
@@ -286,7 +290,7 @@ mod tests {
                 change(&mut bad);
                 bad.perform(&shm, &own).unwrap_err().kind()
             };
-            assert_eq!(refused(&|bad| bad.code.element = 13), Protocol);
+            assert_eq!(refused(&|bad| bad.code.element = 14), Protocol);
             assert_eq!(refused(&|bad| bad.code.element = 6), Protocol);
             assert_eq!(refused(&|bad| bad.code.op = Some(Op::MinLoc)), Protocol);
             assert_eq!(refused(&|bad| bad.code.op = None), Protocol);

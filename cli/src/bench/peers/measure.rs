@@ -1,5 +1,6 @@
 //! Everybody in turns.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};
 use crate::bench::peers::install::Installed;
 use crate::bench::peers::perftest::{self, Perftest};
-use crate::bench::peers::plan::{How, Measure, measures};
+use crate::bench::peers::plan::{How, Measure, measures, over_cards};
 use crate::bench::peers::subject::{Door, Job, Order, Subject};
 use crate::bench::report::Metric;
 use crate::bench::spread::{Spread, share};
@@ -46,7 +47,11 @@ impl Field<'_> {
             return all;
         }
         // Bare instructions are no limit of a card.
-        all.into_iter().filter(perftest::knows).map(|measure| Measure { limit: None, ..measure }).collect()
+        all.into_iter()
+            .chain(over_cards())
+            .filter(perftest::knows)
+            .map(|measure| Measure { limit: None, ..measure })
+            .collect()
     }
 }
 
@@ -82,10 +87,13 @@ fn job(
 ) -> Result<Result<Vec<Row>, u8>, Failure> {
     let over = AtomicBool::new(false);
     let door = Door::open()?;
+    let before = field.perftest.as_ref().map_or(&[][..], Perftest::before);
+    let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
+    args.extend([std::env::current_exe()?.into(), "bench".into(), "peer".into(), door.path().into()]);
     let launch = Launch {
         size: ranks,
-        program: std::env::current_exe()?.into(),
-        args: vec!["bench".into(), "peer".into(), door.path().into()],
+        program: args.remove(0),
+        args,
         fabric: field.fabric.to_owned(),
         on_failure: OnFailure::Abort,
         labels: ranks > 1,
@@ -222,7 +230,7 @@ fn rounds(
             }
             if let Some(program) = perftest {
                 match program.measure(measure, lanes[0].subject.over()) {
-                    Ok(nanos) => outside.values.push(measure.value(nanos)),
+                    Ok(nanos) => outside.values.push(measure.value(nanos * measure.operations as f64)),
                     Err(why) if lanes[0].subject.is_over() => return Err(why),
                     Err(why) => {
                         note(format!("perftest is left out from here on: {why}"));

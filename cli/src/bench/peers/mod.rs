@@ -7,6 +7,7 @@
 
 mod chart;
 mod document;
+mod echoes;
 mod install;
 mod measure;
 mod page;
@@ -48,9 +49,12 @@ use crate::run::{FabricName, interrupts};
 /// MPI_Win_allocate or Window::allocate with no hints, and the same loops: while rank 0 reaches into the part of the last
 /// rank, that one is in a barrier. The limits are memcpy, bare atomic instructions and a fence on shared memory.
 ///
-/// --fabric verbs: perftest's ib_read_lat and ib_atomic_lat (Debian: perftest) have their turn after our batches of get,
-/// compare_and_swap and fetch_and_op of 8 B, on the same RDMA device, 300 rounds each time, of which they tell the
-/// typical time. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device.
+/// --fabric verbs: perftest's programs (Debian: perftest) have their turn after our batches, on the same RDMA device, 300
+/// rounds each time: ib_read_lat after get and ib_atomic_lat after compare_and_swap and fetch_and_op of 8 B, ib_write_lat
+/// after signals and ib_send_lat after messages that are answered (half of there and back), of which they tell the typical
+/// time; ib_write_bw after 64 puts and a flush, of 8 B and of 64 KiB, and ib_send_bw after 64 messages, of which they tell
+/// the average. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device, and all processes are
+/// idle tasks (chrt -i 0), so that none keeps the device from its work by spinning.
 ///
 /// Ratios say how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which compares neighbours.
 /// What cannot be had (no network, no compiler), dies or gives no answer for a minute is said and left out.
@@ -95,8 +99,10 @@ fast onesided was as each of the others). These names stay.
 Not alike: MPI's flush promises completion at the target, ours also that the target's processor sees it, hence a fence;
 MPI types and communicators are looked at in every call, ours are known to the compiler. Windows are allocated and freed one
 after the other: ours get the zeroed pages of those before, MPI's fault in new ones, as our first of a size does.
-perftest's loops check nothing and have no flush and no window. It tells the median of its rounds; ours is the median of
-batches, each the average of about ten, and a batch of compare_and_swap begins with a put.";
+perftest's loops check nothing and have no flush and no window. It tells the median of its rounds, or the average of its
+bandwidth; ours is the median of batches, each the average of about ten, and a batch of compare_and_swap begins with a put.
+Our puts are copied, and proven to be in memory; ib_write_bw's are neither. A signal takes a receive at its target,
+ib_write_lat's writes do not.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.from.as_deref().map(read).transpose()?;

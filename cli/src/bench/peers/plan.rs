@@ -121,6 +121,20 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     all
 }
 
+/// What two ranks do over a card, beside what a card's own tools do; an echo's value is that of one way.
+#[rustfmt::skip] // a table
+pub(crate) fn over_cards() -> Vec<Measure> {
+    let echo = |measure| Measure { operations: 2, ..measure };
+    let many = |measure| Measure { metric: Metric::MessageRate, operations: MANY, ..measure };
+    let pieces = Measure { size: 64 << 10, sized: true, ..one("64 puts + flush", TRANSFERS, "put_many") };
+    vec![
+        echo(one("signal, one way",       SMALL, "signal_echo")),
+        echo(one("message, one way",      SMALL, "message_echo")),
+        many(one("64 messages + answer",  SMALL, "message_many")),
+        Measure { metric: Metric::Bandwidth, operations: MANY, ..pieces },
+    ]
+}
+
 impl Measure {
     /// Batches of a run.
     pub(crate) const fn batches(&self, effort: Effort) -> usize {

@@ -11,6 +11,7 @@ use windows::{Error, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::busy;
+use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
 use crate::bench::peers::subject::Order;
 use crate::bench::rank::{ROOM, RankOfBench};
@@ -62,6 +63,11 @@ impl<'r> Probes<'r> {
             "first_lock" => return self.first_lock(order).map(Some),
             "contend" => return self.contend(order, false).map(Some),
             "bare_contend" => return self.contend(order, true).map(Some),
+            "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), order.times).map(Some),
+            "message_echo" | "message_many" => {
+                let many = if order.probe.ends_with("_many") { MANY } else { 1 };
+                return echoes::messages(&self.rank.world, self.rank.peer(), many, order.times).map(Some);
+            }
             "put" => put,
             "get" => get,
             "put_many" => put_many,

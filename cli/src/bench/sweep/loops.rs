@@ -41,7 +41,7 @@ pub(super) fn strided_put(access: &Access<'_>, row: Row<'_>, n: u64, _: bool) ->
     let shape = Shape::Vector { count: len, block: 1, stride: 2 };
     for _ in 0..n {
         for (i, piece) in row.buffer.chunks_exact(len).enumerate() {
-            access.put_shaped(2 * i * len, black_box(shape), black_box(piece))?;
+            access.put_shaped(2 * i * len, black_box(shape), black_box(piece)).wait()?;
         }
         access.flush().wait()?;
     }

@@ -44,6 +44,29 @@ fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
     }
 }
 
+#[test]
+fn without_a_number_all_hosts_are_filled() {
+    let rsh = Rsh::local();
+    let options = ["--hosts", "a:2,b:1", "--rsh", rsh.0.to_str().unwrap()];
+    let ended = finish(&mut crate::support::script(&options, "echo $ONESIDED_SIZE"));
+    assert_eq!((ended.code(), ended.stdout.len()), (0, 3), "{ended:?}");
+    assert!(ended.stdout.iter().all(|line| line.ends_with("] 3")), "{ended:?}");
+    let neither = finish(&mut onesided(&["run", "--", "true"]));
+    assert!(neither.code() == 2 && neither.stderr.contains("--ranks"), "{neither:?}");
+}
+
+/// While one host is silent, another that fails is named.
+#[test]
+fn the_first_host_that_fails_is_named() {
+    let rsh = Rsh::new("[ $host = b ] && exit 255; exec sleep 60");
+    let ended = finish(&mut onesided(&[&["run"], &*rsh.options("a:1,b:1", "2"), &["--", "true"]].concat()));
+    assert!(
+        ended.code() == 1 && ended.stderr.contains("host b: ") && ended.stderr.contains(" b true` has to"),
+        "{ended:?}"
+    );
+    assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+}
+
 /// What a shell says that reads the output of a job.
 fn read_by(job: &Command, reader: &str) -> (String, String) {
     let mut shell = Command::new("sh");

@@ -3,6 +3,9 @@
 mod coming;
 mod launch;
 mod lossy;
+mod managed;
 mod meet;
-mod network;
+pub(crate) mod network;
 pub(crate) mod rsh;
+mod slurm;
+mod ssh;

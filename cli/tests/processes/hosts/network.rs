@@ -56,6 +56,7 @@ impl Network {
         inside.arg(format!("hostname host{host}; exec \"$@\"")).arg("sh");
         inside.arg(command.get_program()).args(command.get_args());
         inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.get_current_dir().map(|folder| inside.current_dir(folder));
         inside
     }
 

@@ -39,6 +39,7 @@ fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<Place> {
         secret: secret.clone(),
         host: [*host; 16],
         suspect_after: SUSPECT_SOON,
+        told_by: "a test",
     };
     (0..).zip(hosts).map(place).collect()
 }

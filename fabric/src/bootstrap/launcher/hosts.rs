@@ -13,6 +13,9 @@ pub struct Hosts {
     pub list: Vec<Slots>,
     /// The remote shell and its options, at least one word: it is called with a host and a command line for a shell there.
     pub rsh: Vec<OsString>,
+    /// What the remote shell is given between the host and the command line: nothing where it is a shell's, `sh -c` where
+    /// what is called starts programs.
+    pub before_line: Vec<OsString>,
     /// This program, on the other hosts.
     pub agent: PathBuf,
     /// Variables that the ranks get beside those whose name begins with `ONESIDED_`.
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn each_host_is_filled_before_the_next() {
         let list = vec![slots("a", 2), slots("b", 3), slots("c", 1)];
-        let hosts = Hosts { list, rsh: vec![], agent: PathBuf::new(), export: vec![] };
+        let hosts = Hosts { list, rsh: vec![], before_line: vec![], agent: PathBuf::new(), export: vec![] };
         let (used, by_rank) = hosts.assign(4).unwrap();
         assert_eq!((used.len(), &*by_rank), (2, &[0, 0, 1, 1][..]));
         assert_eq!(hosts.assign(6).unwrap().1, [0, 0, 1, 1, 1, 2]);

@@ -1,7 +1,7 @@
 //! What ends a job's start before all hosts have come.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
@@ -14,6 +14,8 @@ use crate::bootstrap::timespec;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits<'i> {
     pub(super) until: Instant,
+    /// How long that was from the beginning.
+    pub(super) patience: Duration,
     pub(super) interrupts: &'i [Interrupt],
 }
 
@@ -32,10 +34,15 @@ impl From<Error> for NotStarted {
 impl Limits<'_> {
     /// Waits until something can be read there. `false`: it is too late.
     pub(super) fn wait_for(&self, readable: BorrowedFd<'_>) -> Result<bool, NotStarted> {
+        self.wait_for_any(&[readable])
+    }
+
+    /// Waits until something can be read from any of these. `false`: it is too late.
+    pub(super) fn wait_for_any(&self, readable: &[BorrowedFd<'_>]) -> Result<bool, NotStarted> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             let raised = self.interrupts.iter().map(|interrupt| interrupt.raised.as_fd());
-            let all = raised.chain([readable]);
+            let all = raised.chain(readable.iter().copied());
             let mut polled: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let ready = poll(&mut polled, Some(&timespec(left))).is_ok_and(|ready| ready > 0);
             if let Some(signal) = raised_of(self.interrupts, &polled).filter(|_| ready) {

@@ -20,6 +20,7 @@ mod output;
 mod ranks;
 mod remote;
 mod remote_shell;
+mod slurm;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 pub use crate::bootstrap::launcher::agent::agent;
 pub use crate::bootstrap::launcher::events::{End, Event};
 pub use crate::bootstrap::launcher::hosts::{Hosts, Slots};
+pub use crate::bootstrap::launcher::slurm::SRUN;
 
 use crate::Error;
 use crate::bootstrap::bridge::{Bridge, Desk};
@@ -153,7 +155,8 @@ impl Launch {
     fn start_on(&self, hosts: &Hosts, interrupts: &[Interrupt]) -> Result<Started, NotStarted> {
         let spare_descriptors = self.check()?;
         let suspect_after = bridge::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
-        let limits = Limits { until: Instant::now() + start::patience()?, interrupts };
+        let patience = start::patience()?;
+        let limits = Limits { until: Instant::now() + patience, patience, interrupts };
         let (used, by_rank) = hosts.assign(self.size)?;
         let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
         (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
@@ -253,7 +256,7 @@ impl Launch {
         if self.labels || self.size > 1 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        die_with_the_launcher(&mut command);
+        die_with_the_launcher(&mut command, Session::Ours);
         command
     }
 }
@@ -263,10 +266,20 @@ fn failed(what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
     move |source| Error::Launch { what, source: Some(source) }
 }
 
+/// Whether a process is in our session, and has our terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    Ours,
+    Own,
+}
+
 /// Has the kernel kill the process when the thread that starts it ends.
-fn die_with_the_launcher(command: &mut Command) {
+fn die_with_the_launcher(command: &mut Command, session: Session) {
     let launcher = rustix::process::getpid();
     let before_exec = move || {
+        if session == Session::Own {
+            rustix::process::setsid()?;
+        }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // Had the launcher died before that call, the signal would never come.
         if rustix::process::getppid() != Some(launcher) {
@@ -274,7 +287,7 @@ fn die_with_the_launcher(command: &mut Command) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes two system calls and
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes system calls and
     // builds errors from numbers; it neither allocates, nor locks, nor touches memory that another thread may hold.
     unsafe { command.pre_exec(before_exec) };
 }

@@ -84,9 +84,10 @@ impl Remote {
             agents.push((Agent::spawn(host, slots, hosts, secret, &nonce)?, nonce));
         }
         // Only when all have come: from then on nobody may be silent for long.
+        let (mut agents, nonces): (Vec<_>, Vec<_>) = agents.into_iter().unzip();
         let mut links = Vec::new();
-        for (agent, nonce) in &mut agents {
-            let (theirs, stream) = agent.greet(limits)?;
+        let greeted = Agent::greet_all(&mut agents, limits)?;
+        for ((agent, nonce), (theirs, stream)) in agents.iter().zip(&nonces).zip(greeted) {
             let link = Link::new(stream, LinkEnd::Hub, secret, nonce, &theirs);
             links.push((agent.host, link.map_err(|source| agent.failed("use its stream", Some(source)))?));
         }
@@ -121,7 +122,6 @@ impl Remote {
                 sinks.push(Sink { host, rank, target, pipe: Some(write), queue, ended: false });
             }
         }
-        let agents = agents.into_iter().map(|(agent, _)| agent).collect();
         let remote = Self { desk: Arc::clone(desk), agents, running, ended: vec![], lost: vec![], sinks };
         Ok((remote, links, streams))
     }

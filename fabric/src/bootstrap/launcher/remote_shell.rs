@@ -2,22 +2,22 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
-use crate::bootstrap::Secret;
 use crate::bootstrap::bridge::Stream as LinkStream;
 use crate::bootstrap::environment::OF_A_JOB;
 use crate::bootstrap::launcher::control::MARK;
 use crate::bootstrap::launcher::hosts::{Hosts, Slots};
 use crate::bootstrap::launcher::limits::{Limits, NotStarted};
-use crate::bootstrap::launcher::{End, die_with_the_launcher};
+use crate::bootstrap::launcher::{End, Session, die_with_the_launcher};
 use crate::bootstrap::protocol::{Nonce, VERSION};
+use crate::bootstrap::{Secret, timespec};
 
 /// The most that is read of what a login shell prints before the agent speaks.
 const MOST_NOISE: usize = 256 << 10;
@@ -30,8 +30,20 @@ pub(super) struct Agent {
     pub(super) host: u16,
     pub(super) name: String,
     shell: String,
+    /// The remote shell with its options, as one would type it.
+    by_hand: String,
     child: Child,
+    greeting: Option<Greeting>,
     pub(super) started: bool,
+}
+
+/// What comes before an agent's line.
+#[derive(Debug)]
+struct Greeting {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    heard: Vec<u8>,
+    begin: usize,
 }
 
 impl Agent {
@@ -47,12 +59,13 @@ impl Agent {
         };
         let agent = format!("'{}' agent", hosts.agent.to_string_lossy().replace('\'', "'\\''"));
         let mut command = Command::new(shell);
-        command.args(options).args([&slots.name, &agent]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        command.args(options).arg(&slots.name).args(&hosts.before_line).arg(&agent);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         for name in OF_A_JOB {
             command.env_remove(name); // a remote shell may be set up to send it
         }
-        die_with_the_launcher(&mut command);
+        // Without a terminal: a question of the shell's would be one for each host at once, and is an error instead.
+        die_with_the_launcher(&mut command, Session::Own);
         let shell = shell.to_string_lossy().into_owned();
         let failed = |what: &str, source| {
             let what = format!("host {}: {what} {shell}", slots.name);
@@ -63,39 +76,59 @@ impl Agent {
         let line = format!("{} {}\n", secret.to_hex(), blake3::Hash::from_bytes(*nonce).to_hex());
         // A remote shell that has ended has said why, or its exit status does.
         let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()));
-        Ok(Self { host, name: slots.name.clone(), shell, child, started: false })
+        let greeting = child.stdin.take().zip(child.stdout.take()).map(|(stdin, stdout)| Greeting {
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            heard: Vec::new(),
+            begin: 0,
+        });
+        let words: Vec<_> = hosts.rsh.iter().map(|word| word.to_string_lossy()).collect();
+        let by_hand = format!("{} {} true", words.join(" "), slots.name);
+        Ok(Self { host, name: slots.name.clone(), shell, by_hand, child, greeting, started: false })
     }
 
-    /// Waits for the agent's line.
-    pub(super) fn greet(&mut self, limits: &Limits<'_>) -> Result<(Nonce, LinkStream), NotStarted> {
-        let (Some(stdin), Some(stdout)) = (self.child.stdin.take(), self.child.stdout.take()) else {
-            return Err(self.failed("it has no streams", None).into());
-        };
-        let (stdin, stdout) = (OwnedFd::from(stdin), OwnedFd::from(stdout));
-        let (mut heard, mut begin) = (Vec::new(), 0);
-        loop {
-            while let Some(end) = heard[begin..].iter().position(|byte| *byte == b'\n') {
-                let line = String::from_utf8_lossy(&heard[begin..begin + end]).into_owned();
-                begin += end + 1;
-                if let Some(at) = line.find(MARK) {
-                    let nonce = self.understand(&line[at + MARK.len()..])?;
-                    return Ok((nonce, LinkStream::Pipes(stdout, stdin)));
-                }
+    /// Waits for all agents' lines. The first that fails is told of, whatever the others do.
+    pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, LinkStream)>, NotStarted> {
+        let mut come: Vec<_> = agents.iter().map(|_| None).collect();
+        while let Some(missing) = come.iter().position(Option::is_none) {
+            let waiting = agents.iter().filter_map(|agent| agent.greeting.as_ref());
+            let streams: Vec<_> = waiting.map(|greeting| greeting.stdout.as_fd()).collect();
+            if !limits.wait_for_any(&streams)? {
+                return Err(agents[missing].late(limits.patience).into());
             }
-            if heard.len() > MOST_NOISE {
-                return Err(self.failed("something else than an agent answers, and does not stop", None).into());
-            }
-            if !limits.wait_for(stdout.as_fd())? {
-                return Err(self.failed("no agent answered in time (ONESIDED_JOIN_TIMEOUT)", None).into());
-            }
-            let mut buffer = [0; 4096];
-            match rustix::io::read(&stdout, &mut buffer) {
-                Ok(0) => return Err(self.never_came().into()),
-                Ok(read) => heard.extend_from_slice(&buffer[..read]),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(self.failed("hear from its agent", Some(error.into())).into()),
+            for (agent, come) in agents.iter_mut().zip(&mut come).filter(|(_, come)| come.is_none()) {
+                *come = agent.hear()?;
             }
         }
+        Ok(come.into_iter().flatten().collect())
+    }
+
+    /// Reads what there is, until the agent's line.
+    fn hear(&mut self) -> Result<Option<(Nonce, LinkStream)>, Error> {
+        let Some(mut greeting) = self.greeting.take() else { return Err(self.failed("it has no streams", None)) };
+        let mut buffer = [0; 4096];
+        let polled = &mut [PollFd::new(&greeting.stdout, PollFlags::IN)];
+        if poll(polled, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0) {
+            match rustix::io::read(&greeting.stdout, &mut buffer) {
+                Ok(0) => return Err(self.never_came()),
+                Ok(read) => greeting.heard.extend_from_slice(&buffer[..read]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(self.failed("hear from its agent", Some(error.into()))),
+            }
+        }
+        while let Some(end) = greeting.heard[greeting.begin..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&greeting.heard[greeting.begin..greeting.begin + end]).into_owned();
+            greeting.begin += end + 1;
+            if let Some(at) = line.find(MARK) {
+                let nonce = self.understand(&line[at + MARK.len()..])?;
+                return Ok(Some((nonce, LinkStream::Pipes(greeting.stdout, greeting.stdin))));
+            }
+        }
+        if greeting.heard.len() > MOST_NOISE {
+            return Err(self.failed("something else than an agent answers, and does not stop", None));
+        }
+        self.greeting = Some(greeting);
+        Ok(None)
     }
 
     /// The line behind its mark: version of the protocol, version of the package, nonce.
@@ -118,6 +151,16 @@ impl Agent {
         Error::Launch { what: format!("host {}: {what}", self.name), source }
     }
 
+    fn late(&self, patience: Duration) -> Error {
+        let seconds = patience.as_secs();
+        let what = format!("no agent answered within {seconds} s (ONESIDED_JOIN_TIMEOUT); {}", self.advice());
+        self.failed(&what, None)
+    }
+
+    fn advice(&self) -> String {
+        format!("`{}` has to succeed here without asking anything", self.by_hand)
+    }
+
     /// The remote shell's output ended before the agent said anything.
     fn never_came(&self) -> Error {
         let shell = &self.shell;
@@ -126,7 +169,9 @@ impl Agent {
                 "no `onesided` is there where this one is here; install it there, or say where it is (--agent)".into()
             }
             Some(End::Exited(126)) => "the `onesided` there cannot be executed".into(),
-            Some(End::Exited(255)) => format!("{shell} did not reach it (exit status 255)"),
+            Some(End::Exited(255)) => {
+                format!("{shell} did not reach it (exit status 255), and says above why; {}", self.advice())
+            }
             Some(end) => {
                 format!("{shell} {end} before an agent answered; is another version of onesided there?")
             }

@@ -151,15 +151,18 @@ fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
 const INIT: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 const MAXES: &str = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n";
 const NAME: &str = "cmd=my_kvsname kvsname=k\n";
+const PUT: &str = "cmd=put_result rc=0 msg=success\n";
 const OUT: &str = "cmd=barrier_out\n";
 
 #[test]
 fn nonsense_of_a_manager_is_a_typed_error() {
-    let good = [INIT, MAXES, NAME, OUT].concat();
+    let good = [INIT, MAXES, NAME, PUT, OUT].concat();
     let of_value = |value: &str| format!("{good}cmd=get_result rc=0 value={value}\ncmd=finalize_ack\n");
     let secret = Secret::random().to_hex();
-    let elsewhere = of_value(&format!("1.{:032x}.onesided-x.{secret}", 7));
-    let nobody = of_value(&format!("1.{:032x}.onesided-nobody.{secret}", u128::from_be_bytes(host_name::own())));
+    let elsewhere = of_value(&format!("2/{:032x}/onesided-x/{secret}/", 7));
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = of_value(&format!("2/{:032x}/onesided-x/{secret}/{refusing}", 7));
+    let nobody = of_value(&format!("2/{:032x}/onesided-nobody/{secret}/", u128::from_be_bytes(host_name::own())));
     for (said, told) in [
         ("\n", "where response_to_init should come"),
         ("garbage without an equals sign\n", "where response_to_init should come"),
@@ -173,10 +176,13 @@ fn nonsense_of_a_manager_is_a_typed_error() {
         (&format!("{good}cmd=get_result rc=0\n"), "no value"),
         (&of_value("failed"), "rank 0 could not start"),
         (&of_value("2.x.y.z"), "another version of onesided"),
-        (&of_value("1.x.y.z"), "another version of onesided"),
+        (&of_value("2/x/y/z/"), "another version of onesided"),
+        (&of_value(&format!("1.{:032x}.onesided-x.{secret}", 7)), "another version of onesided"),
+        (&of_value(&format!("2/{:032x}/onesided-x/{secret}/nowhere", 7)), "another version of onesided"),
         (&of_value(""), "another version of onesided"),
-        (&of_value(&format!("1.{:032x}.onesided-x.{}", 7, &secret[1..])), "another version of onesided"),
-        (&elsewhere, "another host"),
+        (&of_value(&format!("2/{:032x}/onesided-x/{}/", 7, &secret[1..])), "another version of onesided"),
+        (&elsewhere, "no address that leads there"),
+        (&gone, "connect to rank 0 at 127.0.0.1:"),
         (&nobody, "connect to rank 0"),
         ("cmd=\u{0}\n", "where response_to_init should come"),
     ] {
@@ -191,7 +197,7 @@ fn nonsense_of_a_manager_is_a_typed_error() {
 
 #[test]
 fn a_silent_manager_and_one_that_closes_are_errors_wherever_they_stop() {
-    let whole = [INIT, MAXES, NAME, OUT, "cmd=get_result rc=0 value=failed\n"].concat();
+    let whole = [INIT, MAXES, NAME, PUT, OUT, "cmd=get_result rc=0 value=failed\n"].concat();
     for end in [0, 1, INIT.len() - 1, INIT.len(), INIT.len() + 5, whole.len() - OUT.len(), whole.len() - 1, whole.len()]
     {
         let silent = error_after(&whole.as_bytes()[..end], false, SHORT);

@@ -18,6 +18,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// How long to wait before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
+const SOMETHING_ELSE: &str = "what listens at rank 0's address (ONESIDED_ADDRESS) does not speak like rank 0";
+
 /// What a rank is told at the rendezvous.
 #[derive(Debug)]
 pub(super) enum Found {
@@ -48,10 +50,39 @@ pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
     }
 }
 
+/// The same, where rank 0 listens already, at one of these addresses. What listens at another is somebody else, and is passed
+/// over.
+pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Found, Error> {
+    loop {
+        let (mut answer, mut last) = (None, None);
+        for address in addresses {
+            match connect_to_any([*address].into_iter(), until) {
+                Ok(stream) => match ask(place, stream, until) {
+                    Ok(found) => return Ok(found),
+                    Err(Unanswered::Error(error)) => answer = Some(error),
+                    Err(Unanswered::Closed { .. }) => last = Some(ErrorKind::ConnectionAborted.into()),
+                },
+                // It listened before it told where.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => last = last.or(Some(error)),
+                Err(error) => last = Some(error),
+            }
+        }
+        let gone = last.as_ref().is_none_or(|last: &io::Error| last.kind() == ErrorKind::ConnectionRefused);
+        if let Some(error) = answer {
+            return Err(error);
+        }
+        if gone || Instant::now() + PAUSE >= until {
+            let what = format!("connect to rank 0 at {} ({})", place.address, place.told_by);
+            return Err(failed(&what, last));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// With `greeted`, rank 0 has listened: where nobody listens now, nobody will.
 fn connect(place: &Place, until: Instant, greeted: bool) -> Result<TcpStream, Error> {
     let failed = |source: io::Error| {
-        let what = format!("connect to rank 0 at {} (ONESIDED_ADDRESS): it did not listen in time", place.address);
+        let what = format!("connect to rank 0 at {} ({}): it did not listen in time", place.address, place.told_by);
         Error::Join { what, source: Some(source) }
     };
     loop {
@@ -161,10 +192,7 @@ fn hear(mut stream: &TcpStream, until: Instant) -> Result<FromRankZero, Unanswer
             Err(error) => return Err(failed("hear from rank 0", Some(error)).into()),
         }
     }
-    FromRankZero::decode(&incoming.take()).map_err(|error| {
-        let what = format!("what listens at ONESIDED_ADDRESS does not speak like rank 0: {error}");
-        failed(&what, None).into()
-    })
+    FromRankZero::decode(&incoming.take()).map_err(|error| failed(&format!("{SOMETHING_ELSE}: {error}"), None).into())
 }
 
 fn failed(what: &str, source: Option<io::Error>) -> Error {
@@ -172,10 +200,10 @@ fn failed(what: &str, source: Option<io::Error>) -> Error {
 }
 
 fn unexpected() -> Error {
-    failed("what listens at ONESIDED_ADDRESS does not speak like rank 0", None)
+    failed(SOMETHING_ELSE, None)
 }
 
 fn late() -> Error {
     let fault = Fault::of(FaultKind::TimedOut, Rank(0));
-    Error::Operation { operation: "wait for an answer at ONESIDED_ADDRESS", fault }
+    Error::Operation { operation: "wait for an answer of rank 0 at its address", fault }
 }

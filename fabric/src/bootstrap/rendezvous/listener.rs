@@ -70,7 +70,7 @@ impl Waiting {
 /// time. [`Error::Operation`]: the lowest rank that did not come.
 pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gathered, Error> {
     let failed = |source| {
-        let what = format!("listen at {}, as rank 0 has to (ONESIDED_ADDRESS)", place.address);
+        let what = format!("listen at {}, as rank 0 has to ({})", place.address, place.told_by);
         Error::Join { what, source: Some(source) }
     };
     let mut come = vec![None; place.size as usize];
@@ -78,8 +78,24 @@ pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gath
     if place.size == 1 {
         return Ok(Gathered { hosts: vec![0], waiting: Vec::new() });
     }
-    let listener = TcpListener::bind(&*place.address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    gather_at(place, TcpListener::bind(&*place.address).map_err(failed)?, socket, come, until)
+}
+
+/// The same at a port that is open already. `come`: by rank, who needs no word from here, and their hosts.
+///
+/// # Errors
+/// As [`gather`].
+pub(super) fn gather_at(
+    place: &Place,
+    listener: TcpListener,
+    socket: &str,
+    come: Vec<Option<HostId>>,
+    until: Instant,
+) -> Result<Gathered, Error> {
+    listener.set_nonblocking(true).map_err(|source| {
+        let what = format!("listen at {}, as rank 0 has to ({})", place.address, place.told_by);
+        Error::Join { what, source: Some(source) }
+    })?;
     let (strangers, waiting) = (Vec::new(), Vec::new());
     let mut meeting = Meeting { place, socket, come, refused: None, strangers, waiting };
     let mut closed = false;

@@ -13,6 +13,7 @@ pub(crate) mod frames;
 mod listener;
 mod place;
 
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use remote_memory::Rank;
@@ -24,6 +25,7 @@ use crate::bootstrap::Job;
 use crate::bootstrap::bridge::{Bridge, Layout, Link, Lost, Said, hear_ready};
 use crate::bootstrap::environment::Environment;
 use crate::bootstrap::host::{self, Host};
+use crate::bootstrap::host_name::HostId;
 use crate::bootstrap::rendezvous::caller::Found;
 use crate::bootstrap::rendezvous::listener::Gathered;
 
@@ -36,20 +38,50 @@ use crate::bootstrap::rendezvous::listener::Gathered;
 pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
     let too_long = || Error::Join { what: "the patience is too long".to_owned(), source: None };
     let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
-    let Place { rank, size, secret, .. } = place;
-    if *rank == Rank(0) {
-        let mut host = Host::start(*size, secret.clone())?;
+    if place.rank == Rank(0) {
+        let mut host = Host::start(place.size, place.secret.clone())?;
         let gathered = listener::gather(place, host.address(), until)?;
         bridge_hosts(place, &mut host, gathered, until)?;
-        return host.join(*rank, until);
+        return host.join(place.rank, until);
     }
-    match caller::find(place, until)? {
+    join_where(place, caller::find(place, until)?, until)
+}
+
+/// Joins where rank 0 told.
+fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error> {
+    let Place { rank, size, secret, .. } = place;
+    match found {
         Found::Here(address) => {
             let environment = Environment { rank: *rank, size: *size, address, secret: secret.clone() };
             host::join(&environment, None, until)
         }
         Found::Keep(link) => keep(place, link, until)?.join(*rank, until),
     }
+}
+
+/// Rank 0 of a job whose ranks learn in some other way where it listens and where its socket is: joins it when those of
+/// other hosts have come. `hosts`: by rank, for those that are on its own host, which do not come by the port.
+///
+/// # Errors
+/// As [`join`].
+pub(crate) fn host_at(
+    place: &Place,
+    listener: TcpListener,
+    hosts: Vec<Option<HostId>>,
+    mut host: Host,
+    until: Instant,
+) -> Result<Job, Error> {
+    let gathered = listener::gather_at(place, listener, host.address(), hosts, until)?;
+    bridge_hosts(place, &mut host, gathered, until)?;
+    host.join(place.rank, until)
+}
+
+/// Joins the job of a rank 0 on another host, which listens at one of these addresses.
+///
+/// # Errors
+/// As [`join`].
+pub(crate) fn come_to(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Job, Error> {
+    join_where(place, caller::find_at_any(place, addresses, until)?, until)
 }
 
 /// Rank 0: appoints a keeper on each other host, and bridges to them.

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::Error;
 use crate::bootstrap::bridge::suspect_after;
-use crate::bootstrap::environment::{ADDRESS, SECRET, SECRET_FILE, rank_and_size, text, wrong};
+use crate::bootstrap::environment::{ADDRESS, SECRET, SECRET_FILE, rank_and_size_or_slurms, text, wrong};
 use crate::bootstrap::host_name::{self, HostId};
 use crate::bootstrap::{SUSPECT_AFTER, Secret};
 
@@ -31,6 +31,8 @@ pub struct Place {
     pub(crate) host: HostId,
     /// How long another host may be silent.
     pub(crate) suspect_after: Duration,
+    /// Who said where rank 0 listens.
+    pub(crate) told_by: &'static str,
 }
 
 impl Place {
@@ -38,7 +40,7 @@ impl Place {
         if variable(SECRET).is_some() {
             return Err(wrong(SECRET_FILE, "is set, and ONESIDED_SECRET too: one of them has to go"));
         }
-        let (rank, size) = rank_and_size(&variable)?;
+        let (rank, size) = rank_and_size_or_slurms(&variable)?;
         let address = text(&variable, ADDRESS)?;
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none_or(|port| port == 0) {
@@ -47,7 +49,7 @@ impl Place {
         let file = variable(SECRET_FILE).unwrap_or_default();
         let suspect_after = suspect_after(variable(SUSPECT_AFTER))?;
         let secret = read_secret(Path::new(&file))?;
-        Ok(Self { address, rank, size, secret, host: host_name::own(), suspect_after })
+        Ok(Self { address, rank, size, secret, host: host_name::own(), suspect_after, told_by: ADDRESS })
     }
 }
 

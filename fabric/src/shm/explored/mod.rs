@@ -25,6 +25,7 @@
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a versioned read | 2 | any | 6; 10; 735 |
 //! | gate: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |
+//! | hold: a peer, an owner that begins before it; beside it; two peers, an owner | 2; 2; 3 | any; any; 3 | 29; 63; 1,048 |
 //! | ring: 3 messages through 1 slot | 2 | any | 18,748 |
 //! | ring: 4 messages through 2 slots | 2 | 4 | 9,192 |
 //! | mail: 2 messages, 2 slots; 1 slot | 2 | 4 | 7,721; 11,312 |

@@ -50,9 +50,10 @@ unsafe impl Send for QueuePair {}
 // SAFETY: as for Context.
 unsafe impl Sync for QueuePair {}
 
-// How long a peer may stay silent: an acknowledgement is waited for 4.096 us * 2^15 = 134 ms, eight times.
-const TIMEOUT: u8 = 15;
-const RETRIES: u8 = 7;
+// How long a peer may stay silent: an acknowledgement is waited for 4.096 us * 2^16 = 268 ms, seven times. Cards may take up
+// to four times as long. Not 7 retries: to Soft-RoCE that is without end.
+const TIMEOUT: u8 = 16;
+const RETRIES: u8 = 6;
 /// A receiver without a receive asks to be tried again after 0.64 ms, for as long as it lives: 7 is without end.
 const NO_RECEIVE_WAIT: u8 = 12;
 const NO_RECEIVE_RETRIES: u8 = 7;
@@ -276,6 +277,11 @@ impl Verb {
     /// Whether it brings something back: a later request may overtake it unless it is fenced.
     pub(in crate::verbs) const fn returns(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether it takes a receive at the peer, and waits for one without end.
+    pub(in crate::verbs) const fn takes_receive(&self) -> bool {
+        matches!(self, Self::WriteAndRing { .. } | Self::Send { .. })
     }
 
     /// Whether it is a write, which only a later read proves to be placed.

@@ -1,0 +1,138 @@
+//! What every handle has beside its own `wait`, here and in the crates above: said once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::{Drive, block_on};
+
+/// A call that begins when it is first looked at: what it was asked for, then the future, boxed because it has to stay where
+/// it is. One that is only waited for is never boxed.
+#[doc(hidden)]
+pub enum Call<'a, Q, R> {
+    Asked(Q),
+    UnderWay(Pin<Box<dyn Future<Output = R> + Send + 'a>>),
+    Over,
+}
+
+impl<'a, Q, R> Call<'a, Q, R> {
+    pub fn poll<A>(&mut self, cx: &mut Context<'_>, begin: impl FnOnce(Q) -> A) -> Poll<R>
+    where
+        A: Future<Output = R> + Send + 'a,
+    {
+        if let Self::Asked(_) = self {
+            if let Self::Asked(asked) = std::mem::replace(self, Self::Over) {
+                *self = Self::UnderWay(Box::pin(begin(asked)));
+            }
+        }
+        let Self::UnderWay(under_way) = self else { panic!("a handle gives its result once") };
+        let outcome = under_way.as_mut().poll(cx);
+        if outcome.is_ready() {
+            *self = Self::Over;
+        }
+        outcome
+    }
+
+    pub fn wait<D: Drive, A: Future<Output = R>>(self, drive: &D, begin: impl FnOnce(Q) -> A) -> R {
+        match self {
+            Self::Asked(asked) => block_on(drive, begin(asked)),
+            Self::UnderWay(under_way) => block_on(drive, under_way),
+            Self::Over => panic!("a handle gives its result once"),
+        }
+    }
+}
+
+impl<Q, R> fmt::Debug for Call<'_, Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked(_) => "not begun",
+            Self::UnderWay(_) => "under way",
+            Self::Over => "over",
+        })
+    }
+}
+
+/// `test` and `wait_timeout` of a handle that is a future: its parameters without bounds on the fabric `F`, its type, what it
+/// gives and its error, and where its fabric is.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! handle {
+    ([$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr) => {
+        impl<$($parameters)*> $handle
+        where
+            F: $crate::Drive,
+        {
+            /// What it gives if it is done, without waiting (`MPI_Test`); what it needs for that goes on.
+            ///
+            /// # Errors
+            /// As [`wait`](Self::wait).
+            pub fn test(&mut self) -> ::core::result::Result<Option<$value>, $error> {
+                let $this = &*self;
+                let fabric = $fabric;
+                match $crate::poll_now(fabric, self) {
+                    ::core::task::Poll::Ready(outcome) => outcome.map(Some),
+                    ::core::task::Poll::Pending => Ok(None),
+                }
+            }
+
+            /// Blocks until it is done, at most this long; then `None`, and it can be waited for again.
+            ///
+            /// # Errors
+            /// As [`wait`](Self::wait).
+            pub fn wait_timeout(
+                &mut self,
+                timeout: ::core::time::Duration,
+            ) -> ::core::result::Result<Option<$value>, $error> {
+                let $this = &*self;
+                let fabric = $fabric;
+                $crate::wait_timeout(fabric, self, timeout).transpose()
+            }
+        }
+    };
+}
+
+/// A handle with a [`Call`] named `call`: as [`handle`], and how what was asked for runs. It is a future then, and has a
+/// `block` for its `wait`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! call {
+    (
+        [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr, |$asked:pat_param| $run:expr
+    ) => {
+        $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric);
+        $crate::call!(future [$($parameters)*], $handle, $value, $error, |$this, $asked| $run);
+
+        impl<$($parameters)*> $handle
+        where
+            F: $crate::Drive,
+        {
+            fn block(self) -> ::core::result::Result<$value, $error> {
+                let $this = self;
+                let fabric = $fabric;
+                $this.call.wait(fabric, |$asked| $run)
+            }
+        }
+    };
+    (
+        future [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident, $asked:pat_param| $run:expr
+    ) => {
+        // Nothing in it is pinned in place: what must not move is boxed.
+        impl<$($parameters)*> Unpin for $handle where F: $crate::Fabric {}
+
+        impl<$($parameters)*> ::core::future::Future for $handle
+        where
+            F: $crate::Fabric,
+        {
+            type Output = ::core::result::Result<$value, $error>;
+
+            fn poll(
+                mut self: ::core::pin::Pin<&mut Self>,
+                cx: &mut ::core::task::Context<'_>,
+            ) -> ::core::task::Poll<Self::Output> {
+                let $this = &mut *self;
+                $this.call.poll(cx, |$asked| $run)
+            }
+        }
+    };
+}

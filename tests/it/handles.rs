@@ -1,0 +1,332 @@
+//! What every handle has beside its wait: a look, and a wait for some time. Each is looked at before it can be done, waited
+//! for too short a time, and then until it is done.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use onesided::{Error, Mode, Window, WindowError, World};
+
+use crate::support::{DEADLINE, eventually, poll_once, ranks};
+
+const SHORT: Duration = Duration::from_millis(5);
+
+/// Steps of threads that are ranks, told past the library.
+#[derive(Clone, Default)]
+struct Steps(Arc<AtomicU64>);
+
+impl Steps {
+    fn reach(&self, step: u64) {
+        self.0.store(step, Ordering::Release);
+    }
+
+    fn wait(&self, step: u64) {
+        eventually(DEADLINE, "the other rank's step", || self.0.load(Ordering::Acquire) >= step);
+    }
+}
+
+/// Looks, waits too short, then looks until it is done; the type's own `test` and `wait_timeout`, which are no trait's.
+macro_rules! not_yet {
+    ($handle:ident) => {{
+        assert!($handle.test().unwrap().is_none());
+        let begin = Instant::now();
+        assert!($handle.wait_timeout(SHORT).unwrap().is_none());
+        assert!(begin.elapsed() >= SHORT);
+        assert!($handle.test().unwrap().is_none());
+    }};
+}
+
+macro_rules! until_done {
+    ($handle:ident) => {{
+        let mut done = None;
+        eventually(DEADLINE, "it is done", || {
+            done = $handle.test().unwrap();
+            done.is_some()
+        });
+        done.unwrap()
+    }};
+}
+
+macro_rules! soon {
+    ($handle:ident) => {
+        $handle.wait_timeout(DEADLINE).unwrap().unwrap()
+    };
+}
+
+/// Rank 1 does its part of a collective only when rank 0 has looked; then both again, the other way of waiting.
+#[test]
+fn collectives_are_tested() {
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        if world.rank() == 0 {
+            let mut barrier = world.barrier();
+            not_yet!(barrier);
+            steps.reach(1);
+            until_done!(barrier);
+            let mut barrier = world.barrier();
+            not_yet!(barrier);
+            steps.reach(2);
+            barrier.wait().unwrap();
+
+            let mut split = world.split(7, 0);
+            not_yet!(split);
+            steps.reach(3);
+            let part = until_done!(split);
+            assert_eq!((part.rank(), part.size()), (0, 2));
+
+            let mut fence = window.fence();
+            not_yet!(fence);
+            steps.reach(4);
+            let epoch = until_done!(fence);
+            epoch.at(1).unwrap().put(0, &[5]).unwrap();
+            let mut fence = epoch.fence();
+            not_yet!(fence);
+            steps.reach(5);
+            let epoch = soon!(fence);
+            epoch.end().wait().unwrap();
+        } else {
+            steps.wait(1);
+            world.barrier().wait().unwrap();
+            steps.wait(2);
+            world.barrier().wait().unwrap();
+            steps.wait(3);
+            world.split(7, 0).wait().unwrap();
+            steps.wait(4);
+            let epoch = window.fence().wait().unwrap();
+            steps.wait(5);
+            let epoch = epoch.fence().wait().unwrap();
+            assert_eq!(window.local().read(0..1), [5]);
+            epoch.end().wait().unwrap();
+        }
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn active_synchronisation_is_tested() {
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        for round in 1..=2 {
+            if world.rank() == 0 {
+                let mut dropped = window.start(&[1]);
+                not_yet!(dropped);
+                drop(dropped); // has not begun
+                let mut start = window.start(&[1]);
+                not_yet!(start);
+                steps.reach(2 * round - 1);
+                let epoch = if round == 1 { until_done!(start) } else { soon!(start) };
+                epoch.at(1).unwrap().put(0, &[round]).unwrap();
+                steps.wait(2 * round);
+                epoch.complete().wait().unwrap();
+            } else {
+                steps.wait(2 * round - 1);
+                let mut exposure = window.post(&[0]).unwrap();
+                not_yet!(exposure);
+                steps.reach(2 * round);
+                if round == 1 {
+                    until_done!(exposure);
+                } else {
+                    soon!(exposure);
+                }
+                // It says so again.
+                assert!(exposure.test().unwrap().is_some() && exposure.wait_timeout(SHORT).unwrap().is_some());
+                exposure.wait().unwrap();
+                assert_eq!(window.local().read(0..1), [round]);
+            }
+        }
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_a_signal_is_tested() {
+    ranks(2, |world| {
+        let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
+        let (local, other) = (window.local(), window.lock_shared(1 - world.rank()).wait().unwrap());
+        if world.rank() == 0 {
+            for round in 1..=3 {
+                let mut told = local.wait_until(0, move |told| told >= round).from_rank(1);
+                not_yet!(told);
+                other.signal(1, round).unwrap();
+                let seen = match round {
+                    1 => until_done!(told),
+                    2 => soon!(told),
+                    _ => told.wait().unwrap(),
+                };
+                assert_eq!(seen, round);
+            }
+            // A deadline is part of what is asked for, also of one that is only looked at.
+            let mut late = local.wait_until(0, |told| told > 3).deadline(SHORT);
+            eventually(DEADLINE, "the deadline passed", || late.test().is_err_and(|error| error.is_timed_out()));
+        } else {
+            for round in 1..=3 {
+                local.wait_until(1, move |told| told >= round).wait().unwrap();
+                other.signal(0, round).unwrap();
+            }
+        }
+        other.unlock().wait().unwrap();
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn attached_memory_is_reached_by_a_look() {
+    ranks(2, |world| {
+        let (lists, heads) =
+            (Window::<u64>::dynamic(&world).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
+        let mine = lists.attach(vec![10, 20]).unwrap();
+        heads.local().write(0, &[mine.to_word()]).unwrap();
+        world.barrier().wait().unwrap();
+        let mut head = [0];
+        let other = 1 - world.rank();
+        heads.lock_shared(other).wait().unwrap().get(0, &mut head).wait().unwrap();
+        let epoch = lists.lock_shared(other).wait().unwrap();
+        let mut reach = epoch.attached(onesided::Place::from_word(head[0]));
+        let list = until_done!(reach);
+        list.get(1, &mut head).wait().unwrap();
+        assert_eq!(head, [20]);
+        let mut nowhere = epoch.attached(onesided::Place::from_word(u64::MAX));
+        assert!(nowhere.wait_timeout(DEADLINE).is_err());
+        drop((reach, nowhere));
+        epoch.unlock().wait().unwrap();
+        world.barrier().wait().unwrap();
+        lists.close().wait().unwrap();
+        heads.close().wait().unwrap();
+    });
+}
+
+/// Rank 0 holds a lock while rank 1 looks; what rank 1 begins, looks at and drops leaves nothing locked and nothing put.
+fn while_locked(mode: Mode, run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static) {
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
+        if world.rank() == 0 {
+            let epoch = match mode {
+                Mode::Exclusive => window.lock_exclusive(0).wait().unwrap(),
+                Mode::Shared => window.lock_shared(0).wait().unwrap(),
+            };
+            world.barrier().wait().unwrap();
+            steps.wait(1);
+            epoch.unlock().wait().unwrap();
+        } else {
+            world.barrier().wait().unwrap();
+            run(&window, &|| steps.reach(1));
+        }
+        world.barrier().wait().unwrap();
+        for _ in 0..2 {
+            window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
+        }
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_lock_of_all_is_tested() {
+    while_locked(Mode::Exclusive, |window, release| {
+        let mut dropped = window.lock_all();
+        not_yet!(dropped);
+        drop(dropped);
+        let mut all = window.lock_all();
+        not_yet!(all);
+        release();
+        let all = until_done!(all);
+        all.at(0).unwrap().put(0, &[1]).unwrap();
+        all.unlock_all().wait().unwrap();
+    });
+    while_locked(Mode::Exclusive, |window, release| {
+        let mut all = window.lock_all();
+        not_yet!(all);
+        release();
+        all.wait().unwrap().unlock_all().wait().unwrap();
+    });
+}
+
+#[test]
+fn locked_operations_are_tested() {
+    while_locked(Mode::Exclusive, |window, release| {
+        let home = window.locked(0);
+        let (mut got, mut changed) = ([7; 2], [7; 2]);
+        let mut dropped = home.put(0, &[9, 9]);
+        not_yet!(dropped);
+        drop(dropped);
+        let mut dropped = home.update(0, &mut changed, |_| panic!("without the lock"));
+        not_yet!(dropped);
+        drop(dropped);
+        let mut get = home.get(0, &mut got);
+        not_yet!(get);
+        release();
+        until_done!(get);
+        drop(get);
+        assert_eq!(got, [0, 0], "what was dropped has put nothing");
+        let mut put = home.put(0, &[1, 2]);
+        until_done!(put);
+        let mut update = home.update(0, &mut changed, |elements| {
+            elements[1] += 1;
+            elements[0]
+        });
+        assert_eq!(soon!(update), 1);
+        drop(update);
+        home.get(0, &mut got).wait().unwrap();
+        assert_eq!(got, [1, 3]);
+    });
+}
+
+#[test]
+fn versioned_calls_are_tested() {
+    while_locked(Mode::Shared, |window, release| {
+        let table = window.clone().versioned();
+        let mut dropped = table.write(0);
+        not_yet!(dropped);
+        drop(dropped);
+        let mut write = table.write(0);
+        not_yet!(write);
+        release();
+        let part = until_done!(write);
+        part.put(0, &[4, 4]).unwrap();
+        let mut found = [0; 2];
+        let mut read = table.read(0, 0, &mut found); // meets this writer
+        not_yet!(read);
+        drop(read);
+        part.unlock().wait().unwrap();
+        let mut read = table.read(0, 0, &mut found);
+        until_done!(read);
+        drop(read);
+        assert_eq!(found, [4, 4]);
+    });
+}
+
+/// Each is a future that may be polled where it is, and a look in between changes nothing.
+#[test]
+fn handles_are_futures() {
+    fn future<R>(handle: impl Future<Output = R> + Unpin + Send) {
+        drop(handle);
+    }
+    ranks(1, |world: World| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        let (local, mut into) = (window.local(), [0]);
+        future(world.barrier());
+        future(world.split(0, 0));
+        future(window.fence());
+        future(window.start(&[0]));
+        future(window.lock_exclusive(0));
+        future(window.lock_all());
+        future(window.locked(0).get(0, &mut into));
+        future(window.locked(0).put(0, &[1]));
+        future(window.locked(0).update(0, &mut into, |_| ()));
+        future(local.wait_until(0, |_| true));
+        let mut barrier = world.barrier();
+        assert!(poll_once(&mut barrier).is_ready());
+        // One that has been dropped before it was looked at has not begun: the next is in step.
+        drop(world.barrier());
+        world.barrier().wait().unwrap();
+        // An error is given as an error.
+        let mut nobody = window.locked(3).get(0, &mut into);
+        let error = nobody.test().unwrap_err();
+        assert!(matches!(error, WindowError::Rank { target: 3, .. }), "{}", Error::from(error));
+        drop(nobody);
+        window.close().wait().unwrap();
+    });
+}

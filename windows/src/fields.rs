@@ -1,0 +1,243 @@
+//! Fields of records: parts of an element that operations reach alone.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::Element;
+
+/// A field of records of type `T`: where it lies in one, and its type. [`field!`](crate::field) makes it.
+///
+/// ```
+/// # use windows::{Field, field};
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// #[repr(C)]
+/// struct Particle {
+///     place: [f64; 3],
+///     mass: f32,
+///     kind: u32,
+/// }
+/// const MASS: Field<Particle, f32> = field!(Particle, mass);
+/// const HEIGHT: Field<Particle, f64> = field!(Particle, place).element(2);
+/// assert_eq!((MASS.offset(), HEIGHT.offset()), (24, 16));
+/// ```
+pub struct Field<T, V> {
+    offset: usize,
+    of: PhantomData<fn(&T) -> V>,
+}
+
+/// Names a field of a structure, or one inside it: `field!(Particle, mass)`, `field!(Cell, corner.x)`. A constant.
+///
+/// The type has a name here, without parameters that are not given; packed structures have fields too.
+#[macro_export]
+macro_rules! field {
+    ($record:ty, $($field:ident).+) => {
+        $crate::Field::<$record, _>::at(::core::mem::offset_of!($record, $($field).+), |record| record.$($field).+)
+    };
+}
+
+impl<T: Element, V: Element> Field<T, V> {
+    /// What [`field!`](crate::field) calls. The function is there for its type.
+    ///
+    /// # Panics
+    /// If there is no room for a value behind the offset.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn at(offset: usize, _: fn(&T) -> V) -> Self {
+        Self::new(offset)
+    }
+
+    const fn new(offset: usize) -> Self {
+        const { assert!(size_of::<V>() > 0, "a field of no size has no place in a window") };
+        assert!(offset <= size_of::<T>() && size_of::<V>() <= size_of::<T>() - offset, "the record has no such field");
+        Self { offset, of: PhantomData }
+    }
+
+    /// A field of this field.
+    #[must_use]
+    pub const fn then<W: Element>(self, inner: Field<V, W>) -> Field<T, W> {
+        Field::new(self.offset + inner.offset)
+    }
+}
+
+impl<T: Element, V: Element, const N: usize> Field<T, [V; N]>
+where
+    [V; N]: Element,
+{
+    /// One element of a field that is an array.
+    ///
+    /// # Panics
+    /// If the array has no such element: where the field is a constant, when it is compiled.
+    #[must_use]
+    pub const fn element(self, at: usize) -> Field<T, V> {
+        assert!(at < N, "the array has no such element");
+        Field::new(self.offset + at * size_of::<V>())
+    }
+}
+
+impl<T, V> Field<T, V> {
+    /// How many bytes of the record lie before it.
+    #[must_use]
+    pub const fn offset(self) -> usize {
+        self.offset
+    }
+}
+
+impl<T, V> Copy for Field<T, V> {}
+
+impl<T, V> Clone for Field<T, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, V> fmt::Debug for Field<T, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (field, record) = (std::any::type_name::<V>(), std::any::type_name::<T>());
+        write!(f, "{field} at byte {} of {record}", self.offset)
+    }
+}
+
+/// What of each record an operation reaches: a [`Field`], or up to eight of them in a tuple, in any order.
+pub trait Fields<T>: Copy + Send + Sync + fmt::Debug + Sealed + 'static {
+    /// What lies in them, of one record: of a `Field<T, V>` a `V`, of several a tuple.
+    type Values: Copy + Send + Sync;
+
+    /// Places in the part, in bytes, and what goes there.
+    #[doc(hidden)]
+    type Parts<'b>: Iterator<Item = (u64, &'b [u8])> + Send;
+
+    /// The same, to be filled.
+    #[doc(hidden)]
+    type PartsMut<'b>: Iterator<Item = (u64, &'b mut [u8])> + Send;
+
+    /// How many pieces each record has; `None`: a whole run is one.
+    #[doc(hidden)]
+    const PIECES: Option<usize>;
+
+    /// Takes values and their records from the beginning of a run, which is not empty.
+    #[doc(hidden)]
+    fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [Self::Values]) -> Self::Parts<'b>;
+
+    /// The same for values to be filled.
+    #[doc(hidden)]
+    fn cut_mut<'b>(self, run: &mut Range<usize>, values: &mut &'b mut [Self::Values]) -> Self::PartsMut<'b>;
+}
+
+mod sealed {
+    /// Those below alone.
+    pub trait Sealed {}
+}
+
+use self::sealed::Sealed;
+
+/// Takes so many values from the beginning, or as many as there are.
+fn take<'b, V>(values: &mut &'b [V], count: usize) -> &'b [V] {
+    let (taken, rest) = values.split_at(count.min(values.len()));
+    *values = rest;
+    taken
+}
+
+fn take_mut<'b, V>(values: &mut &'b mut [V], count: usize) -> &'b mut [V] {
+    let count = count.min(values.len());
+    let (taken, rest) = std::mem::take(values).split_at_mut(count);
+    *values = rest;
+    taken
+}
+
+/// The next record of a run: where it begins in the part, in bytes.
+fn record<T>(run: &mut Range<usize>) -> u64 {
+    let at = run.start * size_of::<T>();
+    run.start += 1;
+    at as u64
+}
+
+/// Records as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole;
+
+impl Sealed for Whole {}
+
+impl<T: Element> Fields<T> for Whole {
+    type Values = T;
+    const PIECES: Option<usize> = None;
+    type Parts<'b> = std::option::IntoIter<(u64, &'b [u8])>;
+    type PartsMut<'b> = std::option::IntoIter<(u64, &'b mut [u8])>;
+
+    #[inline]
+    fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [T]) -> Self::Parts<'b> {
+        let at = (run.start * size_of::<T>()) as u64;
+        let all = std::mem::take(run);
+        Some((at, bytemuck::cast_slice(take(values, all.len())))).into_iter()
+    }
+
+    #[inline]
+    fn cut_mut<'b>(self, run: &mut Range<usize>, values: &mut &'b mut [T]) -> Self::PartsMut<'b> {
+        let at = (run.start * size_of::<T>()) as u64;
+        let all = std::mem::take(run);
+        Some((at, bytemuck::cast_slice_mut(take_mut(values, all.len())))).into_iter()
+    }
+}
+
+impl<T, V> Sealed for Field<T, V> {}
+
+impl<T: Element, V: Element> Fields<T> for Field<T, V> {
+    type Values = V;
+    const PIECES: Option<usize> = Some(1);
+    type Parts<'b> = std::option::IntoIter<(u64, &'b [u8])>;
+    type PartsMut<'b> = std::option::IntoIter<(u64, &'b mut [u8])>;
+
+    #[inline]
+    fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [V]) -> Self::Parts<'b> {
+        let at = record::<T>(run) + self.offset as u64;
+        Some((at, bytemuck::cast_slice(take(values, 1)))).into_iter()
+    }
+
+    #[inline]
+    fn cut_mut<'b>(self, run: &mut Range<usize>, values: &mut &'b mut [V]) -> Self::PartsMut<'b> {
+        let at = record::<T>(run) + self.offset as u64;
+        Some((at, bytemuck::cast_slice_mut(take_mut(values, 1)))).into_iter()
+    }
+}
+
+macro_rules! tuples {
+    ($(($count:literal, $($index:tt $value:ident $type:ident),*))*) => {$(
+        impl<T, $($type),*> Sealed for ($(Field<T, $type>,)*) {}
+
+        impl<T: Element, $($type: Element),*> Fields<T> for ($(Field<T, $type>,)*) {
+            type Values = ($($type,)*);
+            const PIECES: Option<usize> = Some($count);
+            type Parts<'b> = std::iter::Flatten<std::option::IntoIter<[(u64, &'b [u8]); $count]>>;
+            type PartsMut<'b> = std::iter::Flatten<std::option::IntoIter<[(u64, &'b mut [u8]); $count]>>;
+
+            #[inline]
+            fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [Self::Values]) -> Self::Parts<'b> {
+                let at = record::<T>(run);
+                let parts = take(values, 1).first().map(|($($value,)*)| {
+                    [$((at + self.$index.offset as u64, bytemuck::bytes_of($value))),*]
+                });
+                parts.into_iter().flatten()
+            }
+
+            #[inline]
+            fn cut_mut<'b>(self, run: &mut Range<usize>, values: &mut &'b mut [Self::Values]) -> Self::PartsMut<'b> {
+                let at = record::<T>(run);
+                let parts = take_mut(values, 1).first_mut().map(|($($value,)*)| {
+                    [$((at + self.$index.offset as u64, bytemuck::bytes_of_mut($value))),*]
+                });
+                parts.into_iter().flatten()
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (1, 0 a A)
+    (2, 0 a A, 1 b B)
+    (3, 0 a A, 1 b B, 2 c C)
+    (4, 0 a A, 1 b B, 2 c C, 3 d D)
+    (5, 0 a A, 1 b B, 2 c C, 3 d D, 4 e E)
+    (6, 0 a A, 1 b B, 2 c C, 3 d D, 4 e E, 5 f F)
+    (7, 0 a A, 1 b B, 2 c C, 3 d D, 4 e E, 5 f F, 6 g G)
+    (8, 0 a A, 1 b B, 2 c C, 3 d D, 4 e E, 5 f F, 6 g G, 7 h H)
+}
