@@ -86,7 +86,7 @@ fn verify_right(programs: &[&[Round]], preemptions: usize, at_least: usize) {
 
 #[test]
 fn two_exclusive() {
-    verify_right(&[&[X, X], &[X, X]], 4, 7_000);
+    verify_right(&[&[X, X], &[X, X]], 4, 5_000);
 }
 
 #[test]
