@@ -1,8 +1,10 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
-use crate::{Backoff, LockAlgorithm, Mode, Owner, Place};
+use crate::backoff::Pauses;
+use crate::recovery::{COUNTS, counts_for, nobody_counts};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
 /// is ours.
@@ -12,16 +14,25 @@ use crate::{Backoff, LockAlgorithm, Mode, Owner, Place};
 /// It is not fair: the next owner is whoever tries first after the release.
 ///
 /// The release of the exclusive mode is the paper's plain write where that is atomic against compare-swaps: while the word
-/// names an owner, every compare-swap on it fails, a reader's as well, so there is nothing to lose. Where it is not
-/// ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap may undo it, and the release is a fetch-add that
-/// takes the owner out. A lock that is taken from dead owners would need a compare-swap there.
+/// names an owner that lives, every compare-swap on it fails, a reader's as well, so there is nothing to lose. Where it is
+/// not ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap may undo it, and the release is a
+/// compare-swap from the owner to 0.
+///
+/// # Death
+///
+/// A dead owner's word is swapped for the next owner's own. A count names nobody: readers are doubted when a rank has
+/// died and they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which
+/// the nodes tell, and taken. Only readers use their nodes; where the place has none, who waits for doubted readers gets
+/// `MemberDied`, and the lock stays theirs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
+    reports: bool,
 }
 
 const FREE: u64 = 0;
 const EXCLUSIVE: u64 = 1 << 63;
+const FROZEN: u64 = 1 << 62;
 
 /// How often a reader that only lost against other readers tries again at once.
 const READER_RACES: u32 = 8;
@@ -29,67 +40,180 @@ const READER_RACES: u32 = 8;
 /// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
 const READERS_PATIENCE: u64 = 1_000_000_000;
 
-// Every reader is an owner, so the count cannot reach the bit above them.
+// Every reader is an owner, so the count cannot reach the bits above them.
 const _: () = assert!(Owner::BITS < 63);
 
 impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff }
+        Self { backoff, reports: false }
+    }
+
+    /// The same, but that the lock stays with an owner that died: everybody who waits for it gets `OwnerDied`.
+    #[must_use]
+    pub const fn reporting(self) -> Self {
+        Self { reports: true, ..self }
     }
 }
 
-/// The word after `owner` took it.
+/// See [`LockAlgorithm::Words`].
+#[derive(Debug)]
+pub struct Words<W> {
+    word: W,
+    /// The word when this owner has it alone.
+    owner: u64,
+    /// A reader's: where it says for which lock it counts, and that.
+    counts: Option<(W, u64)>,
+}
+
+impl<W: Copy> Clone for Words<W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Copy> Copy for Words<W> {}
+
+impl<W> Words<W> {
+    /// The word after this owner took it.
+    #[inline]
+    const fn taken(&self, word: u64, mode: Mode) -> u64 {
+        match mode {
+            Mode::Exclusive => self.owner,
+            Mode::Shared => word + 1,
+        }
+    }
+}
+
+/// Says that this owner counts from now on, if it is a reader.
 #[inline]
-const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
-    match mode {
-        Mode::Exclusive => owner,
-        Mode::Shared => word + 1,
+fn count<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
+    words.counts.map_or(Ok(()), |(node, lock)| memory.store(node, lock))
+}
+
+/// Says that it does not count any more.
+#[inline]
+fn discount<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
+    words.counts.map_or(Ok(()), |(node, _)| memory.store(node, 0))
+}
+
+/// Who holds a lock.
+enum Holder {
+    Nobody,
+    Owner(Owner),
+    Readers,
+    /// Readers who are doubted; nobody comes in.
+    Frozen,
+}
+
+const fn holder(word: u64) -> Holder {
+    match word {
+        FREE => Holder::Nobody,
+        word if word & EXCLUSIVE != 0 => Holder::Owner(Owner::from_bits(word)),
+        word if word & FROZEN != 0 => Holder::Frozen,
+        _ => Holder::Readers,
+    }
+}
+
+/// What to do about a word.
+enum Step {
+    /// Swap it for another one. Then the lock is held.
+    Take(u64, Held),
+    /// Freeze it.
+    Freeze,
+    /// Try once more, for the last holder may have released before it died, and report this.
+    Report(Fault),
+    /// See whether nobody who lives counts.
+    Ask,
+    /// Pause, and hope that it is free then.
+    Wait,
+}
+
+/// What a waiter knows.
+struct Waiter<'b> {
+    mode: Mode,
+    /// Whether the lock stays with dead owners, and with dead readers.
+    reports: [bool; 2],
+    pauses: Pauses<'b>,
+    /// Races against readers that were lost one after the other.
+    races: u32,
+    /// Since when readers are doubted.
+    doubted: Option<u64>,
+}
+
+impl Waiter<'_> {
+    fn step<M: RemoteMemory>(&mut self, memory: &M, words: Words<M::Word<'_>>, found: u64) -> Step {
+        let Holder::Readers = holder(found) else {
+            (self.races, self.doubted) = (0, None);
+            return match holder(found) {
+                Holder::Nobody => Step::Take(words.taken(FREE, self.mode), Held::cleanly(self.mode)),
+                Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
+                    let died = Fault::of(FaultKind::OwnerDied, rank);
+                    match self.reports {
+                        [true, _] => Step::Report(died),
+                        [false, _] => Step::Take(words.owner, Held::after(died, Mode::Exclusive)),
+                    }
+                }
+                Holder::Frozen => Step::Ask,
+                Holder::Owner(_) | Holder::Readers => Step::Wait,
+            };
+        };
+        if self.mode == Mode::Exclusive {
+            return match (self.doubts(memory), self.reports) {
+                (None, _) => Step::Wait,
+                (Some(dead), [_, true]) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
+                (Some(_), [_, false]) => Step::Freeze,
+            };
+        }
+        self.races = (self.races + 1) % READER_RACES;
+        if self.races == 0 { Step::Wait } else { Step::Take(words.taken(found, self.mode), Held::cleanly(self.mode)) }
+    }
+
+    /// Who died, if readers had their time since.
+    fn doubts<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
+        let dead = memory.casualty()?;
+        let now = memory.now();
+        (now.saturating_sub(*self.doubted.get_or_insert(now)) >= READERS_PATIENCE).then_some(dead)
     }
 }
 
 /// The one operation of a release.
 #[inline]
-fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
-    let waited = false;
+fn release<'m, M: RemoteMemory>(memory: &M, words: Words<M::Word<'m>>, mode: Mode) -> Link<M::Word<'m>> {
+    let (word, waited) = (words.word, false);
     match mode {
         Mode::Exclusive if memory.write_is_atomic() => Link::Write { word, value: FREE, notify: Notify::No, waited },
-        Mode::Exclusive => Link::FetchAdd { word, add: owner.wrapping_neg(), waited },
+        Mode::Exclusive => Link::CompareSwap { word, expected: words.owner, new: FREE, waited },
         Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
     }
-}
-
-/// Why those who hold `word` will not release it, if that is known. `doubted` is since when readers were doubted.
-fn lost_holder<M: RemoteMemory>(memory: &M, word: u64, doubted: &mut Option<u64>) -> Option<Fault> {
-    if word & EXCLUSIVE != 0 {
-        *doubted = None;
-        let rank = Owner::from_bits(word).rank;
-        return (memory.liveness(rank) != Liveness::Alive).then(|| Fault::of(FaultKind::OwnerDied, rank));
-    }
-    let dead = memory.casualty()?; // a count names nobody: it may be among them or not
-    let now = memory.now();
-    let since = *doubted.get_or_insert(now);
-    (now.saturating_sub(since) >= READERS_PATIENCE).then(|| Fault::of(FaultKind::MemberDied, dead))
 }
 
 impl LockAlgorithm for TestAndSet {
     const NAME: &'static str = "test-and-set";
     const HOME_WORDS: usize = 1;
-    const NODE_WORDS: usize = 0;
-    const ONE_STEP_RELEASE: bool = true;
+    const NODE_WORDS: usize = COUNTS + 1;
 
-    /// The word, and what it becomes when this owner has it alone.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
+    type Words<'m, M: RemoteMemory> = Words<M::Word<'m>>;
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: &impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
+    fn uses_node(&self, mode: Mode) -> bool {
+        mode == Mode::Shared
     }
 
     #[inline]
-    fn start<M: RemoteMemory>(&self, memory: &M, (word, owner): Self::Words<'_, M>, mode: Mode) -> M::Op {
-        memory.compare_swap(word, FREE, taken(FREE, mode, owner))
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
+        let counts = match mode {
+            Mode::Shared if place.slots() > 0 => Some((place.node(COUNTS)?, counts_for(place.lock()))),
+            Mode::Shared | Mode::Exclusive => None,
+        };
+        Ok(Words { word: place.home(0)?, owner: EXCLUSIVE | place.owner().to_bits(), counts })
+    }
+
+    #[inline]
+    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault> {
+        count(memory, words)?;
+        Ok(memory.compare_swap(words.word, FREE, words.taken(FREE, mode)))
     }
 
     #[inline]
@@ -97,44 +221,80 @@ impl LockAlgorithm for TestAndSet {
         first == FREE
     }
 
-    async fn contend<'m, M: RemoteMemory>(
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        (word, owner): Self::Words<'m, M>,
+        place: P,
+        words: Self::Words<'m, M>,
         mode: Mode,
         first: u64,
         wanted: impl Fn() -> bool + Send + 'm,
-    ) -> Result<(), Fault> {
+    ) -> Result<Held, Fault> {
+        let reports = [self.reports, place.slots() == 0];
+        let pauses = self.backoff.pauses(place.owner());
+        let mut waiter = Waiter { mode, reports, pauses, races: 0, doubted: None };
         let mut found = first;
-        let mut pauses = self.backoff.pauses(Owner::from_bits(owner));
-        let mut races = 0;
-        let mut doubted = None;
         loop {
-            // Asked before the next attempt, which sees all that a holder did before it was gone.
-            let lost = lost_holder(memory, found, &mut doubted);
-            let joins_readers = mode == Mode::Shared && found & EXCLUSIVE == 0;
-            if joins_readers && races < READER_RACES {
-                races += 1;
-            } else {
-                races = 0;
-                memory.pause(word, pauses.next_nanos()).await;
+            let mut step = waiter.step(memory, words, found);
+            if let Step::Ask = step {
+                discount(memory, words)?;
+                if nobody_counts(memory, place).await {
+                    let dead = memory.casualty().filter(|_| found != FROZEN); // else the last reader has released
+                    let inherited = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
+                    step = Step::Take(words.taken(FREE, mode), Held { mode, inherited });
+                }
+            }
+            if let Step::Wait | Step::Ask = step {
+                memory.pause(words.word, waiter.pauses.next_nanos()).await;
             }
             if !wanted() {
+                discount(memory, words)?;
                 return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
-            let expected = if joins_readers { found } else { FREE };
-            let now = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;
-            match lost {
-                _ if now == expected => return Ok(()),
-                Some(fault) if now == found => return Err(fault),
+            let (expected, new, held) = match step {
+                Step::Take(new, held) => (found, new, held),
+                Step::Freeze => (found, found | FROZEN, Held::cleanly(mode)),
+                Step::Ask | Step::Report(_) | Step::Wait => (FREE, words.taken(FREE, mode), Held::cleanly(mode)),
+            };
+            count(memory, words)?;
+            let now = memory.compare_swap(words.word, expected, new).await?;
+            match step {
+                Step::Freeze if now == expected => found = new,
+                _ if now == expected => {
+                    if held.mode == Mode::Exclusive {
+                        discount(memory, words)?; // the word names the owner
+                    }
+                    return Ok(held);
+                }
+                Step::Report(fault) if now == found => {
+                    discount(memory, words)?;
+                    return Err(fault);
+                }
                 _ => found = now,
             }
         }
     }
 
     #[inline]
-    fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op {
-        memory.post_link(release(memory, words, mode))
+    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive || words.counts.is_none()
+    }
+
+    #[inline]
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        _place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if mode == Mode::Shared
+            && let Some((node, lock)) = words.counts
+            && memory.load(node)? != lock
+        {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        Ok(memory.post_link(release(memory, words, mode)))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -147,15 +307,22 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    async fn finish_release<'m, M: RemoteMemory>(
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
-        _memory: &'m M,
-        _words: Self::Words<'m, M>,
+        memory: &'m M,
+        _place: P,
+        words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
     ) -> Result<(), Fault> {
         let found = started.await?;
-        let held = mode == Mode::Exclusive || (found != FREE && found & EXCLUSIVE == 0);
+        if mode == Mode::Shared {
+            discount(memory, words)?;
+        }
+        let held = match mode {
+            Mode::Exclusive => memory.write_is_atomic() || found == words.owner,
+            Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
+        };
         if held { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 }

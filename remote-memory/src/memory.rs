@@ -149,6 +149,10 @@ pub trait RemoteMemory: Send + Sync + 'static {
 
     /// What is known here of a rank; cheap enough for every turn of a contended loop. A rank that the world does not
     /// have, as a damaged lock word may name, is `Left`.
+    ///
+    /// When a rank is called dead, its operations have taken effect or never will: what it held may be taken. (A process
+    /// ends for its peers after the kernel has closed its queue pairs.) A rank that is only *suspected*, because its host
+    /// fell silent, may still live: its operations can no longer be told from those of the dead.
     fn liveness(&self, rank: Rank) -> Liveness;
 
     /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness).

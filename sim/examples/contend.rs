@@ -13,20 +13,32 @@ use fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
 use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
 use sim::{Network, Simulation};
 
-/// A lock in the first words of rank 0's memory.
+/// A lock in the first words of rank 0's memory. Its owners have no nodes.
 struct AtRankZero<'m, M>(&'m M);
+
+impl<M> Clone for AtRankZero<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for AtRankZero<'_, M> {}
 
 impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.0.word(At { rank: Rank(0), region: RegionId(0), offset: index as u64 * 8 })
     }
 
-    fn node(&self, _: usize) -> Result<M::Word<'m>, Fault> {
+    fn node_of(&self, _: Rank, _: u16, _: usize) -> Result<M::Word<'m>, Fault> {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    fn node_of(&self, owner: Owner) -> At {
-        At { rank: owner.rank, region: RegionId(0), offset: 0 }
+    fn slots(&self) -> u16 {
+        0
+    }
+
+    fn lock(&self) -> u64 {
+        0
     }
 
     fn owner(&self) -> Owner {
@@ -36,12 +48,13 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
 
 /// Acquires and releases, over and over.
 async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<u64>) -> Result<(), Fault> {
-    let words = lock.words(&AtRankZero(&memory))?;
+    let (place, mode) = (AtRankZero(&memory), Mode::Exclusive);
+    let words = lock.words(place, mode)?;
     loop {
-        let started = lock.start(&memory, words, Mode::Exclusive);
-        lock.finish(&memory, words, Mode::Exclusive, started, || true).await?;
+        let started = lock.start(&memory, words, mode)?;
+        lock.finish(&memory, place, words, mode, started, || true).await?;
         acquired.set(acquired.get() + 1);
-        lock.start_release(&memory, words, Mode::Exclusive).await?;
+        lock.start_release(&memory, place, words, mode)?.await?;
     }
 }
 

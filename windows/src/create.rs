@@ -45,7 +45,7 @@ impl LockDesign {
             exponential(Duration::from_micros(4), Duration::from_millis(1))
         };
         match self {
-            Self::TestAndSet => TestAndSet::new(backoff),
+            Self::TestAndSet => TestAndSet::new(backoff).reporting(),
         }
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use lock_algos::{LockAlgorithm, Mode, TestAndSet};
+use fabric::remote_memory::Fault;
+use lock_algos::{LockAlgorithm, Mode};
 
 use crate::lock::{Words, release};
 use crate::window::{Inner, Target};
@@ -71,19 +72,26 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline]
     pub(crate) fn post_release(&self) {
         let inner = self.access.inner;
-        let started = inner.algorithm.start_release(inner.fabric(), self.words, self.mode);
-        if !TestAndSet::ONE_STEP_RELEASE {
-            let (inner, rank, mode) = (Arc::clone(self.access.inner), self.access.target.rank, self.mode);
-            self.access.inner.adopt(Box::pin(async move {
-                let outcome = async {
-                    let words = inner.algorithm.words(&inner.home(inner.target(rank)?))?;
-                    inner.algorithm.finish_release(inner.fabric(), words, mode, started).await
-                };
-                if let Err(fault) = outcome.await {
-                    inner.keep(inner.failed("unlock", rank, fault));
-                }
-            }));
+        let Self { access: Access { target, .. }, words, mode } = self;
+        match inner.algorithm.start_release(inner.fabric(), inner.home(target), *words, *mode) {
+            Ok(_) if inner.algorithm.releases_in_one_step::<F>(*words, *mode) => {}
+            started => self.adopt_release(started),
         }
+    }
+
+    /// Gives the rest of a release to the endpoint.
+    fn adopt_release(&self, started: Result<F::Op, Fault>) {
+        let (inner, rank, mode) = (Arc::clone(self.access.inner), self.access.target.rank, self.mode);
+        self.access.inner.adopt(Box::pin(async move {
+            let outcome = async {
+                let target = inner.target(rank)?;
+                let words = inner.algorithm.words(inner.home(target), mode)?;
+                inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started?).await
+            };
+            if let Err(fault) = outcome.await {
+                inner.keep(inner.failed("unlock", rank, fault));
+            }
+        }));
     }
 }
 

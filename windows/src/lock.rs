@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{At, Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, block_on, handle, wait_for};
+use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::{Drive, Fabric, block_on, handle, wait_for};
 use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
 
 use crate::window::{Inner, Target};
@@ -26,18 +26,32 @@ pub(crate) struct Home<'w, F: Fabric> {
     pub(crate) locks: &'w F::Segment,
 }
 
+impl<F: Fabric> Clone for Home<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Home<'_, F> {}
+
 impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
         self.fabric.word_in(self.locks, 8 * index as u64)
     }
 
-    fn node(&self, _index: usize) -> Result<F::Word<'w>, Fault> {
-        Err(Fault::new(FaultKind::Unsupported)) // no design of a window has queue nodes yet
+    fn node_of(&self, _rank: Rank, _slot: u16, _index: usize) -> Result<F::Word<'w>, Fault> {
+        Err(Fault::new(FaultKind::Unsupported))
     }
 
-    fn node_of(&self, owner: Owner) -> At {
-        At { rank: owner.rank, region: self.locks.key().region, offset: 0 }
+    /// No design of a window has nodes yet.
+    #[inline]
+    fn slots(&self) -> u16 {
+        0
+    }
+
+    fn lock(&self) -> u64 {
+        0
     }
 
     #[inline]
@@ -91,8 +105,8 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
     fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
-        let words = inner.algorithm.words(&inner.home(target))?;
-        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), words, mode) })
+        let words = inner.algorithm.words(inner.home(target), mode)?;
+        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), words, mode)? })
     }
 }
 
@@ -214,7 +228,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
         let Started { target, words, op } = ManuallyDrop::new(self).take().map_err(failed)?;
         let first = wait_for(inner.fabric(), op).map_err(failed)?;
         if !inner.algorithm.holds::<F>(words, mode, first) {
-            contend(inner, words, mode, first).map_err(failed)?;
+            contend(inner, target, words, mode, first).map_err(failed)?;
         }
         Ok(Epoch::new(inner, target, words, mode))
     }
@@ -239,8 +253,15 @@ impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
 /// The contended rest of an acquire, apart so that the uncontended path stays small.
 #[cold]
 #[inline(never)]
-fn contend<'w, F: Drive>(inner: &'w Inner<F>, words: Words<'w, F>, mode: Mode, first: u64) -> Result<(), Fault> {
-    block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), words, mode, first, || true))
+fn contend<'w, F: Drive>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    words: Words<'w, F>,
+    mode: Mode,
+    first: u64,
+) -> Result<(), Fault> {
+    block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), inner.home(target), words, mode, first, || true))
+        .map(drop)
 }
 
 #[cold]
@@ -321,13 +342,13 @@ impl<F: Fabric> Abandonable<F> {
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let target = theirs.target(rank)?;
-            let words = theirs.algorithm.words(&theirs.home(target))?;
+            let words = theirs.algorithm.words(theirs.home(target), mode)?;
             let first = first.await?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
                 return Ok(());
             }
             let wanted = || still.load(Ordering::Relaxed);
-            theirs.algorithm.contend(theirs.fabric(), words, mode, first, wanted).await
+            theirs.algorithm.contend(theirs.fabric(), theirs.home(target), words, mode, first, wanted).await.map(drop)
         });
         Self { inner, rank, mode, wanted, rest: Some(rest) }
     }
@@ -363,9 +384,9 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, mode: Mode) 
     let outcome = async {
         let target = inner.target(rank)?;
         inner.fabric().flush_before_release(target.fabric_rank()).await?;
-        let words = inner.algorithm.words(&inner.home(target))?;
-        let started = inner.algorithm.start_release(inner.fabric(), words, mode);
-        inner.algorithm.finish_release(inner.fabric(), words, mode, started).await
+        let words = inner.algorithm.words(inner.home(target), mode)?;
+        let started = inner.algorithm.start_release(inner.fabric(), inner.home(target), words, mode)?;
+        inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started).await
     };
     if let Err(fault) = outcome.await {
         inner.keep(inner.failed("unlock", rank, fault));

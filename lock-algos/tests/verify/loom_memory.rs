@@ -6,6 +6,7 @@
 use std::future::{Future, Ready, ready};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
@@ -37,6 +38,8 @@ struct Shared {
     changed: Condvar,
     /// Taken by each atomic operation, if they are atomic with one another only.
     card: Option<Mutex<()>>,
+    /// A bit for each rank. Changed under the lock, so that waits hear of it, and read without it, by their predicates.
+    dead: AtomicU32,
     size: u32,
     region_words: usize,
 }
@@ -47,7 +50,6 @@ struct State {
     /// Of each rank: the version of each word that its last operation there saw, so that no change between that
     /// operation and a pause is missed.
     seen: Vec<Vec<u32>>,
-    dead: Vec<bool>,
     clocks: Vec<u64>,
 }
 
@@ -62,9 +64,10 @@ impl LoomMemory {
     pub(crate) fn new(ranks: usize, region_words: usize, atomics: Atomics) -> Self {
         let words = vec![Word::default(); ranks * region_words];
         let seen = vec![vec![0; words.len()]; ranks];
-        let state = Mutex::new(State { words, seen, dead: vec![false; ranks], clocks: vec![0; ranks] });
+        let state = Mutex::new(State { words, seen, clocks: vec![0; ranks] });
         let card = (atomics == Atomics::OneAnother).then(|| Mutex::new(()));
-        let shared = Shared { state, changed: Condvar::new(), card, size: ranks as u32, region_words };
+        let shared =
+            Shared { state, changed: Condvar::new(), card, dead: AtomicU32::new(0), size: ranks as u32, region_words };
         Self { rank: Rank(0), shared: Arc::new(shared) }
     }
 
@@ -113,17 +116,27 @@ impl LoomMemory {
         if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
     }
 
-    fn block_until(&self, index: usize, predicate: impl Fn(u64) -> bool, watch: Watch) -> Result<u64, Fault> {
+    fn block_until(&self, index: usize, predicate: impl Fn(u64) -> bool, patience: Patience) -> Result<u64, Fault> {
         self.check_own(index)?;
+        let Patience { deadline, watch } = patience;
         let mut state = self.state();
         loop {
             let value = state.words[index].value;
             if predicate(value) {
                 return Ok(value);
             }
-            match watch {
-                Watch::Rank(rank) | Watch::Hearing(rank) if state.dead[rank.index()] => {
+            match (watch, self.casualty()) {
+                (Watch::Rank(rank) | Watch::Hearing(rank), _) if self.liveness(rank) == Liveness::Dead => {
                     return Err(Fault::of(FaultKind::PeerDied, rank));
+                }
+                (_, Some(_)) if deadline != u64::MAX => {
+                    let clock = &mut state.clocks[self.rank.index()];
+                    *clock = deadline.max(*clock);
+                    let now = *clock;
+                    drop(state);
+                    assert!(now < ENDLESS, "waits for ever for the dead");
+                    loom::thread::yield_now();
+                    return Err(Fault::new(FaultKind::TimedOut));
                 }
                 _ => state = self.shared.changed.wait(state).unwrap(),
             }
@@ -135,7 +148,7 @@ impl LoomMemory {
         let me = self.rank.index();
         let mut state = self.state();
         while state.words[index].version == state.seen[me][index] {
-            if state.dead.contains(&true) {
+            if self.casualty().is_some() {
                 state.clocks[me] += nanos;
                 let now = state.clocks[me];
                 drop(state);
@@ -204,12 +217,13 @@ impl RemoteMemory for LoomMemory {
         Ok(())
     }
 
-    /// Blocks in this call already. A deadline never comes: time stands still while somebody may yet write.
+    /// Blocks in this call already. While everybody lives a deadline never comes: time stands still while somebody may yet
+    /// write.
     fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Self::Wait<'f, P>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        ready(self.block_until(own, predicate, patience.watch))
+        ready(self.block_until(own, predicate, patience))
     }
 
     /// Blocks in this call already.
@@ -223,21 +237,23 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        match self.state().dead.get(rank.index()) {
-            Some(false) => Liveness::Alive,
-            Some(true) => Liveness::Dead,
-            None => Liveness::Left,
+        match rank {
+            Rank(rank) if rank >= self.size() => Liveness::Left,
+            Rank(rank) if self.shared.dead.load(Relaxed) >> rank & 1 == 1 => Liveness::Dead,
+            _ => Liveness::Alive,
         }
     }
 
     fn casualty(&self) -> Option<Rank> {
-        self.state().dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32))
+        Some(self.shared.dead.load(Relaxed).trailing_zeros()).filter(|rank| *rank < self.size()).map(Rank)
     }
 }
 
 impl Mortal for LoomMemory {
     fn die(&self) {
-        self.state().dead[self.rank.index()] = true;
+        let state = self.state();
+        self.shared.dead.fetch_or(1 << self.rank.0, Relaxed);
+        drop(state);
         self.shared.changed.notify_all();
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Net {
     completed: HashMap<u64, u64>,
     /// How often each kind of operation was posted.
     pub(crate) posted: Posted,
+    /// What operations become that are bent on purpose.
+    pub(crate) bend: Option<fn(Action) -> Action>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +63,7 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
     Read,
     Write(u64),
     CompareSwap(u64, u64),
@@ -115,12 +117,23 @@ impl Net {
         self.events.iter().any(|event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank))
     }
 
-    pub(crate) fn kill(&mut self, rank: Rank) {
+    /// Ends a rank. Of its operations that travel, so many never take effect, the latest first; its death is known when the
+    /// others did.
+    pub(crate) fn kill(&mut self, rank: Rank, lost: usize) {
         self.dead[rank.index()] = true;
+        for _ in 0..lost {
+            let travels = |event: &Event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank);
+            let Some(last) = self.events.iter().rposition(travels) else { break };
+            self.events.remove(last);
+        }
+    }
+
+    fn is_dead(&self, rank: Rank) -> bool {
+        self.dead[rank.index()] && !self.travels_from(rank)
     }
 
     fn casualty(&self) -> Option<Rank> {
-        self.dead.iter().position(|dead| *dead).map(|rank| Rank(rank as u32))
+        (0..self.dead.len() as u32).map(Rank).find(|rank| self.is_dead(*rank))
     }
 
     fn add(&mut self, kind: Kind) -> u64 {
@@ -155,6 +168,7 @@ impl ModelMemory {
 
     fn send(&self, word: usize, action: Action, chained: bool) -> Reply {
         let mut net = self.net();
+        let action = net.bend.map_or(action, |bend| bend(action));
         let posted = &mut net.posted;
         *match action {
             Action::Read => &mut posted.reads,
@@ -324,10 +338,11 @@ impl RemoteMemory for ModelMemory {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        match self.net().dead.get(rank.index()) {
-            Some(false) => Liveness::Alive,
-            Some(true) => Liveness::Dead,
-            None => Liveness::Left,
+        let net = self.net();
+        match rank.index() {
+            index if index >= net.dead.len() => Liveness::Left,
+            _ if net.is_dead(rank) => Liveness::Dead,
+            _ => Liveness::Alive,
         }
     }
 
@@ -338,6 +353,6 @@ impl RemoteMemory for ModelMemory {
 
 impl Mortal for ModelMemory {
     fn die(&self) {
-        self.net().kill(self.rank);
+        self.net().kill(self.rank, 0);
     }
 }

@@ -1,6 +1,7 @@
 //! What an origin does, as data, and the code that does it over any memory.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -51,26 +52,35 @@ const HOME: Rank = Rank(0);
 /// Each rank has one region. Its words: the data, the lock, a queue node for each slot.
 const DATA: usize = 0;
 const LOCK: usize = 1;
-const SLOTS: usize = 8;
 
 /// Words of each rank's region.
-pub(crate) const fn region_words<A: LockAlgorithm>() -> usize {
-    LOCK + A::HOME_WORDS + SLOTS * A::NODE_WORDS
+pub(crate) const fn region_words<A: LockAlgorithm>(slots: u16) -> usize {
+    LOCK + A::HOME_WORDS + slots as usize * A::NODE_WORDS
+}
+
+/// Slots that these programs need: one for the rounds that follow one another, one for each that is abandoned.
+pub(crate) fn slots_of(programs: &[Vec<Round>]) -> u16 {
+    let abandoned = |rounds: &Vec<Round>| rounds.iter().filter(|round| round.ending == Ending::Abandoned).count();
+    1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
 pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
     memory: M,
     algorithm: Arc<A>,
+    slots: u16,
     rounds: Vec<Round>,
     record: Arc<Record>,
     adopt: impl Fn(Task),
 ) {
+    let mut abandoned = 0;
     for (number, round) in rounds.into_iter().enumerate() {
-        let owner = Owner { rank: memory.rank(), slot: (number % SLOTS) as u16, generation: number as u32 };
+        abandoned += u16::from(round.ending == Ending::Abandoned);
+        let slot = if round.ending == Ending::Abandoned { abandoned } else { 0 };
+        let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
         let done = match round.ending {
-            Ending::Abandoned => abandon(&memory, &algorithm, owner, round, &record, &adopt),
-            _ => section(&memory, &*algorithm, owner, round, &record).await,
+            Ending::Abandoned => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
+            _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
         if let Err(fault) = done {
             record.violated(|| format!("{owner:?} in {round:?}: {fault}"));
@@ -84,24 +94,23 @@ pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
 async fn section<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    owner: Owner,
+    (owner, slots): (Owner, u16),
     round: Round,
     record: &Record,
 ) -> Result<(), Fault> {
     let mode = round.mode;
-    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(ground, mode)?;
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
-    let started = algorithm.start(memory, words, mode);
+    let started = algorithm.start(memory, words, mode)?;
     for _ in 0..round.early {
         memory.read(data).await?;
     }
-    if let Err(fault) = algorithm.finish(memory, words, mode, started, || true).await {
-        record.failed(owner, fault);
-        return Ok(());
-    }
-    record.enters(owner, mode);
+    let held = algorithm.finish(memory, ground, words, mode, started, || true).await?;
+    let mode = held.mode;
+    record.enters(owner, held);
 
     for _ in 0..round.touches {
         let before = memory.read(data).await?;
@@ -113,16 +122,17 @@ async fn section<M: Mortal, A: LockAlgorithm>(
         }
     }
     if round.ending == Ending::Dies {
+        record.dies(owner.rank);
         memory.die();
         return Ok(());
     }
 
     record.between(owner);
-    let released = algorithm.start_release(memory, words, mode);
-    if round.ending == Ending::Detached && A::ONE_STEP_RELEASE {
+    let released = algorithm.start_release(memory, ground, words, mode)?;
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step::<M>(words, mode) {
         drop(released);
     } else {
-        algorithm.finish_release(memory, words, mode, released).await?;
+        algorithm.finish_release(memory, ground, words, mode, released).await?;
     }
     record.outside(owner);
     Ok(())
@@ -132,17 +142,17 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 fn abandon<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
-    owner: Owner,
+    (owner, slots): (Owner, u16),
     round: Round,
     record: &Arc<Record>,
     adopt: &impl Fn(Task),
 ) -> Result<(), Fault> {
     record.between(owner);
-    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
-    let started = algorithm.start(memory, words, round.mode);
+    let words = algorithm.words(Ground::<M, A>::new(memory, owner, slots), round.mode)?;
+    let started = algorithm.start(memory, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     adopt(Box::pin(async move {
-        if let Err(fault) = finish_abandoned(&memory, &*algorithm, owner, round.mode, started, &record).await {
+        if let Err(fault) = finish_abandoned(&memory, &*algorithm, (owner, slots), round.mode, started, &record).await {
             record.violated(|| format!("{owner:?} abandoned {round:?}: {fault}"));
         }
     }));
@@ -152,27 +162,24 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
 async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    owner: Owner,
+    (owner, slots): (Owner, u16),
     mode: Mode,
     started: M::Op,
     record: &Record,
 ) -> Result<(), Fault> {
-    let words = algorithm.words(&Ground::<M, A>::new(memory, owner))?;
-    match algorithm.finish(memory, words, mode, started, || false).await {
-        Ok(()) => {}
-        Err(fault) if fault.kind() == FaultKind::Closed => {
-            record.outside(owner);
-            return Ok(());
-        }
-        Err(fault) => {
-            record.failed(owner, fault);
-            return Ok(());
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(ground, mode)?;
+    match algorithm.finish(memory, ground, words, mode, started, || false).await {
+        Err(fault) if fault.kind() == FaultKind::Closed => {}
+        finished => {
+            let held = finished?;
+            let mode = held.mode;
+            record.enters(owner, held);
+            record.between(owner);
+            let released = algorithm.start_release(memory, ground, words, mode)?;
+            algorithm.finish_release(memory, ground, words, mode, released).await?;
         }
     }
-    record.enters(owner, mode);
-    record.between(owner);
-    let released = algorithm.start_release(memory, words, mode);
-    algorithm.finish_release(memory, words, mode, released).await?;
     record.outside(owner);
     Ok(())
 }
@@ -181,16 +188,21 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
 pub(crate) struct Ground<'m, M, A> {
     memory: &'m M,
     owner: Owner,
-    algorithm: std::marker::PhantomData<A>,
+    slots: u16,
+    algorithm: PhantomData<fn() -> A>,
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
-    pub(crate) const fn new(memory: &'m M, owner: Owner) -> Self {
-        Self { memory, owner, algorithm: std::marker::PhantomData }
+impl<M, A> Clone for Ground<'_, M, A> {
+    fn clone(&self) -> Self {
+        *self
     }
+}
 
-    const fn first_node_word(owner: Owner) -> usize {
-        LOCK + A::HOME_WORDS + owner.slot as usize * A::NODE_WORDS
+impl<M, A> Copy for Ground<'_, M, A> {}
+
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
+    pub(crate) const fn new(memory: &'m M, owner: Owner, slots: u16) -> Self {
+        Self { memory, owner, slots, algorithm: PhantomData }
     }
 }
 
@@ -202,15 +214,19 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
         word(self.memory, HOME, LOCK + index)
     }
 
-    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::NODE_WORDS {
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::NODE_WORDS || slot >= self.slots {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
-        word(self.memory, self.owner.rank, Self::first_node_word(self.owner) + index)
+        word(self.memory, rank, region_words::<A>(slot) + index)
     }
 
-    fn node_of(&self, owner: Owner) -> At {
-        at(owner.rank, Self::first_node_word(owner))
+    fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    fn lock(&self) -> u64 {
+        7
     }
 
     fn owner(&self) -> Owner {
@@ -229,4 +245,9 @@ fn word<M: RemoteMemory>(memory: &M, rank: Rank, index: usize) -> Result<M::Word
 /// The lock's words and the data among the words of [`HOME`]'s region.
 pub(crate) fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
     (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
+}
+
+/// Whether none of a region's nodes says that its owner counts.
+pub(crate) fn idle<A: LockAlgorithm>(region: &[u64]) -> bool {
+    A::NODE_WORDS == 0 || region[region_words::<A>(0)..].chunks(A::NODE_WORDS).all(|node| node[0] == 0)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_algos::{Mode, Owner};
+use lock_algos::{Held, Mode, Owner};
 use remote_memory::{Fault, Rank};
 
 /// How far an owner is.
@@ -24,10 +24,8 @@ struct State {
     counted: u64,
     /// The first thing that went wrong.
     violation: Option<String>,
-    /// The acquires that failed.
-    faults: Vec<Fault>,
-    /// The acquires that succeeded.
-    entered: Vec<Mode>,
+    /// The acquires, in their order, and what each inherited.
+    entered: Vec<(Mode, Option<Fault>)>,
 }
 
 /// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
@@ -49,9 +47,9 @@ impl Record {
     }
 
     /// An acquire succeeded.
-    pub(crate) fn enters(&self, owner: Owner, mode: Mode) {
+    pub(crate) fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
         let mut state = self.state();
-        state.entered.push(mode);
+        state.entered.push((mode, inherited));
         let conflict = state.stages.iter().find_map(|(other, stage)| match stage {
             Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
             _ => None,
@@ -64,7 +62,7 @@ impl Record {
         state.stages.insert(key(owner), Stage::Inside(mode));
     }
 
-    /// A release is complete, or an acquire failed.
+    /// A release is complete, or an acquire was given up.
     pub(crate) fn outside(&self, owner: Owner) {
         self.state().stages.remove(&key(owner));
     }
@@ -74,17 +72,12 @@ impl Record {
         self.state().counted += 1;
     }
 
-    /// An acquire failed.
-    pub(crate) fn failed(&self, owner: Owner, fault: Fault) {
-        self.outside(owner);
-        self.state().faults.push(fault);
+    /// A rank ends, wherever it is.
+    pub(crate) fn dies(&self, rank: Rank) {
+        self.state().stages.retain(|(of, _), _| *of != rank.0);
     }
 
-    pub(crate) fn faults(&self) -> Vec<Fault> {
-        self.state().faults.clone()
-    }
-
-    pub(crate) fn entered(&self) -> Vec<Mode> {
+    pub(crate) fn entered(&self) -> Vec<(Mode, Option<Fault>)> {
         self.state().entered.clone()
     }
 
@@ -97,15 +90,15 @@ impl Record {
         self.state().stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect()
     }
 
-    /// At the end of a run in which nobody died: all are outside, nothing failed, the lock's words are free and no
-    /// exclusive section's count was lost.
+    /// At the end of a run in which nobody died: all are outside, nobody inherited anything, the lock's words are free and
+    /// no exclusive section's count was lost.
     pub(crate) fn check_end(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
-        if let Some(fault) = state.faults.first() {
-            return Err(format!("an acquire failed though nobody died: {fault:?}"));
+        if let Some((_, Some(fault))) = state.entered.iter().find(|(_, inherited)| inherited.is_some()) {
+            return Err(format!("inherited though nobody died: {fault:?}"));
         }
         if !state.stages.is_empty() {
             return Err(format!("not everybody is outside at the end: {:?}", state.stages));

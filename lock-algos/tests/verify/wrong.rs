@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Place, TestAndSet};
+use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub(crate) enum Flaw {
     ReaderFreesAll,
     /// Waits for dead owners.
     WaitsForTheDead,
-    /// Believes that a lock is lost without looking whether its owner released it before it died.
-    AccusesTheDead,
+    /// Takes the lock from readers as soon as anybody is dead.
+    TakesFromDeadReadersAtOnce,
 }
 
 const EXCLUSIVE: u64 = 1 << 63;
@@ -36,50 +36,66 @@ impl Wrong {
         Self { flaw, right: right() }
     }
 
-    /// Takes the exclusive lock in two steps.
-    async fn read_then_write<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        (word, owner): (M::Word<'m>, u64),
-        mut found: u64,
-    ) -> Result<(), Fault> {
-        while found != 0 {
-            memory.pause(word, 1000).await;
-            found = memory.read(word).await?;
-        }
-        memory.write(word, owner, Notify::No).await.map(|_| ())
-    }
-
-    /// Joins whatever it finds.
-    async fn join<'m, M: RemoteMemory>(&self, memory: &'m M, word: M::Word<'m>, mut found: u64) -> Result<(), Fault> {
-        loop {
-            match memory.compare_swap(word, found, found.wrapping_add(1)).await? {
-                now if now == found => return Ok(()),
-                now => found = now,
-            }
-        }
-    }
-
-    /// Tries until the lock is free or, unless it ignores that, somebody is dead.
+    /// Tries until the lock is free.
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        words: (M::Word<'m>, u64),
+        (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
         mode: Mode,
         mut found: u64,
-    ) -> Result<(), Fault> {
-        while self.flaw == Flaw::WaitsForTheDead || memory.casualty().is_none() {
-            memory.pause(words.0, 1000).await;
-            found = self.right.start(memory, words, mode).await?;
-            if found == 0 {
-                return Ok(());
+    ) -> Result<Held, Fault> {
+        while found != 0 {
+            memory.pause(word, 1000).await;
+            found = self.right.start(memory, words, mode)?.await?;
+        }
+        Ok(Held::cleanly(mode))
+    }
+}
+
+/// Takes the exclusive lock in two steps.
+async fn read_then_write<'m, M: RemoteMemory>(
+    memory: &'m M,
+    word: M::Word<'m>,
+    owner: u64,
+    mut found: u64,
+) -> Result<Held, Fault> {
+    while found != 0 {
+        memory.pause(word, 1000).await;
+        found = memory.read(word).await?;
+    }
+    memory.write(word, owner, Notify::No).await.map(|_| Held::cleanly(Mode::Exclusive))
+}
+
+/// Joins whatever it finds.
+async fn join<'m, M: RemoteMemory>(memory: &'m M, word: M::Word<'m>, mut found: u64) -> Result<Held, Fault> {
+    loop {
+        match memory.compare_swap(word, found, found.wrapping_add(1)).await? {
+            now if now == found => return Ok(Held::cleanly(Mode::Shared)),
+            now => found = now,
+        }
+    }
+}
+
+/// Takes the lock from whoever reads as soon as anybody is dead.
+async fn take_from_readers<'m, M: RemoteMemory>(
+    memory: &'m M,
+    word: M::Word<'m>,
+    owner: u64,
+    mut found: u64,
+) -> Result<Held, Fault> {
+    loop {
+        let alive = |owner: Owner| memory.liveness(owner.rank) == Liveness::Alive;
+        let waits = found == 0 || found & EXCLUSIVE != 0 && alive(Owner::from_bits(found));
+        let dead = memory.casualty().filter(|_| !waits);
+        let expected = if dead.is_some() { found } else { 0 };
+        match memory.compare_swap(word, expected, owner).await? {
+            now if now == expected => {
+                let death = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
+                return Ok(Held { mode: Mode::Exclusive, inherited: death });
             }
+            now => found = now,
         }
-        let holder = Owner::from_bits(found).rank;
-        if found & EXCLUSIVE != 0 && memory.liveness(holder) != Liveness::Alive {
-            return Err(Fault::of(FaultKind::OwnerDied, holder));
-        }
-        self.right.finish(memory, words, mode, self.right.start(memory, words, mode), || true).await
+        memory.pause(word, 1000).await;
     }
 }
 
@@ -88,62 +104,87 @@ pub(crate) fn right() -> TestAndSet {
     TestAndSet::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
+/// The queue lock, with such pauses.
+pub(crate) fn mcs() -> Mcs {
+    Mcs::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
 impl LockAlgorithm for Wrong {
     const NAME: &'static str = "wrong";
     const HOME_WORDS: usize = TestAndSet::HOME_WORDS;
     const NODE_WORDS: usize = TestAndSet::NODE_WORDS;
-    const ONE_STEP_RELEASE: bool = TestAndSet::ONE_STEP_RELEASE;
 
-    type Words<'m, M: RemoteMemory> = <TestAndSet as LockAlgorithm>::Words<'m, M>;
+    type Words<'m, M: RemoteMemory> = (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>);
 
-    fn words<'m, M: RemoteMemory>(&self, place: &impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.right.words(place)
+    fn uses_node(&self, mode: Mode) -> bool {
+        self.right.uses_node(mode)
     }
 
-    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op {
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((self.right.words(place, mode)?, place.home(0)?))
+    }
+
+    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => memory.read(words.0),
-            _ => self.right.start(memory, words, mode),
+            (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.1)),
+            _ => self.right.start(memory, words.0, mode),
         }
     }
 
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
         let only_read = self.flaw == Flaw::ReadThenWrite && mode == Mode::Exclusive;
-        !only_read && self.right.holds::<M>(words, mode, first)
+        !only_read && self.right.holds::<M>(words.0, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory>(
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        words: Self::Words<'m, M>,
+        place: P,
+        (words, word): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
         wanted: impl Fn() -> bool + Send + 'm,
-    ) -> Result<(), Fault> {
+    ) -> Result<Held, Fault> {
+        let owner = EXCLUSIVE | place.owner().to_bits();
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => self.read_then_write(memory, words, first).await,
-            (Flaw::ReaderIgnoresOwner, Mode::Shared) => self.join(memory, words.0, first).await,
-            (Flaw::WaitsForTheDead | Flaw::AccusesTheDead, _) => self.wait(memory, words, mode, first).await,
-            _ => self.right.contend(memory, words, mode, first, wanted).await,
+            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first).await,
+            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first).await,
+            (Flaw::WaitsForTheDead, _) => self.wait(memory, (words, word), mode, first).await,
+            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first).await,
+            _ => self.right.contend(memory, place, words, mode, first, wanted).await,
         }
     }
 
-    fn start_release<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> M::Op {
+    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
+        self.right.releases_in_one_step::<M>(words.0, mode)
+    }
+
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
-            (Flaw::ForgetsRelease, Mode::Exclusive) => memory.read(words.0),
-            (Flaw::WritesRelease, Mode::Exclusive) => memory.write(words.0, 0, Notify::No),
-            (Flaw::ReaderFreesAll, Mode::Shared) => memory.write(words.0, 0, Notify::No),
-            _ => self.right.start_release(memory, words, mode),
+            (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.1)),
+            (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.1, 0, Notify::No)),
+            (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.1, 0, Notify::No)),
+            _ => self.right.start_release(memory, place, words.0, mode),
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory>(
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
-        _memory: &'m M,
-        _words: Self::Words<'m, M>,
-        _mode: Mode,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
         started: M::Op,
     ) -> Result<(), Fault> {
-        started.await.map(|_| ())
+        match self.right.finish_release(memory, place, words.0, mode, started).await {
+            Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,0 +1,43 @@
+//! Where a lock's words lie.
+
+use remote_memory::{Fault, Rank, RemoteMemory};
+
+use crate::Owner;
+
+/// Where a lock's words lie and on whose behalf it is taken: what windows, lock tables and tests tell an algorithm.
+///
+/// A lock has a few words at its home, the target, and each owner has a queue node in its own rank's memory, which
+/// everybody may reach: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words for each of the rank's slots. Many locks
+/// share the nodes; an owner uses its node for one lock at a time.
+pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
+    /// Word `index` of the lock at its home.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`].
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault>;
+
+    /// Word `index` of the node of some rank's slot.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` where the place has no nodes.
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
+
+    /// Slots of each rank that may be in use; 0 where the place has no nodes.
+    fn slots(&self) -> u16;
+
+    /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.
+    fn lock(&self) -> u64;
+
+    /// On whose behalf.
+    fn owner(&self) -> Owner;
+
+    /// Word `index` of this owner's node.
+    ///
+    /// # Errors
+    /// As [`node_of`](Self::node_of).
+    #[inline]
+    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        let Owner { rank, slot, .. } = self.owner();
+        self.node_of(rank, slot, index)
+    }
+}
