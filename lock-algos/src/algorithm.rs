@@ -28,7 +28,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Words of the node of each slot; all 0 is idle.
     const NODE_WORDS: usize;
 
-    /// The lock's words, resolved.
+    /// The lock's words, resolved. Small: whoever holds the lock keeps them, in registers if he can.
     type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
 
     /// Whether an owner in this mode uses its node, if the place has any, from [`start`](Self::start) until
@@ -39,13 +39,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault>;
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
 
     /// Posts the first operation of an acquire.
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
-    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault>;
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault>;
 
     /// Whether the first operation alone acquired the lock. `first` is its value.
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
@@ -96,7 +102,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Whether [`finish_release`](Self::finish_release) does nothing: then nobody need ever run it.
-    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool;
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool;
 
     /// Posts the first operation of a release. The caller has flushed what it did under the lock. `mode` is
     /// [`Held::mode`], here and in what follows; `words` are those of the acquire.

@@ -332,7 +332,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, _mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok(Words {
             home: place.home(0)?,
             counts: place.node(COUNTS)?,
@@ -344,7 +344,13 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault> {
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        _place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
         enter(memory, words)?;
         let new = match mode {
             Mode::Exclusive => Home::FREE.behind(words.owner),
@@ -428,7 +434,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn releases_in_one_step<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
         false
     }
 

@@ -57,45 +57,31 @@ impl TestAndSet {
     }
 }
 
-/// See [`LockAlgorithm::Words`].
-#[derive(Debug)]
-pub struct Words<W> {
-    word: W,
-    /// The word when this owner has it alone.
-    owner: u64,
-    /// A reader's: where it says for which lock it counts, and that.
-    counts: Option<(W, u64)>,
-}
-
-impl<W: Copy> Clone for Words<W> {
-    fn clone(&self) -> Self {
-        *self
+/// The word after an owner took it, who has the word `owner` alone.
+#[inline]
+const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
+    match mode {
+        Mode::Exclusive => owner,
+        Mode::Shared => word + 1,
     }
 }
 
-impl<W: Copy> Copy for Words<W> {}
-
-impl<W> Words<W> {
-    /// The word after this owner took it.
-    #[inline]
-    const fn taken(&self, word: u64, mode: Mode) -> u64 {
-        match mode {
-            Mode::Exclusive => self.owner,
-            Mode::Shared => word + 1,
-        }
-    }
+/// Where a reader says for which lock it counts; nobody else does, and nobody where there are no nodes.
+#[inline]
+fn counter<'m, M: RemoteMemory>(place: impl Place<'m, M>, mode: Mode) -> Result<Option<M::Word<'m>>, Fault> {
+    if mode == Mode::Shared && place.slots() > 0 { place.node(COUNTS).map(Some) } else { Ok(None) }
 }
 
 /// Says that this owner counts from now on, if it is a reader.
 #[inline]
-fn count<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
-    words.counts.map_or(Ok(()), |(node, lock)| memory.store(node, lock))
+fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
+    counter(place, mode)?.map_or(Ok(()), |node| memory.store(node, counts_for(place.lock())))
 }
 
 /// Says that it does not count any more.
 #[inline]
-fn discount<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
-    words.counts.map_or(Ok(()), |(node, _)| memory.store(node, 0))
+fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
+    counter(place, mode)?.map_or(Ok(()), |node| memory.store(node, 0))
 }
 
 /// Who holds a lock.
@@ -143,16 +129,16 @@ struct Waiter<'b> {
 }
 
 impl Waiter<'_> {
-    fn step<M: RemoteMemory>(&mut self, memory: &M, words: Words<M::Word<'_>>, found: u64) -> Step {
+    fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubted) = (0, None);
             return match holder(found) {
-                Holder::Nobody => Step::Take(words.taken(FREE, self.mode), Held::cleanly(self.mode)),
+                Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
                 Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
                     let died = Fault::of(FaultKind::OwnerDied, rank);
                     match self.reports {
                         [true, _] => Step::Report(died),
-                        [false, _] => Step::Take(words.owner, Held::after(died, Mode::Exclusive)),
+                        [false, _] => Step::Take(owner, Held::after(died, Mode::Exclusive)),
                     }
                 }
                 Holder::Frozen => Step::Ask,
@@ -167,7 +153,7 @@ impl Waiter<'_> {
             };
         }
         self.races = (self.races + 1) % READER_RACES;
-        if self.races == 0 { Step::Wait } else { Step::Take(words.taken(found, self.mode), Held::cleanly(self.mode)) }
+        if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
     }
 
     /// Who died, if readers had their time since.
@@ -180,11 +166,11 @@ impl Waiter<'_> {
 
 /// The one operation of a release.
 #[inline]
-fn release<'m, M: RemoteMemory>(memory: &M, words: Words<M::Word<'m>>, mode: Mode) -> Link<M::Word<'m>> {
-    let (word, waited) = (words.word, false);
+fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
+    let waited = false;
     match mode {
         Mode::Exclusive if memory.write_is_atomic() => Link::Write { word, value: FREE, notify: Notify::No, waited },
-        Mode::Exclusive => Link::CompareSwap { word, expected: words.owner, new: FREE, waited },
+        Mode::Exclusive => Link::CompareSwap { word, expected: owner, new: FREE, waited },
         Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
     }
 }
@@ -194,7 +180,8 @@ impl LockAlgorithm for TestAndSet {
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = COUNTS + 1;
 
-    type Words<'m, M: RemoteMemory> = Words<M::Word<'m>>;
+    /// The word, and what it becomes when this owner has it alone.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
@@ -202,18 +189,20 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
-        let counts = match mode {
-            Mode::Shared if place.slots() > 0 => Some((place.node(COUNTS)?, counts_for(place.lock()))),
-            Mode::Shared | Mode::Exclusive => None,
-        };
-        Ok(Words { word: place.home(0)?, owner: EXCLUSIVE | place.owner().to_bits(), counts })
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
     }
 
     #[inline]
-    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault> {
-        count(memory, words)?;
-        Ok(memory.compare_swap(words.word, FREE, words.taken(FREE, mode)))
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        (word, owner): Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        count(memory, place, mode)?;
+        Ok(memory.compare_swap(word, FREE, taken(FREE, mode, owner)))
     }
 
     #[inline]
@@ -225,7 +214,7 @@ impl LockAlgorithm for TestAndSet {
         &'m self,
         memory: &'m M,
         place: P,
-        words: Self::Words<'m, M>,
+        (word, owner): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
         wanted: impl Fn() -> bool + Send + 'm,
@@ -235,39 +224,39 @@ impl LockAlgorithm for TestAndSet {
         let mut waiter = Waiter { mode, reports, pauses, races: 0, doubted: None };
         let mut found = first;
         loop {
-            let mut step = waiter.step(memory, words, found);
+            let mut step = waiter.step(memory, owner, found);
             if let Step::Ask = step {
-                discount(memory, words)?;
+                discount(memory, place, mode)?;
                 if nobody_counts(memory, place).await {
                     let dead = memory.casualty().filter(|_| found != FROZEN); // else the last reader has released
                     let inherited = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
-                    step = Step::Take(words.taken(FREE, mode), Held { mode, inherited });
+                    step = Step::Take(taken(FREE, mode, owner), Held { mode, inherited });
                 }
             }
             if let Step::Wait | Step::Ask = step {
-                memory.pause(words.word, waiter.pauses.next_nanos()).await;
+                memory.pause(word, waiter.pauses.next_nanos()).await;
             }
             if !wanted() {
-                discount(memory, words)?;
+                discount(memory, place, mode)?;
                 return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
                 Step::Freeze => (found, found | FROZEN, Held::cleanly(mode)),
-                Step::Ask | Step::Report(_) | Step::Wait => (FREE, words.taken(FREE, mode), Held::cleanly(mode)),
+                Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
             };
-            count(memory, words)?;
-            let now = memory.compare_swap(words.word, expected, new).await?;
+            count(memory, place, mode)?;
+            let now = memory.compare_swap(word, expected, new).await?;
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
                     if held.mode == Mode::Exclusive {
-                        discount(memory, words)?; // the word names the owner
+                        discount(memory, place, mode)?; // the word names the owner
                     }
                     return Ok(held);
                 }
                 Step::Report(fault) if now == found => {
-                    discount(memory, words)?;
+                    discount(memory, place, mode)?;
                     return Err(fault);
                 }
                 _ => found = now,
@@ -276,21 +265,20 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive || words.counts.is_none()
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive || place.slots() == 0
     }
 
     #[inline]
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl Place<'m, M>,
+        place: impl Place<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if mode == Mode::Shared
-            && let Some((node, lock)) = words.counts
-            && memory.load(node)? != lock
+        if let Some(node) = counter(place, mode)?
+            && memory.load(node)? != counts_for(place.lock())
         {
             return Err(Fault::new(FaultKind::NotHeld));
         }
@@ -310,17 +298,15 @@ impl LockAlgorithm for TestAndSet {
     async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        _place: P,
-        words: Self::Words<'m, M>,
+        place: P,
+        (_, owner): Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
     ) -> Result<(), Fault> {
         let found = started.await?;
-        if mode == Mode::Shared {
-            discount(memory, words)?;
-        }
+        discount(memory, place, mode)?;
         let held = match mode {
-            Mode::Exclusive => memory.write_is_atomic() || found == words.owner,
+            Mode::Exclusive => memory.write_is_atomic() || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
         };
         if held { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }

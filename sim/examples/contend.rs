@@ -49,9 +49,9 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
 /// Acquires and releases, over and over.
 async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<u64>) -> Result<(), Fault> {
     let (place, mode) = (AtRankZero(&memory), Mode::Exclusive);
-    let words = lock.words(place, mode)?;
+    let words = lock.words(place)?;
     loop {
-        let started = lock.start(&memory, words, mode)?;
+        let started = lock.start(&memory, place, words, mode)?;
         lock.finish(&memory, place, words, mode, started, || true).await?;
         acquired.set(acquired.get() + 1);
         lock.start_release(&memory, place, words, mode)?.await?;

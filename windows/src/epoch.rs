@@ -74,7 +74,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let inner = self.access.inner;
         let Self { access: Access { target, .. }, words, mode } = self;
         match inner.algorithm.start_release(inner.fabric(), inner.home(target), *words, *mode) {
-            Ok(_) if inner.algorithm.releases_in_one_step::<F>(*words, *mode) => {}
+            Ok(_) if inner.algorithm.releases_in_one_step(inner.home(target), *mode) => {}
             started => self.adopt_release(started),
         }
     }
@@ -85,7 +85,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.access.inner.adopt(Box::pin(async move {
             let outcome = async {
                 let target = inner.target(rank)?;
-                let words = inner.algorithm.words(inner.home(target), mode)?;
+                let words = inner.algorithm.words(inner.home(target))?;
                 inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started?).await
             };
             if let Err(fault) = outcome.await {

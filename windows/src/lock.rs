@@ -105,8 +105,8 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
     fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
-        let words = inner.algorithm.words(inner.home(target), mode)?;
-        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), words, mode)? })
+        let words = inner.algorithm.words(inner.home(target))?;
+        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), inner.home(target), words, mode)? })
     }
 }
 
@@ -342,7 +342,7 @@ impl<F: Fabric> Abandonable<F> {
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let target = theirs.target(rank)?;
-            let words = theirs.algorithm.words(theirs.home(target), mode)?;
+            let words = theirs.algorithm.words(theirs.home(target))?;
             let first = first.await?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
                 return Ok(());
@@ -384,7 +384,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, mode: Mode) 
     let outcome = async {
         let target = inner.target(rank)?;
         inner.fabric().flush_before_release(target.fabric_rank()).await?;
-        let words = inner.algorithm.words(inner.home(target), mode)?;
+        let words = inner.algorithm.words(inner.home(target))?;
         let started = inner.algorithm.start_release(inner.fabric(), inner.home(target), words, mode)?;
         inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started).await
     };

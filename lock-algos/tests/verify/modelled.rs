@@ -238,12 +238,14 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         let released = async {
             let place = Ground::<_, TestAndSet>::new(&memory, owner, 2);
             if let Some(mode) = held {
-                let words = algorithm.words(place, mode)?;
-                algorithm.finish(&memory, place, words, mode, algorithm.start(&memory, words, mode)?, || true).await?;
+                let words = algorithm.words(place)?;
+                algorithm
+                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || true)
+                    .await?;
             }
             let before = memory.region();
             let place = Ground::<_, TestAndSet>::new(&memory, stranger, 2);
-            let words = algorithm.words(place, Mode::Shared)?;
+            let words = algorithm.words(place)?;
             let outcome = algorithm.start_release(&memory, place, words, Mode::Shared).map(drop);
             assert_eq!(memory.region(), before);
             outcome

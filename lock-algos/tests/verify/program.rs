@@ -100,11 +100,11 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     let mode = round.mode;
     let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = algorithm.words(ground, mode)?;
+    let words = algorithm.words(ground)?;
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
-    let started = algorithm.start(memory, words, mode)?;
+    let started = algorithm.start(memory, ground, words, mode)?;
     for _ in 0..round.early {
         memory.read(data).await?;
     }
@@ -129,7 +129,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 
     record.between(owner);
     let released = algorithm.start_release(memory, ground, words, mode)?;
-    if round.ending == Ending::Detached && algorithm.releases_in_one_step::<M>(words, mode) {
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step(ground, mode) {
         drop(released);
     } else {
         algorithm.finish_release(memory, ground, words, mode, released).await?;
@@ -148,8 +148,9 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
     adopt: &impl Fn(Task),
 ) -> Result<(), Fault> {
     record.between(owner);
-    let words = algorithm.words(Ground::<M, A>::new(memory, owner, slots), round.mode)?;
-    let started = algorithm.start(memory, words, round.mode)?;
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(ground)?;
+    let started = algorithm.start(memory, ground, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     adopt(Box::pin(async move {
         if let Err(fault) = finish_abandoned(&memory, &*algorithm, (owner, slots), round.mode, started, &record).await {
@@ -168,7 +169,7 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     record: &Record,
 ) -> Result<(), Fault> {
     let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = algorithm.words(ground, mode)?;
+    let words = algorithm.words(ground)?;
     match algorithm.finish(memory, ground, words, mode, started, || false).await {
         Err(fault) if fault.kind() == FaultKind::Closed => {}
         finished => {

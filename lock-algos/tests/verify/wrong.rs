@@ -40,13 +40,14 @@ impl Wrong {
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
+        place: impl Place<'m, M>,
         (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
         mode: Mode,
         mut found: u64,
     ) -> Result<Held, Fault> {
         while found != 0 {
             memory.pause(word, 1000).await;
-            found = self.right.start(memory, words, mode)?.await?;
+            found = self.right.start(memory, place, words, mode)?.await?;
         }
         Ok(Held::cleanly(mode))
     }
@@ -120,14 +121,20 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((self.right.words(place, mode)?, place.home(0)?))
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((self.right.words(place)?, place.home(0)?))
     }
 
-    fn start<M: RemoteMemory>(&self, memory: &M, words: Self::Words<'_, M>, mode: Mode) -> Result<M::Op, Fault> {
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.1)),
-            _ => self.right.start(memory, words.0, mode),
+            _ => self.right.start(memory, place, words.0, mode),
         }
     }
 
@@ -149,14 +156,14 @@ impl LockAlgorithm for Wrong {
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first).await,
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first).await,
-            (Flaw::WaitsForTheDead, _) => self.wait(memory, (words, word), mode, first).await,
+            (Flaw::WaitsForTheDead, _) => self.wait(memory, place, (words, word), mode, first).await,
             (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first).await,
             _ => self.right.contend(memory, place, words, mode, first, wanted).await,
         }
     }
 
-    fn releases_in_one_step<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode) -> bool {
-        self.right.releases_in_one_step::<M>(words.0, mode)
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+        self.right.releases_in_one_step(place, mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(
