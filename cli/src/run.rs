@@ -60,8 +60,9 @@ pub(crate) struct Args {
     hosts: Option<String>,
 
     /// The remote shell and its options, called with a host and a command line. Split at white space, without regard to
-    /// quotes: what needs more is a script [default: ssh -x -T -o BatchMode=yes]
-    #[arg(long, value_name = "COMMAND", env = "ONESIDED_RSH", requires = "hosts")]
+    /// quotes: what needs more is a script [env: ONESIDED_RSH] [default: ssh -x -T -o BatchMode=yes]
+    // The variable is read where it is needed: clap takes it for an option given, which `requires` hosts.
+    #[arg(long, value_name = "COMMAND", requires = "hosts")]
     rsh: Option<String>,
 
     /// Where `onesided` is on the other hosts, if not in the same place as here
@@ -153,11 +154,12 @@ fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     let agent = args.agent.clone().map_or_else(std::env::current_exe, Ok)?;
     let slurm = list == "slurm";
     let default = if slurm { SRUN } else { SSH };
-    let rsh: Vec<_> = args.rsh.as_deref().unwrap_or(default).split_whitespace().map(OsString::from).collect();
+    let named = args.rsh.clone().or_else(|| std::env::var(RSH).ok());
+    let rsh: Vec<_> = named.as_deref().unwrap_or(default).split_whitespace().map(OsString::from).collect();
     if rsh.is_empty() {
         return Err(Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"));
     }
-    let before_line = if slurm && args.rsh.is_none() { vec!["sh".into(), "-c".into()] } else { vec![] };
+    let before_line = if slurm && named.is_none() { vec!["sh".into(), "-c".into()] } else { vec![] };
     let list = if slurm { Slots::of_slurm() } else { Slots::parse(list) };
     let list = list.map_err(|error| Failure::new(USAGE, error))?;
     Ok(Hosts { list, rsh, before_line, agent, export: args.export.clone() })

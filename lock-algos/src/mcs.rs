@@ -112,8 +112,7 @@ impl Home {
     }
 }
 
-/// Since a rank has died, how often a waiter looks whether the word was frozen; always, how often one does who waits for a
-/// link. In nanoseconds.
+/// How often a waiter looks whether the word was frozen, in nanoseconds.
 const LOOK: u64 = 10_000_000;
 
 /// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
@@ -211,8 +210,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         };
         loop {
             let known = memory.casualty().is_some();
-            let patience = Patience::hearing(before.rank());
-            let patience = if known { patience.and_until(memory.now().saturating_add(LOOK)) } else { patience };
+            let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
             let granted = move |grant| mine(grant).is_some() || !known && memory.casualty().is_some();
             match memory.wait_until(words.grant, granted, patience).await.map(mine) {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
@@ -221,6 +219,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             }
             let mut home = self.home().await?;
             if !self.is_alive(before.rank()) {
+                // What it wrote before it ended is there.
+                if let Some(from) = mine(memory.load(words.grant)?) {
+                    return Ok(Turn::Mine(from));
+                }
                 home = self.freeze(home, Some(before.rank())).await?;
             }
             if home.is(Home::FROZEN) {
@@ -261,8 +263,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             if next != 0 {
                 break Owner::from_bits(next);
             }
-            if home.is(Home::FROZEN) {
-                return Ok(()); // all who waited have left
+            if home.is(Home::FROZEN) && nobody_counts(*memory, *place).await {
+                return Ok(()); // all who waited have left, and none of them has yet to link itself
             }
             if home == home.behind(words.owner) {
                 let now = self.swap(home, home.unqueued()).await?;
@@ -378,8 +380,8 @@ impl LockAlgorithm for Mcs {
         let mut found = Home(first);
         let mut entered = true;
         loop {
-            // Here this owner is not in the queue.
-            if !wanted() {
+            // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
+            if !wanted() && !found.is(Home::FROZEN) {
                 leave(memory, words)?;
                 return Err(Fault::new(FaultKind::Closed));
             }

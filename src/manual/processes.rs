@@ -80,7 +80,8 @@
 //! - Plain `srun` (its default is `--mpi=none` on many clusters) and `srun --mpi=pmix` tell tasks no way to one another that
 //!   onesided knows, and are refused. They will do with a [rendezvous](#a-rendezvous), where `SLURM_PROCID` and
 //!   `SLURM_STEP_NUM_TASKS` stand for `ONESIDED_RANK` and `ONESIDED_SIZE`:
-//!   `ONESIDED_ADDRESS=$(hostname):7000 ONESIDED_SECRET_FILE=$HOME/secret srun ./program`, called on the first node.
+//!   `ONESIDED_ADDRESS=$(hostname -I | cut -d' ' -f1):7000 ONESIDED_SECRET_FILE=$HOME/secret srun ./program`, called on the
+//!   first node. (Not its name: Debian has that stand for 127.0.1.1, where no other node comes to.)
 //!
 //! # `mpiexec`, and other process managers that speak PMI-1
 //!

@@ -242,6 +242,20 @@ fn a_deadline_leaves_nothing_locked() {
     });
 }
 
+/// Also one that is set when the request has been looked at.
+#[test]
+fn a_late_deadline_leaves_nothing_locked() {
+    given_up(|window| {
+        let mut request = window.lock_exclusive(0);
+        for _ in 0..3 {
+            assert!(request.test().unwrap().is_none());
+        }
+        let begin = Instant::now();
+        assert!(request.deadline(SHORT).wait().unwrap_err().is_timed_out());
+        assert!(begin.elapsed() >= SHORT);
+    });
+}
+
 #[test]
 fn a_lock_of_all_that_is_dropped_leaves_nothing_locked() {
     given_up(|window| drop(window.lock_all()));

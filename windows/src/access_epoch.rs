@@ -41,6 +41,7 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
     }
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and nothing has begun.
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

@@ -54,6 +54,7 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on
     /// instead.
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

@@ -30,6 +30,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
 
     /// Gives up after this time, with what that means for a [barrier](fabric::World::barrier): no later collective of this
     /// rank succeeds.
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

@@ -144,10 +144,14 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
         let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
-        if let (Some(Ok(started)), Some(after)) = (&self.started, self.deadline) {
-            self.deadline = None;
-            let until = Deadline::after(inner.fabric(), started.target, after);
-            self.later = Some(Box::new(Later { rest: None, until }));
+        if let Some(after) = self.deadline.take() {
+            // It may be said at any time.
+            let first = self.started.as_ref().and_then(|started| started.as_ref().ok()).map(|started| started.target);
+            let rest = self.later.as_ref().and_then(|later| later.rest.as_ref()).map(|(target, ..)| *target);
+            if let Some(target) = first.or(rest) {
+                let until = Deadline::after(inner.fabric(), target, after);
+                self.later.get_or_insert_with(|| Box::new(Later { rest: None, until: None })).until = until;
+            }
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
@@ -383,10 +387,11 @@ impl<F: Fabric> Drop for Abandonable<F> {
 pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, mode: Mode) {
     let outcome = async {
         let target = inner.target(rank)?;
-        inner.fabric().flush_before_release(target.fabric_rank()).await?;
+        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let words = inner.algorithm.words(inner.home(target))?;
         let started = inner.algorithm.start_release(inner.fabric(), inner.home(target), words, mode)?;
-        inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started).await
+        let released = inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started).await;
+        flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
         inner.keep(inner.failed("unlock", rank, fault));

@@ -138,12 +138,14 @@ type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
 
 impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub fn from_rank(mut self, origin: u32) -> Self {
         self.from = Some(origin);
         self
     }
 
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

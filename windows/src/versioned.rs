@@ -146,6 +146,7 @@ pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
 
 impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
@@ -234,6 +235,7 @@ pub struct VersionedWrite<'w, T: Element, F: Fabric> {
 
 impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
     /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// To be said before it is first tested or waited for: later it changes nothing.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

@@ -18,6 +18,13 @@ fn a_plain_program_needs_to_know_nothing_of_the_job() {
     assert_eq!(lines, ["[0] -- x", "[1] -- x", "[2] -- x"]);
 }
 
+/// Ranks of a job over several hosts may well have it, and start others.
+#[test]
+fn a_remote_shell_that_is_named_for_other_jobs_does_not_disturb() {
+    let ended = finish(onesided(&["run", "-n", "1", "--", "echo", "x"]).env("ONESIDED_RSH", "rsh"));
+    assert_eq!((ended.code(), &*ended.stdout, &*ended.stderr), (0, &["x".to_owned()][..], ""));
+}
+
 #[test]
 fn the_status_is_that_of_the_first_failure() {
     let ended = finish(&mut script(&["-n", "3"], "case $ONESIDED_RANK in 1) exit 5;; 2) sleep 0.3; exit 6;; esac"));

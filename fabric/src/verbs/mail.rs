@@ -36,7 +36,8 @@ impl Future for VerbsSend<'_> {
         if let Err(fault) = fabric.ended(Patience::on(to)) {
             return Poll::Ready(Err(fault));
         }
-        if !fabric.0.has_room(to) && fabric.progress() == 0 {
+        // What came may have come from others.
+        if !fabric.0.has_room(to) && (fabric.progress() == 0 || !fabric.0.has_room(to)) {
             fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }

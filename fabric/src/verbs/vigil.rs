@@ -9,8 +9,8 @@
 //!
 //! A look is taken by threads that wait, a few times a second; operations pay nothing for it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 use remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
@@ -77,12 +77,19 @@ impl Inner {
     /// Looks at all connections, if it is time to.
     #[cold]
     pub(super) fn patrol(&self) {
-        let now = now();
-        let due = self.vigil.due.load(Ordering::Relaxed);
+        if now() < self.vigil.due.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut looks = match self.vigil.looks.try_lock() {
+            Ok(looks) => looks,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // Only now: another thread may have looked since, with a later clock.
+        let (now, due) = (now(), self.vigil.due.load(Ordering::Relaxed));
         if now < due {
             return;
         }
-        let Ok(mut looks) = self.vigil.looks.try_lock() else { return };
         self.vigil.due.store(now + LOOK, Ordering::Relaxed);
         // Nobody has waited meanwhile, so nobody has seen since when it is quiet.
         let anew = now > due + 4 * LOOK;
@@ -105,7 +112,7 @@ impl Inner {
             *look = Look { completed, since: now, probed: false, probe: look.probe };
             return;
         }
-        let quiet = now - look.since;
+        let quiet = now.saturating_sub(look.since);
         if peer.is_broken() {
             // What is under way should have ended with it: the driver is told once more.
             if quiet >= QUIET {

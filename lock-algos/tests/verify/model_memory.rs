@@ -71,10 +71,16 @@ pub(crate) enum Action {
 }
 
 impl Net {
-    /// Lets one of the possible events happen, counted from the oldest. `false` if there is none.
-    pub(crate) fn step(&mut self, choice: usize) -> bool {
+    /// Lets one of the possible events happen, counted from the oldest; without a choice the oldest, but time passes only
+    /// where nothing else happens. `false` if there is none.
+    pub(crate) fn step(&mut self, choice: Option<usize>) -> bool {
         let possible: Vec<usize> = (0..self.events.len()).filter(|index| self.may_happen(*index)).collect();
-        let Some(index) = possible.get(choice % possible.len().max(1)) else { return false };
+        let is_timer = |index: &&usize| matches!(self.events[**index].kind, Kind::Timer { .. });
+        let index = match choice {
+            Some(choice) => possible.get(choice % possible.len().max(1)),
+            None => possible.iter().find(|index| !is_timer(index)).or(possible.first()),
+        };
+        let Some(index) = index else { return false };
         let Event { id, kind } = self.events[*index];
         match kind {
             Kind::Travels { word, action, .. } => {
