@@ -291,4 +291,13 @@ impl<F: Fabric> Rig<F> {
         let message = fabric.recv(Port::USER, Patience::until(fabric.now() + LONG)).await.unwrap();
         u64::from_le_bytes(message.bytes().try_into().unwrap())
     }
+
+    /// How many cells, a bit each, both of two ranks missed. Rank 0 is told; rank 1 has told what it missed.
+    async fn both_missed(&self, missed: u64) -> u64 {
+        if self.rank() == 1 {
+            self.tell(0, missed).await;
+            return 0;
+        }
+        u64::from((missed & self.told().await).count_ones())
+    }
 }

@@ -29,11 +29,7 @@ pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
             from.get((1 - mine) * CELLS + cell, &mut found).await?;
             missed |= u64::from(found != [batch]) << cell;
         }
-        if mine == 1 {
-            rig.tell(0, missed).await;
-        } else {
-            seen.forbidden += u64::from((missed & rig.told().await).count_ones());
-        }
+        seen.forbidden += rig.both_missed(missed).await;
     }
     all.unlock_all().await?;
     window.close().await?;
@@ -229,11 +225,7 @@ pub(super) async fn sync_store_buffering<F: Fabric>(world: World<F>) -> Outcome 
             };
             missed |= u64::from(found != batch) << cell;
         }
-        if rig.rank() == 1 {
-            rig.tell(0, missed).await;
-        } else {
-            seen.forbidden += u64::from((missed & rig.told().await).count_ones());
-        }
+        seen.forbidden += rig.both_missed(missed).await;
     }
     all.unlock_all().await?;
     window.close().await?;
