@@ -2,7 +2,7 @@
 
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
-use crate::recovery::{COUNTS, counts_for, nobody_counts};
+use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
@@ -114,9 +114,6 @@ impl Home {
 
 /// How often a waiter looks whether the word was frozen, in nanoseconds.
 const LOOK: u64 = 10_000_000;
-
-/// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
-const READERS_PATIENCE: u64 = 1_000_000_000;
 
 /// See [`LockAlgorithm::Words`].
 #[derive(Debug)]
@@ -235,16 +232,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
     /// Waits until nobody reads. First in the queue.
     async fn readers_gone(&self, mut pause: impl FnMut() -> u64, mut home: Home) -> Result<Turn, Fault> {
         let memory = self.memory;
-        let mut doubted = None;
+        let mut doubt = Doubt::default();
         loop {
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
-            if memory.casualty().is_some() {
-                let now = memory.now();
-                if now.saturating_sub(*doubted.get_or_insert(now)) >= READERS_PATIENCE {
-                    home = self.freeze(home, None).await?;
-                }
+            if doubt.of_readers(memory).is_some() {
+                home = self.freeze(home, None).await?;
             }
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));

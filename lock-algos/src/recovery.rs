@@ -17,6 +17,24 @@ pub(crate) const fn counts_for(lock: u64) -> u64 {
     lock + 1
 }
 
+/// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
+const READERS_PATIENCE: u64 = 1_000_000_000;
+
+/// Readers who may be dead: a count names nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Doubt {
+    since: Option<u64>,
+}
+
+impl Doubt {
+    /// Who died, if the readers had their time since.
+    pub(crate) fn of_readers<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
+        let dead = memory.casualty()?;
+        let now = memory.now();
+        (now.saturating_sub(*self.since.get_or_insert(now)) >= READERS_PATIENCE).then_some(dead)
+    }
+}
+
 /// Whether no living rank counts for the lock, this owner aside. The answer holds for a frozen lock whose word is what it
 /// was before the question: who counts later has changed it.
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {

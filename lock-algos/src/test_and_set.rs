@@ -1,9 +1,9 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{COUNTS, counts_for, nobody_counts};
+use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
@@ -36,9 +36,6 @@ const FROZEN: u64 = 1 << 62;
 
 /// How often a reader that only lost against other readers tries again at once.
 const READER_RACES: u32 = 8;
-
-/// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
-const READERS_PATIENCE: u64 = 1_000_000_000;
 
 // Every reader is an owner, so the count cannot reach the bits above them.
 const _: () = assert!(Owner::BITS < 63);
@@ -124,14 +121,13 @@ struct Waiter<'b> {
     pauses: Pauses<'b>,
     /// Races against readers that were lost one after the other.
     races: u32,
-    /// Since when readers are doubted.
-    doubted: Option<u64>,
+    doubt: Doubt,
 }
 
 impl Waiter<'_> {
     fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
         let Holder::Readers = holder(found) else {
-            (self.races, self.doubted) = (0, None);
+            (self.races, self.doubt) = (0, Doubt::default());
             return match holder(found) {
                 Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
                 Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
@@ -146,7 +142,7 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
-            return match (self.doubts(memory), self.reports) {
+            return match (self.doubt.of_readers(memory), self.reports) {
                 (None, _) => Step::Wait,
                 (Some(dead), [_, true]) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
                 (Some(_), [_, false]) => Step::Freeze,
@@ -154,13 +150,6 @@ impl Waiter<'_> {
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
-    }
-
-    /// Who died, if readers had their time since.
-    fn doubts<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
-        let dead = memory.casualty()?;
-        let now = memory.now();
-        (now.saturating_sub(*self.doubted.get_or_insert(now)) >= READERS_PATIENCE).then_some(dead)
     }
 }
 
@@ -221,7 +210,7 @@ impl LockAlgorithm for TestAndSet {
     ) -> Result<Held, Fault> {
         let reports = [self.reports, place.slots() == 0];
         let pauses = self.backoff.pauses(place.owner());
-        let mut waiter = Waiter { mode, reports, pauses, races: 0, doubted: None };
+        let mut waiter = Waiter { mode, reports, pauses, races: 0, doubt: Doubt::default() };
         let mut found = first;
         loop {
             let mut step = waiter.step(memory, owner, found);
