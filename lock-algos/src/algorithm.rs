@@ -23,13 +23,19 @@ use crate::{Held, Mode, Place};
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Its name in configuration, benchmarks and reports.
     const NAME: &'static str;
-    /// Words of a lock at its home; all 0 is free.
+    /// Words of a lock at its home; all 0 is free, and so is what [`is_free`](Self::is_free) says.
     const HOME_WORDS: usize;
     /// Words of the node of each slot; all 0 is idle.
     const NODE_WORDS: usize;
 
     /// The lock's words, resolved. Small: whoever holds the lock keeps them, in registers if he can.
     type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
+
+    /// Whether a lock's words at its home, while nothing is under way, say that nobody holds it or waits for it.
+    #[must_use]
+    fn is_free(home: &[u64]) -> bool {
+        home.iter().all(|word| *word == 0)
+    }
 
     /// Whether an owner in this mode uses its node, if the place has any, from [`start`](Self::start) until
     /// [`finish_release`](Self::finish_release) is done: then its slot is for nobody else meanwhile.

@@ -83,6 +83,25 @@ impl Pauses<'_> {
     pub(crate) fn next_nanos(&mut self) -> u64 {
         let nanos = u64::from(self.table[self.step]);
         self.step = (self.step + 1).min(Backoff::STEPS - 1);
+        self.varied(nanos)
+    }
+
+    /// The next pause of somebody behind so many others: the next interval for each of them, but at most the last one.
+    pub(crate) fn next_behind(&mut self, others: u64) -> u64 {
+        let interval = u64::from(self.table[self.step]);
+        let longest = u64::from(self.table[Backoff::STEPS - 1]);
+        self.step = (self.step + 1).min(Backoff::STEPS - 1);
+        let nanos = interval.saturating_mul(others).min(longest.max(interval));
+        self.varied(nanos)
+    }
+
+    /// Begins the table anew.
+    pub(crate) const fn restart(&mut self) {
+        self.step = 0;
+    }
+
+    /// From half to one and a half times as long.
+    const fn varied(&mut self, nanos: u64) -> u64 {
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
@@ -114,6 +133,18 @@ mod tests {
             let pauses = first_pauses(table, rank);
             assert!((50..150).contains(&pauses[0]) && (100..300).contains(&pauses[1]), "{pauses:?}");
             assert!(pauses[2..].iter().all(|nanos| (200..600).contains(nanos)), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_with_those_ahead_up_to_the_longest() {
+        let table = Backoff::new([100, 200, 1000].map(Duration::from_nanos));
+        let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
+        for _ in 0..1000 {
+            pauses.restart();
+            let nanos: Vec<_> = [3, 3, 3, u64::MAX].into_iter().map(|ahead| pauses.next_behind(ahead)).collect();
+            assert!((150..450).contains(&nanos[0]) && (300..900).contains(&nanos[1]), "{nanos:?}");
+            assert!(nanos[2..].iter().all(|nanos| (500..1500).contains(nanos)), "{nanos:?}");
         }
     }
 

@@ -237,7 +237,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
-            if doubt.of_readers(memory).is_some() {
+            if doubt.of_members(memory).is_some() {
                 home = self.freeze(home, None).await?;
             }
             if home.is(Home::FROZEN) {

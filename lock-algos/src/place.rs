@@ -25,6 +25,12 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Slots of each rank that may be in use; 0 where the place has no nodes.
     fn slots(&self) -> u16;
 
+    /// How many owners there may be at once, of all ranks, acquires that were given up and go on included: a lock whose words
+    /// have no room for that many takes more care. As many as can be told apart, unless the place knows better.
+    fn owners(&self) -> u64 {
+        (u64::from(Rank::LIMIT) + 1) * u64::from(self.slots().max(1))
+    }
+
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.
     fn lock(&self) -> u64;
 

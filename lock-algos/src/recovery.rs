@@ -17,21 +17,21 @@ pub(crate) const fn counts_for(lock: u64) -> u64 {
     lock + 1
 }
 
-/// For how long a waiter believes that readers will release, in nanoseconds from when it saw that some rank had died.
-const READERS_PATIENCE: u64 = 1_000_000_000;
+/// For how long a waiter believes that members will release, in nanoseconds from when it saw that some rank had died.
+const MEMBERS_PATIENCE: u64 = 1_000_000_000;
 
-/// Readers who may be dead: a count names nobody.
+/// Members, readers mostly, who may be dead: a count names nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     since: Option<u64>,
 }
 
 impl Doubt {
-    /// Who died, if the readers had their time since.
-    pub(crate) fn of_readers<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
+    /// Who died, if the members had their time since.
+    pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
         let dead = memory.casualty()?;
         let now = memory.now();
-        (now.saturating_sub(*self.since.get_or_insert(now)) >= READERS_PATIENCE).then_some(dead)
+        (now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE).then_some(dead)
     }
 }
 

@@ -142,7 +142,7 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
-            return match (self.doubt.of_readers(memory), self.reports) {
+            return match (self.doubt.of_members(memory), self.reports) {
                 (None, _) => Step::Wait,
                 (Some(dead), [_, true]) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
                 (Some(_), [_, false]) => Step::Freeze,

@@ -37,6 +37,10 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
         0
     }
 
+    fn owners(&self) -> u64 {
+        u64::from(self.0.size())
+    }
+
     fn lock(&self) -> u64 {
         0
     }

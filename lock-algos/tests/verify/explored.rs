@@ -13,22 +13,22 @@ use crate::program::{self, Ending, Round, lock_and_data};
 use crate::record::Record;
 use crate::wrong::{self, Flaw, Wrong, right};
 
-const X: Round = Round::EXCLUSIVE;
-const S: Round = Round::SHARED;
+pub(crate) const X: Round = Round::EXCLUSIVE;
+pub(crate) const S: Round = Round::SHARED;
 /// An exclusive lock of which the first operation leaves before other work, and the wait comes after it.
-const EARLY: Round = Round { early: 1, ..X };
+pub(crate) const EARLY: Round = Round { early: 1, ..X };
 
 /// Runs the programs, one origin each, in every interleaving of their operations with at most `preemptions`
-/// preemptions, and `check`s the end of each execution; it gets the words of the lock's home.
+/// preemptions, and `check`s the end of each execution; it gets the memory of the lock's home.
 ///
 /// # Panics
 /// If somebody waits for ever (loom's deadlock) or a check fails.
-fn explore<A: LockAlgorithm + Clone>(
+pub(crate) fn explore<A: LockAlgorithm + Clone>(
     algorithm: &A,
     atomics: Atomics,
     programs: &[&[Round]],
     preemptions: usize,
-    check: impl Fn(&Record, &[u64]) -> Result<(), String> + Send + Sync + 'static,
+    check: impl Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync + 'static,
 ) {
     let algorithm = Arc::new(algorithm.clone());
     let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
@@ -39,17 +39,27 @@ fn explore<A: LockAlgorithm + Clone>(
         let slots = program::slots_of(&programs);
         let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics);
         let record = Arc::new(Record::default());
+        let adopted = Arc::new(std::sync::Mutex::new(Vec::new()));
         let origin = |rank: usize| {
             let (memory, algorithm) = (memory.of(rank), Arc::clone(&algorithm));
             let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-            move || block_on(program::run(memory, algorithm, slots, rounds, record, block_on))
+            let adopted = Arc::clone(&adopted);
+            let adopt = move |task| {
+                let thread = loom::thread::spawn(|| block_on(task));
+                adopted.lock().unwrap().push(thread);
+            };
+            move || block_on(program::run(memory, algorithm, slots, rounds, record, adopt))
         };
         let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
         origin(0)();
         for other in others {
             other.join().unwrap();
         }
-        if let Err(violation) = check(&record, &memory.region()) {
+        let adopted = std::mem::take(&mut *adopted.lock().unwrap());
+        for thread in adopted {
+            thread.join().unwrap();
+        }
+        if let Err(violation) = check(&record, &memory) {
             panic!("{violation}");
         }
     });
@@ -60,7 +70,7 @@ fn explore<A: LockAlgorithm + Clone>(
 ///
 /// # Panics
 /// As [`explore`].
-fn verify<A: LockAlgorithm + Clone>(
+pub(crate) fn verify<A: LockAlgorithm + Clone>(
     algorithm: &A,
     atomics: Atomics,
     programs: &[&[Round]],
@@ -68,10 +78,11 @@ fn verify<A: LockAlgorithm + Clone>(
 ) -> usize {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
-    explore(algorithm, atomics, programs, preemptions, move |record, home| {
+    explore(algorithm, atomics, programs, preemptions, move |record, memory| {
         count.fetch_add(1, Relaxed);
-        let (lock, data) = lock_and_data::<A>(home);
-        record.check_end(lock, data)
+        let home = memory.region();
+        let (lock, data) = lock_and_data::<A>(&home);
+        record.check_end::<A>(lock, data)
     });
     executions.load(Relaxed)
 }
@@ -151,9 +162,39 @@ fn mcs() {
     }
 }
 
+/// Verifies a lock some of whose acquires are given up, before the first or the second time that they are asked whether they
+/// are wanted. Who adopts one finishes it beside its origin's next acquire. Gives the number of executions.
+///
+/// # Panics
+/// As [`explore`].
+pub(crate) fn verify_abandoned<A: LockAlgorithm + Clone>(algorithm: &A, preemptions: usize) -> usize {
+    const fn left(round: Round, asked: u8) -> Round {
+        Round { ending: Ending::Abandoned { asked }, ..round }
+    }
+    let mut executions = 0;
+    for asked in 0..2 {
+        let [x, s] = [left(X, asked), left(S, asked)];
+        for programs in
+            [&[&[x, X][..], &[X]][..], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]]
+        {
+            executions += verify(algorithm, Atomics::All, programs, preemptions);
+        }
+    }
+    executions
+}
+
+#[test]
+fn abandoned() {
+    let executions = verify_abandoned(&right(), 2);
+    assert!(executions >= 10_000, "only {executions} executions");
+    let executions = verify_abandoned(&wrong::mcs(), 1);
+
+    assert!(executions >= 1_500, "only {executions} executions");
+}
+
 /// Rank 1 dies inside. Who waits for it, before its death or after, inherits and is told its name; who was there before it
 /// is not.
-fn verify_death<A: LockAlgorithm + Clone>(algorithm: &A, dying: Mode, survivor: Round, kind: FaultKind) {
+pub(crate) fn verify_death<A: LockAlgorithm + Clone>(algorithm: &A, dying: Mode, survivor: Round, kind: FaultKind) {
     let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let count = Arc::clone(&outcomes);
     let dies = Round { mode: dying, ending: Ending::Dies, ..X };

@@ -27,10 +27,20 @@ pub(crate) enum Atomics {
 /// Nobody waits for a dead rank until then, in nanoseconds.
 const ENDLESS: u64 = 10_000_000_000;
 
-#[derive(Clone)]
 pub(crate) struct LoomMemory {
     rank: Rank,
+    /// Where in [`State::seen`] is what this handle saw: each thread has its own.
+    view: usize,
     shared: Arc<Shared>,
+}
+
+impl Clone for LoomMemory {
+    fn clone(&self) -> Self {
+        let mut state = self.state();
+        let seen = state.seen[self.view].clone();
+        state.seen.push(seen);
+        Self { rank: self.rank, view: state.seen.len() - 1, shared: Arc::clone(&self.shared) }
+    }
 }
 
 struct Shared {
@@ -40,6 +50,8 @@ struct Shared {
     card: Option<Mutex<()>>,
     /// A bit for each rank. Changed under the lock, so that waits hear of it, and read without it, by their predicates.
     dead: AtomicU32,
+    /// What was added by fetch-adds, and by whom, in the order in which it took effect. Not a part of the program.
+    added: std::sync::Mutex<Vec<(Rank, u64)>>,
     size: u32,
     region_words: usize,
 }
@@ -47,7 +59,7 @@ struct Shared {
 struct State {
     /// All ranks' regions, one after the other.
     words: Vec<Word>,
-    /// Of each rank: the version of each word that its last operation there saw, so that no change between that
+    /// Of each handle: the version of each word that its last operation there saw, so that no change between that
     /// operation and a pause is missed.
     seen: Vec<Vec<u32>>,
     clocks: Vec<u64>,
@@ -66,14 +78,21 @@ impl LoomMemory {
         let seen = vec![vec![0; words.len()]; ranks];
         let state = Mutex::new(State { words, seen, clocks: vec![0; ranks] });
         let card = (atomics == Atomics::OneAnother).then(|| Mutex::new(()));
-        let shared =
-            Shared { state, changed: Condvar::new(), card, dead: AtomicU32::new(0), size: ranks as u32, region_words };
-        Self { rank: Rank(0), shared: Arc::new(shared) }
+        let shared = Shared {
+            state,
+            changed: Condvar::new(),
+            card,
+            dead: AtomicU32::new(0),
+            added: std::sync::Mutex::default(),
+            size: ranks as u32,
+            region_words,
+        };
+        Self { rank: Rank(0), view: 0, shared: Arc::new(shared) }
     }
 
     /// The same memory, seen from another rank.
     pub(crate) fn of(&self, rank: usize) -> Self {
-        Self { rank: Rank(rank as u32), shared: Arc::clone(&self.shared) }
+        Self { rank: Rank(rank as u32), view: rank, shared: Arc::clone(&self.shared) }
     }
 
     /// The words of this rank's region.
@@ -81,6 +100,11 @@ impl LoomMemory {
         let start = self.rank.index() * self.shared.region_words;
         let state = self.state();
         state.words[start..start + self.shared.region_words].iter().map(|word| word.value).collect()
+    }
+
+    /// What was added by fetch-adds so far, and by whom.
+    pub(crate) fn added(&self) -> Vec<(Rank, u64)> {
+        self.shared.added.lock().unwrap().clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,7 +119,7 @@ impl LoomMemory {
         let changed = word.value != before;
         word.version += u32::from(changed);
         let version = word.version;
-        state.seen[self.rank.index()][index] = version;
+        state.seen[self.view][index] = version;
         drop(state);
         if changed {
             self.shared.changed.notify_all();
@@ -147,7 +171,7 @@ impl LoomMemory {
     fn block_while_unchanged(&self, index: usize, nanos: u64) {
         let me = self.rank.index();
         let mut state = self.state();
-        while state.words[index].version == state.seen[me][index] {
+        while state.words[index].version == state.seen[self.view][index] {
             if self.casualty().is_some() {
                 state.clocks[me] += nanos;
                 let now = state.clocks[me];
@@ -199,7 +223,10 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
-        ready(Ok(self.operate_atomically(word, |value| value.wrapping_add(add))))
+        ready(Ok(self.operate_atomically(word, |value| {
+            self.shared.added.lock().unwrap().push((self.rank, add));
+            value.wrapping_add(add)
+        })))
     }
 
     fn write_is_atomic(&self) -> bool {

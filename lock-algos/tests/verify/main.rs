@@ -14,4 +14,5 @@ mod model_memory;
 mod modelled;
 mod program;
 mod record;
+mod tickets;
 mod wrong;

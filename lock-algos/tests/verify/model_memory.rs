@@ -22,7 +22,7 @@ pub(crate) struct ModelMemory {
 pub(crate) struct Net {
     region_words: usize,
     /// All ranks' regions, one after the other.
-    words: Vec<u64>,
+    pub(crate) words: Vec<u64>,
     dead: Vec<bool>,
     now: u64,
     /// Oldest first.
@@ -32,6 +32,8 @@ pub(crate) struct Net {
     completed: HashMap<u64, u64>,
     /// How often each kind of operation was posted.
     pub(crate) posted: Posted,
+    /// What was added by fetch-adds, and by whom, in the order in which it took effect.
+    pub(crate) added: Vec<(Rank, u64)>,
     /// What operations become that are bent on purpose.
     pub(crate) bend: Option<fn(Action) -> Action>,
 }
@@ -83,8 +85,11 @@ impl Net {
         let Some(index) = index else { return false };
         let Event { id, kind } = self.events[*index];
         match kind {
-            Kind::Travels { word, action, .. } => {
+            Kind::Travels { origin, word, action, .. } => {
                 let value = self.words[word];
+                if let Action::FetchAdd(add) = action {
+                    self.added.push((origin, add));
+                }
                 self.words[word] = match action {
                     Action::Write(new) => new,
                     Action::CompareSwap(expected, new) if expected == value => new,

@@ -1,5 +1,6 @@
 //! What an origin does, as data, and the code that does it over any memory.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -28,8 +29,9 @@ pub(crate) enum Ending {
     Released,
     /// By a release that nobody waits for, where the algorithm allows that.
     Detached,
-    /// Before the acquire was waited for: whoever adopts it finishes and releases it.
-    Abandoned,
+    /// While the acquire was under way: whoever adopts it finishes and releases it. It is not wanted any more after it was
+    /// asked for that so many times, which covers every await between two questions.
+    Abandoned { asked: u8 },
     /// By the origin's end inside the section.
     Dies,
 }
@@ -37,6 +39,12 @@ pub(crate) enum Ending {
 impl Round {
     pub(crate) const EXCLUSIVE: Self = Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released };
     pub(crate) const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
+}
+
+impl Round {
+    pub(crate) const fn is_abandoned(&self) -> bool {
+        matches!(self.ending, Ending::Abandoned { .. })
+    }
 }
 
 /// Work that somebody else finishes.
@@ -51,40 +59,53 @@ pub(crate) trait Mortal: RemoteMemory + Clone {
 const HOME: Rank = Rank(0);
 /// Each rank has one region. Its words: the data, the lock, a queue node for each slot.
 const DATA: usize = 0;
-const LOCK: usize = 1;
+pub(crate) const LOCK: usize = 1;
 
-/// Words of each rank's region.
-pub(crate) const fn region_words<A: LockAlgorithm>(slots: u16) -> usize {
-    LOCK + A::HOME_WORDS + slots as usize * A::NODE_WORDS
+/// The slots of each rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    pub(crate) each: u16,
+    /// Whether they have nodes.
+    pub(crate) nodes: bool,
+    /// Whether an owner sees an idle word instead of others' nodes: one that does not ask.
+    pub(crate) deaf: bool,
+}
+
+/// Words of each rank's region. The last one stays 0.
+pub(crate) const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
+    1 + if slots.nodes { node_at::<A>(slots.each) } else { node_at::<A>(0) }
+}
+
+/// Where the node of a slot begins.
+const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
+    LOCK + A::HOME_WORDS + slot as usize * A::NODE_WORDS
 }
 
 /// Slots that these programs need: one for the rounds that follow one another, one for each that is abandoned.
-pub(crate) fn slots_of(programs: &[Vec<Round>]) -> u16 {
-    let abandoned = |rounds: &Vec<Round>| rounds.iter().filter(|round| round.ending == Ending::Abandoned).count();
-    1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16
+pub(crate) fn slots_of(programs: &[Vec<Round>]) -> Slots {
+    let abandoned = |rounds: &Vec<Round>| rounds.iter().filter(|round| round.is_abandoned()).count();
+    Slots { each: 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16, nodes: true, deaf: false }
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
 pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
     memory: M,
     algorithm: Arc<A>,
-    slots: u16,
+    slots: Slots,
     rounds: Vec<Round>,
     record: Arc<Record>,
     adopt: impl Fn(Task),
 ) {
     let mut abandoned = 0;
     for (number, round) in rounds.into_iter().enumerate() {
-        abandoned += u16::from(round.ending == Ending::Abandoned);
-        let slot = if round.ending == Ending::Abandoned { abandoned } else { 0 };
+        abandoned += u16::from(round.is_abandoned());
+        let slot = if round.is_abandoned() { abandoned } else { 0 };
         let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
         let done = match round.ending {
-            Ending::Abandoned => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
+            Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
             _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
-        if let Err(fault) = done {
-            record.violated(|| format!("{owner:?} in {round:?}: {fault}"));
-        }
+        ended(&record, (owner, slots), round, done);
         if round.ending == Ending::Dies {
             return;
         }
@@ -94,7 +115,7 @@ pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
 async fn section<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    (owner, slots): (Owner, u16),
+    (owner, slots): (Owner, Slots),
     round: Round,
     record: &Record,
 ) -> Result<(), Fault> {
@@ -138,11 +159,20 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     Ok(())
 }
 
+/// A round is over. Where there are no nodes a lock may stay with the dead.
+fn ended(record: &Record, (owner, slots): (Owner, Slots), round: Round, done: Result<(), Fault>) {
+    match done {
+        Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => record.outside(owner),
+        Err(fault) => record.violated(|| format!("{owner:?} in {round:?}: {fault}")),
+        Ok(()) => {}
+    }
+}
+
 /// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
 fn abandon<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
-    (owner, slots): (Owner, u16),
+    (owner, slots): (Owner, Slots),
     round: Round,
     record: &Arc<Record>,
     adopt: &impl Fn(Task),
@@ -153,9 +183,8 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
     let started = algorithm.start(memory, ground, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     adopt(Box::pin(async move {
-        if let Err(fault) = finish_abandoned(&memory, &*algorithm, (owner, slots), round.mode, started, &record).await {
-            record.violated(|| format!("{owner:?} abandoned {round:?}: {fault}"));
-        }
+        let done = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await;
+        ended(&record, (owner, slots), round, done);
     }));
     Ok(())
 }
@@ -163,14 +192,17 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
 async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    (owner, slots): (Owner, u16),
-    mode: Mode,
+    (owner, slots): (Owner, Slots),
+    round: Round,
     started: M::Op,
     record: &Record,
 ) -> Result<(), Fault> {
+    let Round { mode, ending, .. } = round;
+    let left = Cell::new(if let Ending::Abandoned { asked } = ending { asked } else { u8::MAX });
+    let wanted = move || left.replace(left.get().saturating_sub(1)) > 0;
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
-    match algorithm.finish(memory, ground, words, mode, started, || false).await {
+    match algorithm.finish(memory, ground, words, mode, started, wanted).await {
         Err(fault) if fault.kind() == FaultKind::Closed => {}
         finished => {
             let held = finished?;
@@ -189,7 +221,7 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
 pub(crate) struct Ground<'m, M, A> {
     memory: &'m M,
     owner: Owner,
-    slots: u16,
+    slots: Slots,
     algorithm: PhantomData<fn() -> A>,
 }
 
@@ -202,7 +234,7 @@ impl<M, A> Clone for Ground<'_, M, A> {
 impl<M, A> Copy for Ground<'_, M, A> {}
 
 impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
-    pub(crate) const fn new(memory: &'m M, owner: Owner, slots: u16) -> Self {
+    pub(crate) const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
         Self { memory, owner, slots, algorithm: PhantomData }
     }
 }
@@ -216,14 +248,21 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::NODE_WORDS || slot >= self.slots {
+        if index >= A::NODE_WORDS || slot >= self.slots() {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
-        word(self.memory, rank, region_words::<A>(slot) + index)
+        if self.slots.deaf && rank != self.owner.rank {
+            return word(self.memory, rank, region_words::<A>(self.slots) - 1);
+        }
+        word(self.memory, rank, node_at::<A>(slot) + index)
     }
 
     fn slots(&self) -> u16 {
-        self.slots
+        if self.slots.nodes { self.slots.each } else { 0 }
+    }
+
+    fn owners(&self) -> u64 {
+        u64::from(self.memory.size()) * u64::from(self.slots.each)
     }
 
     fn lock(&self) -> u64 {
@@ -250,5 +289,5 @@ pub(crate) fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
 
 /// Whether none of a region's nodes says that its owner counts.
 pub(crate) fn idle<A: LockAlgorithm>(region: &[u64]) -> bool {
-    A::NODE_WORDS == 0 || region[region_words::<A>(0)..].chunks(A::NODE_WORDS).all(|node| node[0] == 0)
+    A::NODE_WORDS == 0 || region[node_at::<A>(0)..].chunks(A::NODE_WORDS).all(|node| node[0] == 0)
 }

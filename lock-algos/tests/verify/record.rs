@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_algos::{Held, Mode, Owner};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner};
 use remote_memory::{Fault, Rank};
 
 /// How far an owner is.
@@ -26,6 +26,8 @@ struct State {
     violation: Option<String>,
     /// The acquires, in their order, and what each inherited.
     entered: Vec<(Mode, Option<Fault>)>,
+    /// Of each acquire, in the same order, the rank.
+    order: Vec<Rank>,
 }
 
 /// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
@@ -50,6 +52,7 @@ impl Record {
     pub(crate) fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
         let mut state = self.state();
         state.entered.push((mode, inherited));
+        state.order.push(owner.rank);
         let conflict = state.stages.iter().find_map(|(other, stage)| match stage {
             Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
             _ => None,
@@ -81,6 +84,12 @@ impl Record {
         self.state().entered.clone()
     }
 
+    /// Who entered, one after the other, and how.
+    pub(crate) fn order(&self) -> Vec<(Rank, Mode)> {
+        let state = self.state();
+        state.order.iter().copied().zip(state.entered.iter().map(|(mode, _)| *mode)).collect()
+    }
+
     pub(crate) fn violation(&self) -> Option<String> {
         self.state().violation.clone()
     }
@@ -92,7 +101,7 @@ impl Record {
 
     /// At the end of a run in which nobody died: all are outside, nobody inherited anything, the lock's words are free and
     /// no exclusive section's count was lost.
-    pub(crate) fn check_end(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
+    pub(crate) fn check_end<A: LockAlgorithm>(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
@@ -103,7 +112,7 @@ impl Record {
         if !state.stages.is_empty() {
             return Err(format!("not everybody is outside at the end: {:?}", state.stages));
         }
-        if lock_words.iter().any(|word| *word != 0) {
+        if !A::is_free(lock_words) {
             return Err(format!("the lock is not free at the end: {lock_words:x?}"));
         }
         if data != state.counted {

@@ -1,0 +1,243 @@
+//! The ticket lock.
+
+mod counters;
+mod way;
+
+use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
+
+use self::counters::Counters;
+use self::way::Way;
+use crate::recovery::{COUNTS, counts_for};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Place};
+
+/// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
+/// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
+///
+/// One word of 8 bytes: how many exclusive and how many shared tickets were given out, and how many of each came back.
+/// Who comes takes a ticket by one fetch-add, which also tells what was given out before it: an exclusive owner waits
+/// until all of that is back, a reader until the exclusive tickets among it are. A release gives the ticket back, by one
+/// fetch-add that nobody need wait for. Uncontended that is all. A waiter reads the word, and pauses in between for as
+/// long as there are tickets ahead of its own: the first interval of its [`Backoff`] for each, doubled while none comes
+/// back, at most the last interval.
+///
+/// # Fairness
+///
+/// First come, first served, in both modes: nobody enters before an owner whose fetch-add took effect before his, but for
+/// readers who read together. Two things end that order: a death (below), and [crowds](#crowds).
+///
+/// # Overflow
+///
+/// The counters have `BITS` bits (15, unless somebody wants to see them wrap) and wrap; only their differences count. A
+/// fetch-add that wraps a counter carries into a guard bit above it. Whoever takes a ticket and sees a guard clears it
+/// before anything else. In time: of 2<sup>BITS</sup> tickets in a row one has come back before the last one is given
+/// out, and was cleared for.
+///
+/// ## Crowds
+///
+/// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. Where there may be more [owners](Place::owners) than that,
+/// who comes reads the word and takes its ticket by compare-swap, once there is room: two round trips at least, and the
+/// order is that of the tickets, not that of coming.
+///
+/// # Giving up
+///
+/// A ticket cannot be thrown away: who gives up takes it back by compare-swap if nobody came since, else it waits for its
+/// turn, and passes it on by its release.
+///
+/// # Death
+///
+/// The word names nobody. A waiter doubts it when some rank has died and no ticket has come back for a second since: then
+/// it freezes the word. Tickets mean nothing in a frozen word: all who wait give theirs back at once, those who hold the
+/// lock do when they release. A frozen word with no ticket out is free: nobody was dead there. If tickets are out and no
+/// living rank counts, which the nodes tell, they are of the dead; whoever swaps the word first has the lock, alone, and
+/// is told that a member died. The order of those who waited starts anew.
+///
+/// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
+/// second gets `MemberDied`. If all tickets come back after all, the lock works again.
+///
+/// An operation whose outcome is unknown cannot be settled: a ticket does not say whose it is. Its owner counts for as
+/// long as its rank lives, so nobody takes the lock meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket<const BITS: u32 = 15> {
+    backoff: Backoff,
+}
+
+impl Ticket {
+    /// A lock whose waiters pause by this table.
+    #[must_use]
+    pub const fn new(backoff: Backoff) -> Self {
+        Self::with_bits(backoff)
+    }
+}
+
+impl Default for Ticket {
+    fn default() -> Self {
+        Self::new(Backoff::default())
+    }
+}
+
+impl<const BITS: u32> Ticket<BITS> {
+    /// The same with counters of `BITS` bits, 1 to 15: narrow ones wrap while somebody watches.
+    #[must_use]
+    pub const fn with_bits(backoff: Backoff) -> Self {
+        Self { backoff }
+    }
+}
+
+/// See [`LockAlgorithm::Words`].
+#[derive(Debug)]
+pub struct Words<W> {
+    home: W,
+    /// Whether there may be more owners than tickets.
+    crowded: bool,
+    /// Whether owners count in their nodes.
+    counts: bool,
+}
+
+impl<W: Copy> Clone for Words<W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Copy> Copy for Words<W> {}
+
+/// Says that this owner counts from now on, where there are nodes.
+#[inline]
+fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    if place.slots() == 0 {
+        return Ok(());
+    }
+    memory.store(place.node(COUNTS)?, counts_for(place.lock()))
+}
+
+/// Says that it does not count any more.
+#[inline]
+fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    if place.slots() == 0 { Ok(()) } else { memory.store(place.node(COUNTS)?, 0) }
+}
+
+/// The one operation of a release.
+#[inline]
+fn release<W, const BITS: u32>(home: W, mode: Mode) -> Link<W> {
+    Link::FetchAdd { word: home, add: Counters::<BITS>::returning(mode), waited: false }
+}
+
+impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
+    const NAME: &'static str = "ticket";
+    const HOME_WORDS: usize = 1;
+    const NODE_WORDS: usize = COUNTS + 1;
+
+    type Words<'m, M: RemoteMemory> = Words<M::Word<'m>>;
+
+    fn is_free(home: &[u64]) -> bool {
+        home.iter().all(|word| !Counters::<BITS>(*word).is_frozen() && Counters::<BITS>(*word).nothing_out())
+    }
+
+    #[inline]
+    fn uses_node(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    #[inline]
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let crowded = place.owners() > Counters::<BITS>::ROOM;
+        Ok(Words { home: place.home(0)?, crowded, counts: place.slots() > 0 })
+    }
+
+    #[inline]
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        count(memory, place)?;
+        if words.crowded {
+            return Ok(memory.read(words.home));
+        }
+        Ok(memory.fetch_add(words.home, Counters::<BITS>::taking(mode)))
+    }
+
+    #[inline]
+    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+        !words.crowded && Counters::<BITS>(first).is_open(mode)
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        first: u64,
+        wanted: impl Fn() -> bool + Send + 'm,
+    ) -> Result<Held, Fault> {
+        let pauses = self.backoff.pauses(place.owner());
+        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wanted, pauses };
+        let ticket = if words.crowded { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
+        way.acquire(ticket).await
+    }
+
+    #[inline]
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, _mode: Mode) -> bool {
+        place.slots() == 0
+    }
+
+    #[inline]
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if words.counts && memory.load(place.node(COUNTS)?)? != counts_for(place.lock()) {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        Ok(memory.post_link(release::<_, BITS>(words.home, mode)))
+    }
+
+    fn release_link<'m, M: RemoteMemory>(
+        &self,
+        _memory: &M,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Option<Link<M::Word<'m>>> {
+        // An owner that counts has more to do.
+        (!words.counts).then(|| release::<_, BITS>(words.home, mode))
+    }
+
+    #[inline]
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        started: M::Op,
+    ) -> Result<(), Fault> {
+        let found = Counters::<BITS>(started.await?);
+        if found.out(mode) == 0 {
+            return not_held::<M, BITS>(memory, words, mode).await;
+        }
+        discount(memory, place)
+    }
+}
+
+/// Undoes a release of what nobody held.
+#[cold]
+async fn not_held<M: RemoteMemory, const BITS: u32>(
+    memory: &M,
+    words: Words<M::Word<'_>>,
+    mode: Mode,
+) -> Result<(), Fault> {
+    let mut found = memory.read(words.home).await?;
+    loop {
+        let now = memory.compare_swap(words.home, found, Counters::<BITS>(found).unreturned(mode).0).await?;
+        if now == found {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        found = now;
+    }
+}

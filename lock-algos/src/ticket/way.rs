@@ -1,0 +1,195 @@
+//! The contended way to a ticket lock.
+
+use remote_memory::{Fault, FaultKind, RemoteMemory};
+
+use super::counters::Counters;
+use super::{Words, count, discount};
+use crate::backoff::Pauses;
+use crate::recovery::{Doubt, nobody_counts};
+use crate::{Held, Mode, Place};
+
+/// An acquire that did not end with its first operation.
+pub(super) struct Way<'m, M: RemoteMemory, P, N, const BITS: u32> {
+    pub(super) memory: &'m M,
+    pub(super) place: P,
+    pub(super) words: Words<M::Word<'m>>,
+    pub(super) mode: Mode,
+    pub(super) wanted: N,
+    pub(super) pauses: Pauses<'m>,
+}
+
+/// A wait for tickets to come back.
+struct Waiting<const BITS: u32> {
+    /// What had, when it was last seen.
+    returned: (u64, u64),
+    /// Since then.
+    doubt: Doubt,
+}
+
+impl<const BITS: u32> Waiting<BITS> {
+    fn new(word: Counters<BITS>) -> Self {
+        Self { returned: word.returned(), doubt: Doubt::default() }
+    }
+}
+
+/// How the wait with a ticket ended.
+enum Turn {
+    /// The lock is held.
+    Mine,
+    /// The ticket was taken back: nobody wants the lock any more.
+    Withdrawn,
+    /// The word is frozen: the ticket means nothing.
+    Void,
+}
+
+// By `&mut`, for `wanted` need not be shared between threads.
+impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u32> Way<'m, M, P, N, BITS> {
+    async fn look(&mut self) -> Result<Counters<BITS>, Fault> {
+        self.memory.read(self.words.home).await.map(Counters)
+    }
+
+    /// Swaps the word if it is `found`. Gives what it was.
+    async fn swap(&mut self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
+        self.memory.compare_swap(self.words.home, found.0, new.0).await.map(Counters)
+    }
+
+    /// Takes a ticket where there may be too many owners, and gives the word before it, or `None` if the word is frozen and
+    /// there is no ticket. This owner counts already.
+    pub(super) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
+        let mut waiting = Waiting::new(found);
+        loop {
+            if !(self.wanted)() {
+                discount(self.memory, self.place)?;
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            if found.is_frozen() {
+                return Ok(None);
+            }
+            if found.out(self.mode) == Counters::<BITS>::ROOM {
+                found = self.wait(&mut waiting, found, 1).await?;
+                continue;
+            }
+            let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
+            if now == found {
+                return Ok(Some(found));
+            }
+            found = now;
+        }
+    }
+
+    /// Waits with the ticket that was taken from the word `before`.
+    async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
+        let given = before.unguarded().joined(self.mode);
+        let mut word = if self.words.crowded { given } else { before.taken(self.mode) };
+        while word.has_guards() {
+            let now = self.swap(word, word.unguarded()).await?;
+            word = if now == word { word.unguarded() } else { now };
+        }
+        let mut waiting = Waiting::new(word);
+        loop {
+            if word.is_frozen() {
+                return Ok(Turn::Void);
+            }
+            let ahead = word.ahead(before, self.mode);
+            if ahead == 0 {
+                return Ok(Turn::Mine);
+            }
+            if word.gave_as(given) && !(self.wanted)() {
+                let now = self.swap(word, word.withdrawn(self.mode)).await?;
+                if now == word {
+                    return Ok(Turn::Withdrawn);
+                }
+                word = now;
+                continue;
+            }
+            word = self.wait(&mut waiting, word, ahead).await?;
+        }
+    }
+
+    /// Pauses behind so many tickets, or freezes the word if it is in doubt. Gives the word as it is then.
+    async fn wait(
+        &mut self,
+        waiting: &mut Waiting<BITS>,
+        word: Counters<BITS>,
+        ahead: u64,
+    ) -> Result<Counters<BITS>, Fault> {
+        if word.returned() != waiting.returned {
+            *waiting = Waiting::new(word);
+            self.pauses.restart();
+        }
+        if waiting.doubt.of_members(self.memory).is_some() {
+            let now = self.swap(word, word.frozen()).await?;
+            return Ok(if now == word { word.frozen() } else { now });
+        }
+        self.memory.pause(self.words.home, self.pauses.next_behind(ahead)).await;
+        self.look().await
+    }
+
+    /// Waits until the word is not frozen any more, or takes the lock from it. This owner has no ticket and does not count.
+    async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
+        let mut doubt = Doubt::default();
+        self.pauses.restart();
+        loop {
+            let word = self.look().await?;
+            if !word.is_frozen() {
+                return Ok(None);
+            }
+            if !(self.wanted)() {
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            // Whoever counts after the question has taken a ticket since, and then the swap fails.
+            let dead = if word.nothing_out() {
+                None
+            } else if self.words.counts && nobody_counts(self.memory, self.place).await {
+                self.memory.casualty()
+            } else {
+                if !self.words.counts
+                    && let Some(dead) = doubt.of_members(self.memory)
+                {
+                    return Err(Fault::of(FaultKind::MemberDied, dead));
+                }
+                self.memory.pause(self.words.home, self.pauses.next_nanos()).await;
+                continue;
+            };
+            let held = match dead {
+                Some(dead) => Held::after(Fault::of(FaultKind::MemberDied, dead), Mode::Exclusive),
+                None => Held::cleanly(self.mode),
+            };
+            count(self.memory, self.place)?;
+            if self.swap(word, word.taken_over(held.mode)).await? == word {
+                return Ok(Some(held));
+            }
+            discount(self.memory, self.place)?;
+        }
+    }
+
+    /// Acquires with the ticket that was taken from this word, or with a new one.
+    pub(super) async fn acquire(&mut self, mut ticket: Option<Counters<BITS>>) -> Result<Held, Fault> {
+        loop {
+            if let Some(before) = ticket {
+                match self.turn(before).await? {
+                    Turn::Mine => return Ok(Held::cleanly(self.mode)),
+                    Turn::Withdrawn => {
+                        discount(self.memory, self.place)?;
+                        return Err(Fault::new(FaultKind::Closed));
+                    }
+                    Turn::Void => {
+                        self.memory.fetch_add(self.words.home, Counters::<BITS>::returning(self.mode)).await?;
+                    }
+                }
+            }
+            discount(self.memory, self.place)?;
+            if let Some(held) = self.thaw().await? {
+                return Ok(held);
+            }
+            count(self.memory, self.place)?;
+            ticket = if self.words.crowded {
+                let found = self.look().await?;
+                self.squeeze_in(found).await?
+            } else {
+                let add = Counters::<BITS>::taking(self.mode);
+                Some(Counters(self.memory.fetch_add(self.words.home, add).await?))
+            };
+        }
+    }
+}

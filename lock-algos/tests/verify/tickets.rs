@@ -1,0 +1,382 @@
+//! The ticket lock: what the other locks go through, with counters of few bits, so that they wrap; and what is its own:
+//! first come first served, places without nodes, more owners than tickets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use lock_algos::{Backoff, Mode, Ticket};
+use proptest::prelude::*;
+use remote_memory::{FaultKind, Rank};
+
+use crate::explored::{EARLY, S, X, explore, verify, verify_abandoned, verify_death};
+use crate::loom_memory::Atomics;
+use crate::model_memory::{Action, Posted};
+use crate::modelled::{Scenario, Setting, expect_caught, run, run_in, scenario};
+use crate::program::{Ending, Round, lock_and_data};
+
+const BACKOFF: [u64; 3] = [1_000, 1_000_000, 400_000_000];
+
+/// With pauses so long that a few of them try a waiter's patience.
+fn ticket<const BITS: u32>() -> Ticket<BITS> {
+    Ticket::with_bits(Backoff::new(BACKOFF.map(Duration::from_nanos)))
+}
+
+/// What is added to the word, as its documentation says.
+const fn taking(bits: u32, mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 1 << 1,
+        Mode::Exclusive => 1 << (bits + 2),
+    }
+}
+
+const fn returning(bits: u32, mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 1 << (2 * bits + 3),
+        Mode::Exclusive => 1 << (64 - bits),
+    }
+}
+
+/// A free lock whose counters have come so far.
+const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
+    let full = (1 << bits) - 1;
+    let readers = (readers & full) * (taking(bits, Mode::Shared) | returning(bits, Mode::Shared));
+    let owners = (owners & full) * (taking(bits, Mode::Exclusive) | returning(bits, Mode::Exclusive));
+    readers | owners
+}
+
+/// Whether all entered in the order of their tickets, readers who follow one another aside.
+fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Result<(), String> {
+    let mut unread: Vec<Vec<usize>> = vec![Vec::new(); 8];
+    for (place, (rank, _)) in order.iter().enumerate().rev() {
+        unread[rank.index()].push(place);
+    }
+    let (mut last, mut last_exclusive) = (0, 0);
+    let mut tickets = 0;
+    for (rank, add) in added {
+        let Some(mode) = [Mode::Shared, Mode::Exclusive].into_iter().find(|mode| taking(bits, *mode) == *add) else {
+            continue;
+        };
+        // The next one of this rank: its acquires follow one another.
+        let Some(place) = unread[rank.index()].pop() else { return Err("a ticket without an entry".into()) };
+        tickets += 1;
+        let before = if mode == Mode::Exclusive { last } else { last_exclusive };
+        if place + 1 < before {
+            return Err(format!("{rank:?} overtook: tickets {added:x?}, entries {order:?}"));
+        }
+        last = last.max(place + 1);
+        if mode == Mode::Exclusive {
+            last_exclusive = place + 1;
+        }
+    }
+    if tickets == order.len() { Ok(()) } else { Err(format!("{tickets} tickets for {} entries", order.len())) }
+}
+
+fn waits_for_all(mut scenario: Scenario) -> Scenario {
+    for round in scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned()) {
+        round.ending = Ending::Released;
+    }
+    scenario
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    /// Counters of 15 and of 4 bits that wrap soon.
+    #[test]
+    fn excludes_and_ends(scenario in scenario(false), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+        let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
+        run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
+        let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
+        run_in(narrow, &ticket::<4>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(Setting { nodes: false, ..setting }, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    /// Mostly more owners than tickets.
+    #[test]
+    fn excludes_and_ends_in_crowds(scenario in scenario(false)) {
+        run(&ticket::<1>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+        let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
+        run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
+        let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
+        run_in(narrow, &ticket::<4>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir_in_crowds(scenario in scenario(true)) {
+        run(&ticket::<1>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn without_nodes_a_death_is_reported(scenario in scenario(true)) {
+        let setting = Setting { nodes: false, ..Setting::USUAL };
+        run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(setting, &ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn first_come_first_served(scenario in scenario(false)) {
+        let history = run_in(Setting::USUAL, &ticket::<4>(), &waits_for_all(scenario)).map_err(TestCaseError::fail)?;
+        check_order(4, &history.added, &history.order).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// What holds every run's order to the tickets does tell an order that is wrong.
+#[test]
+fn who_overtakes_is_caught() {
+    let [first, second] = [Rank(0), Rank(1)];
+    for (modes, may_swap) in [
+        ([Mode::Exclusive, Mode::Exclusive], false),
+        ([Mode::Exclusive, Mode::Shared], false),
+        ([Mode::Shared, Mode::Exclusive], false),
+        ([Mode::Shared, Mode::Shared], true),
+    ] {
+        let added = [(first, taking(4, modes[0])), (second, taking(4, modes[1])), (first, returning(4, modes[0]))];
+        let [one, other] = [(first, modes[0]), (second, modes[1])];
+        assert_eq!(check_order(4, &added, &[one, other]), Ok(()));
+        assert_eq!(check_order(4, &added, &[other, one]).is_ok(), may_swap, "{modes:?}");
+        assert!(check_order(4, &added, &[one]).is_err());
+    }
+}
+
+#[test]
+fn uncontended_costs_two_operations() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let programs = vec![vec![Round { mode, touches: 0, ..X }]];
+        let expected = Posted { fetch_adds: 2, ..Posted::default() };
+        assert_eq!(run(&ticket::<15>(), &Scenario { programs, schedule: vec![], death: None }), Ok(expected));
+    }
+}
+
+/// Verifies a lock of few bits, the order of its tickets too if all of them lead inside.
+fn explore_order<const BITS: u32>(programs: &[&[Round]], preemptions: usize) -> usize {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    explore(&ticket::<BITS>(), Atomics::All, programs, preemptions, move |record, memory| {
+        count.fetch_add(1, Relaxed);
+        let home = memory.region();
+        let (lock, data) = lock_and_data::<Ticket<BITS>>(&home);
+        record.check_end::<Ticket<BITS>>(lock, data)?;
+        check_order(BITS, &memory.added(), &record.order())
+    });
+    executions.load(Relaxed)
+}
+
+/// Two bits: the counters wrap after four tickets.
+#[test]
+fn two_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X, X][..], &[X, X]], 3, 5_000),
+        (&[&[X, S], &[S, X]], 3, 5_000),
+        (&[&[S, S], &[S, S]], 3, 5_000),
+        (&[&[S, S], &[X, X]], 3, 5_000),
+        (&[&[EARLY, EARLY], &[EARLY, S]], 3, 5_000),
+        (&[&[X, X, X], &[X, X, X]], 2, 1_000),
+        (&[&[S, S, S], &[S, X, S]], 2, 1_000),
+    ] {
+        let executions = explore_order::<2>(programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+    }
+}
+
+#[test]
+fn three_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X][..], &[X], &[X]], 2, 2_000),
+        (&[&[X], &[S], &[S]], 2, 2_000),
+        (&[&[EARLY], &[X], &[S]], 2, 2_000),
+        (&[&[S], &[S], &[S]], 2, 1_000),
+    ] {
+        let executions = explore_order::<2>(programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+    }
+}
+
+#[test]
+fn abandoned() {
+    let executions = verify_abandoned(&ticket::<4>(), 2);
+    assert!(executions >= 10_000, "only {executions} executions");
+    // More owners than tickets.
+    let executions = verify_abandoned(&ticket::<1>(), 2);
+    assert!(executions >= 10_000, "only {executions} executions");
+}
+
+/// One bit: two origins have more owners than tickets of a mode.
+#[test]
+fn in_crowds() {
+    for programs in [&[&[X, X][..], &[X, X]][..], &[&[S, X], &[S, S]], &[&[X], &[S], &[S]], &[&[S], &[S], &[S]]] {
+        let executions = verify(&ticket::<1>(), Atomics::All, programs, 2);
+        assert!(executions >= 500, "only {executions} executions of {programs:?}");
+    }
+}
+
+#[test]
+fn a_death_inside_is_suspected() {
+    verify_death(&ticket::<2>(), Mode::Exclusive, X, FaultKind::MemberDied);
+    verify_death(&ticket::<2>(), Mode::Exclusive, S, FaultKind::MemberDied);
+    verify_death(&ticket::<2>(), Mode::Shared, X, FaultKind::MemberDied);
+}
+
+/// The lock where an operation is left out, or does too little or too much. Four bits.
+#[test]
+fn wrong_ones_are_caught() {
+    const FROZEN: u64 = 1;
+    const GUARDS: u64 = 1 << 5 | 1 << 10 | 1 << 15;
+    const TAKE_S: u64 = taking(4, Mode::Shared);
+    const TAKE_X: u64 = taking(4, Mode::Exclusive);
+    const RETURN_S: u64 = returning(4, Mode::Shared);
+    const RETURN_X: u64 = returning(4, Mode::Exclusive);
+    const fn withdraws(expected: u64, new: u64) -> bool {
+        let less = expected.wrapping_sub(new);
+        less == TAKE_S || less == TAKE_X
+    }
+    const fn takes_over(expected: u64, new: u64) -> bool {
+        expected & FROZEN != 0 && new & FROZEN == 0
+    }
+    /// Its name, what it does, whether somebody dies, and what is found.
+    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    let bends: [Bend; 13] = [
+        (
+            "frees by a write",
+            |action| match action {
+                Action::FetchAdd(RETURN_X) => Action::Write(0),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "a release that is not done",
+            |action| match action {
+                Action::FetchAdd(RETURN_X) => Action::Read,
+                other => other,
+            },
+            false,
+            "wait for ever",
+        ),
+        (
+            "a reader without a ticket",
+            |action| match action {
+                Action::FetchAdd(TAKE_S) => Action::Read,
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "an owner with a reader's ticket",
+            |action| match action {
+                Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
+                Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "a reader returns an owner's ticket",
+            |action| match action {
+                Action::FetchAdd(RETURN_S) => Action::FetchAdd(RETURN_X),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "an owner returns two tickets",
+            |action| match action {
+                Action::FetchAdd(RETURN_X) => Action::FetchAdd(2 * RETURN_X),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "a guard that lets a carry through",
+            |action| match action {
+                Action::CompareSwap(expected, new) if expected & GUARDS != 0 && new == expected & !GUARDS => {
+                    Action::CompareSwap(expected, expected.wrapping_add(expected & GUARDS))
+                }
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "withdraws whoever came since",
+            |action| match action {
+                Action::CompareSwap(expected, new) if withdraws(expected, new) => Action::Write(new),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "no freezing",
+            |action| match action {
+                Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Read,
+                other => other,
+            },
+            true,
+            "wait for ever",
+        ),
+        (
+            "freezes by a write",
+            |action| match action {
+                Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Write(new),
+                other => other,
+            },
+            true,
+            "",
+        ),
+        (
+            "takes a frozen lock by a write",
+            |action| match action {
+                Action::CompareSwap(expected, new) if takes_over(expected, new) => Action::Write(new),
+                other => other,
+            },
+            true,
+            "",
+        ),
+        (
+            "leaves the tickets of the dead out",
+            |action| match action {
+                Action::CompareSwap(expected, new) if takes_over(expected, new) => {
+                    Action::CompareSwap(expected, (expected & !FROZEN).wrapping_add(TAKE_X))
+                }
+                other => other,
+            },
+            true,
+            "",
+        ),
+        (
+            "takes a frozen lock without a ticket",
+            |action| match action {
+                Action::CompareSwap(expected, new) if takes_over(expected, new) => {
+                    Action::CompareSwap(expected, expected & !FROZEN)
+                }
+                other => other,
+            },
+            true,
+            "",
+        ),
+    ];
+    for (flaw, bend, dies, expected) in bends {
+        // Its counters wrap soon.
+        let setting = Setting { bend: Some(bend), lock: free_at(4, 14, 15), ..Setting::USUAL };
+        expect_caught(flaw, dies, expected, |scenario| run_in(setting, &ticket::<4>(), scenario));
+    }
+}
+
+/// Who takes a frozen lock and asks nobody whether he counts.
+#[test]
+fn who_does_not_ask_is_caught() {
+    let setting = Setting { deaf: true, ..Setting::USUAL };
+    expect_caught("asks nobody", true, "", |scenario| run_in(setting, &ticket::<4>(), scenario));
+}
