@@ -51,6 +51,10 @@ impl Posted {
             self.fabric.0.progress();
             slots.status(self.slot)
         });
+        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.news_until(self.rank)) {
+            self.fabric.0.endpoint.pend(cx, until);
+            return Poll::Pending;
+        }
         self.told = status.is_some();
         match status {
             Some(0) => Poll::Ready(Ok(())),
