@@ -225,7 +225,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 }
 
-/// Undoes a release of what nobody held.
+/// Undoes a release of what nobody held. A place without nodes cannot tell before, and not at all if others hold it.
 #[cold]
 async fn not_held<M: RemoteMemory, const BITS: u32>(
     memory: &M,
@@ -234,7 +234,8 @@ async fn not_held<M: RemoteMemory, const BITS: u32>(
 ) -> Result<(), Fault> {
     let mut found = memory.read(words.home).await?;
     loop {
-        let now = memory.compare_swap(words.home, found, Counters::<BITS>(found).unreturned(mode).0).await?;
+        let now =
+            memory.compare_swap(words.home, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;
         if now == found {
             return Err(Fault::new(FaultKind::NotHeld));
         }

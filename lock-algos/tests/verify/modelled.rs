@@ -305,7 +305,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
 }
 
 /// Runs one future, the events in order.
-fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
+pub(crate) fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use lock_algos::{Backoff, Mode, Ticket};
+use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Ticket};
 use proptest::prelude::*;
-use remote_memory::{FaultKind, Rank};
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::explored::{EARLY, S, X, explore, verify, verify_abandoned, verify_death};
 use crate::loom_memory::Atomics;
-use crate::model_memory::{Action, Posted};
-use crate::modelled::{Scenario, Setting, expect_caught, run, run_in, scenario};
-use crate::program::{Ending, Round, lock_and_data};
+use crate::model_memory::{Action, ModelMemory, Posted};
+use crate::modelled::{Scenario, Setting, drive, expect_caught, run, run_in, scenario};
+use crate::program::{Ending, Ground, LOCK, Round, Slots, lock_and_data, region_words};
 
 const BACKOFF: [u64; 3] = [1_000, 1_000_000, 400_000_000];
 
@@ -185,6 +185,15 @@ fn two_origins() {
     }
 }
 
+/// With a card's atomics.
+#[test]
+fn on_cards() {
+    for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
+        let executions = verify(&ticket::<2>(), Atomics::OneAnother, programs, preemptions);
+        assert!(executions >= 100, "only {executions} executions of {programs:?}");
+    }
+}
+
 #[test]
 fn three_origins() {
     for (programs, preemptions, at_least) in [
@@ -221,6 +230,65 @@ fn a_death_inside_is_suspected() {
     verify_death(&ticket::<2>(), Mode::Exclusive, X, FaultKind::MemberDied);
     verify_death(&ticket::<2>(), Mode::Exclusive, S, FaultKind::MemberDied);
     verify_death(&ticket::<2>(), Mode::Shared, X, FaultKind::MemberDied);
+}
+
+/// Two survivors; how many executions had an heir.
+#[test]
+fn of_two_survivors_one_inherits() {
+    for (dying, others) in [(X, [X, X]), (X, [X, S]), (X, [S, S]), (S, [X, X]), (S, [X, S])] {
+        let heirs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heirs);
+        let dies = Round { ending: Ending::Dies, ..dying };
+        explore(&ticket::<2>(), Atomics::All, &[&[others[0]], &[dies], &[others[1]]], 1, move |record, memory| {
+            let home = memory.region();
+            let (lock, _) = lock_and_data::<Ticket<2>>(&home);
+            let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
+            count.fetch_add(inherited.len(), Relaxed);
+            match (record.violation(), &inherited[..], record.entered().len()) {
+                (None, [], 3) => Ok(()),
+                (None, [fault], 3)
+                    if *fault == Fault::of(FaultKind::MemberDied, Rank(1)) && Ticket::<2>::is_free(lock) =>
+                {
+                    Ok(())
+                }
+                seen => Err(format!("{seen:?}")),
+            }
+        });
+        assert!(heirs.load(Relaxed) > 0, "nobody inherits");
+    }
+}
+
+/// Who released already, and who never held it; with a node, and where only the word can tell.
+#[test]
+fn a_release_without_a_lock_is_told_and_harms_nothing() {
+    let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
+    for (nodes, mode, start) in [
+        (true, Mode::Exclusive, 0),
+        (true, Mode::Shared, 0),
+        (false, Mode::Exclusive, 0),
+        (false, Mode::Shared, 0),
+        (false, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
+        (false, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+    ] {
+        let slots = Slots { each: 1, nodes, deaf: false };
+        let memory = ModelMemory::new(1, region_words::<Ticket>(slots));
+        memory.net().words[LOCK] = start;
+        let lock = ticket::<15>();
+        let place = Ground::<_, Ticket>::new(&memory, owner, slots);
+        let twice = async {
+            let words = lock.words(place)?;
+            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || true).await?;
+            lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
+            let before = memory.region();
+            let again = match lock.start_release(&memory, place, words, mode) {
+                Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
+                Err(fault) => Err(fault),
+            };
+            assert_eq!(memory.region(), before);
+            again
+        };
+        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {mode:?}");
+    }
 }
 
 /// The lock where an operation is left out, or does too little or too much. Four bits.
