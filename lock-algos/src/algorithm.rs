@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use remote_memory::{Fault, Link, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use crate::{Held, Mode, Place};
 
@@ -104,6 +104,34 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
                 return Ok(Held::cleanly(mode));
             }
             self.contend(memory, place, words, mode, first, wanted).await
+        }
+    }
+
+    /// Takes the lock if nobody has to be waited for and nothing has to be set right, else nothing: `None`, and the lock is
+    /// as if nobody had asked. In place of [`start`](Self::start) and [`finish`](Self::finish).
+    ///
+    /// Unless an algorithm has a better way, this is an acquire that is not wanted any more when it begins: it finds a lock
+    /// that readers share busy, and takes as long as giving up does.
+    ///
+    /// # Errors
+    /// What the operations report.
+    ///
+    /// # Cancel safety
+    /// As [`contend`](Self::contend).
+    fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> impl Future<Output = Result<Option<Held>, Fault>> + Send + 'm {
+        async move {
+            let started = self.start(memory, place, words, mode)?;
+            match self.finish(memory, place, words, mode, started, || false).await {
+                Ok(held) => Ok(Some(held)),
+                Err(fault) if fault.kind() == FaultKind::Closed => Ok(None),
+                Err(fault) => Err(fault),
+            }
         }
     }
 

@@ -105,14 +105,21 @@ impl Pauses<'_> {
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
-    /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), its high 32 bits: seeded by the owner, so that ranks do not march
-    /// in step and a simulated run can be repeated.
+    /// 32 bits, seeded by the owner, so that ranks do not march in step and a simulated run can be repeated.
     const fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) >> 32
+        self.random = self.random.wrapping_add(GOLDEN);
+        mixed(self.random) >> 32
     }
+}
+
+/// 2<sup>64</sup> by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+pub(crate) const fn mixed(value: u64) -> u64 {
+    let mixed = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@
 //! - **proptest** makes up programs of 2 to 4 origins with 1 to 3 rounds each (released, released without waiting,
 //!   abandoned), the order in which up to 200 operations take effect and complete, and the death of a rank at any point,
 //!   with up to two of its operations lost.
+//! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
+//!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //!
 //! Both check exclusion, lost updates, that every wait ends, that exactly the first owner after a death inside is told of
 //! it, and that the lock is free at the end and can be had; both must catch locks that are wrong on purpose.

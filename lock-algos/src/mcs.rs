@@ -2,7 +2,7 @@
 
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
-use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts};
+use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts, stamp};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
@@ -95,12 +95,13 @@ impl Home {
         Self(self.0 & Self::READERS)
     }
 
-    const fn frozen(self, lost: Option<Rank>) -> Self {
-        let lost = match lost {
-            Some(rank) => Self::LOST | rank.0 as u64 & 0xff_ffff,
-            None => 0,
+    /// The same readers, and in place of who came last which freeze it is, and who was lost.
+    const fn frozen(self, lost: Option<Rank>, stamp: u64) -> Self {
+        let which = match lost {
+            Some(rank) => Self::LOST | stamp & 0xfff << 24 | rank.0 as u64 & 0xff_ffff,
+            None => stamp & 0xf_ffff_ffff,
         };
-        Self(Self::FROZEN | self.0 & Self::READERS | lost)
+        Self(Self::FROZEN | self.0 & Self::READERS | which)
     }
 
     const fn rank(self) -> Rank {
@@ -179,8 +180,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
     /// Turns everybody away who comes. Gives the frozen word.
     async fn freeze(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
         while !found.is(Home::FROZEN) {
-            let now = self.swap(found, found.frozen(lost)).await?;
-            found = if now == found { found.frozen(lost) } else { now };
+            let frozen = found.frozen(lost, stamp(self.memory, self.words.owner));
+            let now = self.swap(found, frozen).await?;
+            found = if now == found { frozen } else { now };
         }
         Ok(found)
     }
@@ -429,6 +431,32 @@ impl LockAlgorithm for Mcs {
         }
     }
 
+    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        _place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<Option<Held>, Fault> {
+        let mut expected = Home::FREE;
+        enter(memory, words)?;
+        loop {
+            let new = match mode {
+                Mode::Exclusive => Home::FREE.behind(words.owner),
+                Mode::Shared => expected.joined(),
+            };
+            let found = Home(memory.compare_swap(words.home, expected.0, new.0).await?);
+            if found == expected {
+                return Ok(Some(Held::cleanly(mode)));
+            }
+            if mode == Mode::Exclusive || found.is(Home::QUEUED | Home::FROZEN) {
+                leave(memory, words)?;
+                return Ok(None);
+            }
+            expected = found;
+        }
+    }
+
     #[inline]
     fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
         false
@@ -495,9 +523,13 @@ mod tests {
         assert!(last.unqueued() == all && Home::FREE.behind(owner).unqueued() == Home::FREE);
         let none = Owner { rank: Rank(0), slot: 0, generation: 0 };
         assert!(Home::FREE.behind(none) != Home::FREE && !Home::FREE.behind(none).has_readers());
-        let frozen = last.frozen(Some(owner.rank));
+        let frozen = last.frozen(Some(owner.rank), u64::MAX);
         assert!(frozen.is(Home::FROZEN) && frozen.is(Home::LOST) && frozen.rank() == owner.rank);
-        assert!(frozen.has_readers() && !frozen.is(Home::QUEUED) && !all.frozen(None).is(Home::LOST));
+        assert!(
+            frozen.has_readers()
+                && !frozen.is(Home::QUEUED)
+                && !all.frozen(None, u64::MAX).is(Home::LOST | Home::QUEUED)
+        );
         assert!(Home::FREE.joined().has_readers() && !Home::FREE.joined().is(Home::QUEUED));
     }
 }

@@ -4,9 +4,13 @@
 //! Who doubts a lock *freezes* it: a bit in its word, which turns away everybody who comes. Those who hold it go on and
 //! release, those who wait give up. When no living rank counts any more, what the words still say is of the dead alone,
 //! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
+//!
+//! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
+//! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
 
 use remote_memory::{FaultKind, Liveness, Rank, RemoteMemory};
 
+use crate::backoff::mixed;
 use crate::{Owner, Place};
 
 /// The word of a node that names the lock for which its owner counts.
@@ -33,6 +37,11 @@ impl Doubt {
         let now = memory.now();
         (now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE).then_some(dead)
     }
+}
+
+/// Tells a freeze of a word from every other one, but for chance. An algorithm takes as many bits as it has room for.
+pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
+    mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
 }
 
 /// Whether no living rank counts for the lock, this owner aside. The answer holds for a frozen lock whose word is what it

@@ -3,7 +3,7 @@
 use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts};
+use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts, stamp};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
@@ -33,12 +33,16 @@ pub struct TestAndSet {
 const FREE: u64 = 0;
 const EXCLUSIVE: u64 = 1 << 63;
 const FROZEN: u64 = 1 << 62;
+/// How many read.
+const READERS: u64 = (1 << 36) - 1;
+/// Which freeze, in a frozen word.
+const STAMP: u64 = FROZEN - 1 - READERS;
 
 /// How often a reader that only lost against other readers tries again at once.
 const READER_RACES: u32 = 8;
 
-// Every reader is an owner, so the count cannot reach the bits above them.
-const _: () = assert!(Owner::BITS < 63);
+// A reader is an owner, of 24 bits of rank and 12 of slot, so the count cannot reach the bits above it.
+const _: () = assert!(Owner::BITS < 63 && READERS.count_ones() == 24 + 12);
 
 impl TestAndSet {
     /// A lock whose waiters pause by this table.
@@ -217,7 +221,7 @@ impl LockAlgorithm for TestAndSet {
             if let Step::Ask = step {
                 discount(memory, place, mode)?;
                 if nobody_counts(memory, place).await {
-                    let dead = memory.casualty().filter(|_| found != FROZEN); // else the last reader has released
+                    let dead = memory.casualty().filter(|_| found & READERS != 0); // else the last reader has released
                     let inherited = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
                     step = Step::Take(taken(FREE, mode, owner), Held { mode, inherited });
                 }
@@ -231,7 +235,7 @@ impl LockAlgorithm for TestAndSet {
             }
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
-                Step::Freeze => (found, found | FROZEN, Held::cleanly(mode)),
+                Step::Freeze => (found, found | FROZEN | stamp(memory, place.owner()) & STAMP, Held::cleanly(mode)),
                 Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
             };
             count(memory, place, mode)?;
@@ -249,6 +253,28 @@ impl LockAlgorithm for TestAndSet {
                     return Err(fault);
                 }
                 _ => found = now,
+            }
+        }
+    }
+
+    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        (word, owner): Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<Option<Held>, Fault> {
+        let mut expected = FREE;
+        count(memory, place, mode)?;
+        loop {
+            let found = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;
+            match (holder(found), mode) {
+                _ if found == expected => return Ok(Some(Held::cleanly(mode))),
+                (Holder::Nobody, _) | (Holder::Readers, Mode::Shared) => expected = found,
+                _ => {
+                    discount(memory, place, mode)?;
+                    return Ok(None);
+                }
             }
         }
     }

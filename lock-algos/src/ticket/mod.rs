@@ -41,7 +41,8 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place};
 /// # Giving up
 ///
 /// A ticket cannot be thrown away: who gives up takes it back by compare-swap if nobody came since, else it waits for its
-/// turn, and passes it on by its release.
+/// turn, and passes it on by its release. [`try_acquire`](LockAlgorithm::try_acquire) takes none unless it leads inside: it
+/// reads the word, and takes a ticket by compare-swap.
 ///
 /// # Death
 ///
@@ -177,6 +178,28 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wanted, pauses };
         let ticket = if words.crowded { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
         way.acquire(ticket).await
+    }
+
+    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<Option<Held>, Fault> {
+        let mut found = Counters::<BITS>(memory.read(words.home).await?);
+        count(memory, place)?;
+        loop {
+            if found.is_frozen() || found.ahead(found, mode) > 0 || found.out(mode) == Counters::<BITS>::ROOM {
+                discount(memory, place)?;
+                return Ok(None);
+            }
+            let new = found.unguarded().joined(mode);
+            match Counters(memory.compare_swap(words.home, found.0, new.0).await?) {
+                now if now == found => return Ok(Some(Held::cleanly(mode))),
+                now => found = now,
+            }
+        }
     }
 
     #[inline]

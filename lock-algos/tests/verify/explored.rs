@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Once};
 
-use lock_algos::{LockAlgorithm, Mode};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::loom_memory::{Atomics, LoomMemory, block_on};
-use crate::program::{self, Ending, Round, lock_and_data};
+use crate::program::{self, Ending, Ground, Round, lock_and_data};
 use crate::record::Record;
 use crate::wrong::{self, Flaw, Wrong, right};
 
@@ -190,6 +190,52 @@ fn abandoned() {
     let executions = verify_abandoned(&wrong::mcs(), 1);
 
     assert!(executions >= 1_500, "only {executions} executions");
+}
+
+/// Who only tries, beside one who waits, and beside another one who tries.
+#[test]
+fn tried() {
+    fn verify_tried<A: LockAlgorithm + Clone>(algorithm: &A) {
+        let [x, s] = [X, S].map(|round| Round { ending: Ending::Tried, ..round });
+        for programs in [&[&[x, x][..], &[X, S]][..], &[&[s, x], &[S, X]], &[&[x, s], &[s, x]], &[&[s], &[S], &[x]]] {
+            let executions = verify(algorithm, Atomics::All, programs, 2);
+            assert!(executions >= 100, "{}: only {executions} executions of {programs:?}", A::NAME);
+        }
+    }
+    verify_tried(&right());
+    verify_tried(&wrong::mcs());
+    verify_tried(&wrong::ticket::<2>());
+    verify_tried(&wrong::ticket::<1>());
+}
+
+/// Readers who try share the lock, and nobody else gets it.
+#[test]
+fn who_tries_shares_with_readers_only() {
+    fn check<A: LockAlgorithm + Clone>(algorithm: &A) {
+        for (first, second, shares) in [
+            (Mode::Shared, Mode::Shared, true),
+            (Mode::Shared, Mode::Exclusive, false),
+            (Mode::Exclusive, Mode::Shared, false),
+            (Mode::Exclusive, Mode::Exclusive, false),
+        ] {
+            let algorithm = algorithm.clone();
+            loom::model(move || {
+                let slots = program::Slots { each: 2, nodes: true, deaf: false };
+                let memory = LoomMemory::new(1, program::region_words::<A>(slots), Atomics::All);
+                let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
+                    let owner = Owner { rank: Rank(0), slot, generation: 0 };
+                    let place = Ground::<_, A>::new(&memory, owner, slots);
+                    let words = algorithm.words(place).unwrap();
+                    block_on(algorithm.try_acquire(&memory, place, words, mode)).unwrap()
+                });
+                let second = shares.then(|| Held::cleanly(second));
+                assert_eq!(held, [Some(Held::cleanly(first)), second], "{}", A::NAME);
+            });
+        }
+    }
+    check(&right());
+    check(&wrong::mcs());
+    check(&wrong::ticket::<2>());
 }
 
 /// Rank 1 dies inside. Who waits for it, before its death or after, inherits and is told its name; who was there before it

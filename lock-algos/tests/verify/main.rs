@@ -5,6 +5,8 @@
 //! - [`modelled`]: proptest makes up programs, schedules and deaths, over a memory whose operations travel
 //!   ([`model_memory`]): posted, in effect and completed are three points in time, and the schedule chooses.
 //!
+//! And [`stopped`] stops a waiter at every step of a recovery.
+//!
 //! A [`program`] is what an origin does; the [`record`] is the sequential model it is held against. The locks of
 //! [`wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
@@ -14,5 +16,6 @@ mod model_memory;
 mod modelled;
 mod program;
 mod record;
+mod stopped;
 mod tickets;
 mod wrong;

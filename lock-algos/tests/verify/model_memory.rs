@@ -34,6 +34,8 @@ pub(crate) struct Net {
     pub(crate) posted: Posted,
     /// What was added by fetch-adds, and by whom, in the order in which it took effect.
     pub(crate) added: Vec<(Rank, u64)>,
+    /// Whose operations do not take effect for now: the rank is stopped.
+    pub(crate) stopped: Option<Rank>,
     /// What operations become that are bent on purpose.
     pub(crate) bend: Option<fn(Action) -> Action>,
 }
@@ -113,6 +115,9 @@ impl Net {
     /// outside its own chain.
     fn may_happen(&self, index: usize) -> bool {
         let Kind::Travels { origin, word, action, chained } = self.events[index].kind else { return true };
+        if self.stopped == Some(origin) {
+            return false;
+        }
         self.events[..index].iter().all(|earlier| match earlier.kind {
             Kind::Travels { origin: from, word: to, action: before, .. } => {
                 let same_way = from == origin && to / self.region_words == word / self.region_words;

@@ -32,6 +32,8 @@ pub(crate) enum Ending {
     /// While the acquire was under way: whoever adopts it finishes and releases it. It is not wanted any more after it was
     /// asked for that so many times, which covers every await between two questions.
     Abandoned { asked: u8 },
+    /// By a release that is waited for, if the lock could be had without waiting; else it was over at once.
+    Tried,
     /// By the origin's end inside the section.
     Dies,
 }
@@ -125,11 +127,19 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
-    let started = algorithm.start(memory, ground, words, mode)?;
-    for _ in 0..round.early {
-        memory.read(data).await?;
-    }
-    let held = algorithm.finish(memory, ground, words, mode, started, || true).await?;
+    let held = if round.ending == Ending::Tried {
+        let Some(held) = algorithm.try_acquire(memory, ground, words, mode).await? else {
+            record.outside(owner);
+            return Ok(());
+        };
+        held
+    } else {
+        let started = algorithm.start(memory, ground, words, mode)?;
+        for _ in 0..round.early {
+            memory.read(data).await?;
+        }
+        algorithm.finish(memory, ground, words, mode, started, || true).await?
+    };
     let mode = held.mode;
     record.enters(owner, held);
 

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Ticket};
+use lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -14,13 +13,7 @@ use crate::loom_memory::Atomics;
 use crate::model_memory::{Action, ModelMemory, Posted};
 use crate::modelled::{Scenario, Setting, drive, expect_caught, run, run_in, scenario};
 use crate::program::{Ending, Ground, LOCK, Round, Slots, lock_and_data, region_words};
-
-const BACKOFF: [u64; 3] = [1_000, 1_000_000, 400_000_000];
-
-/// With pauses so long that a few of them try a waiter's patience.
-fn ticket<const BITS: u32>() -> Ticket<BITS> {
-    Ticket::with_bits(Backoff::new(BACKOFF.map(Duration::from_nanos)))
-}
+use crate::wrong::ticket;
 
 /// What is added to the word, as its documentation says.
 const fn taking(bits: u32, mode: Mode) -> u64 {
@@ -73,7 +66,9 @@ fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Resu
 }
 
 fn waits_for_all(mut scenario: Scenario) -> Scenario {
-    for round in scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned()) {
+    for round in
+        scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned() || round.ending == Ending::Tried)
+    {
         round.ending = Ending::Released;
     }
     scenario

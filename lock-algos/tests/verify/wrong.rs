@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet};
+use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,11 @@ pub(crate) fn right() -> TestAndSet {
 /// The queue lock, with such pauses.
 pub(crate) fn mcs() -> Mcs {
     Mcs::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
+/// The ticket lock, with such pauses and counters of so many bits.
+pub(crate) fn ticket<const BITS: u32>() -> Ticket<BITS> {
+    Ticket::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
 impl LockAlgorithm for Wrong {

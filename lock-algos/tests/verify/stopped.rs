@@ -1,0 +1,163 @@
+//! A waiter that is stopped at any step of a recovery, while the others go on, and comes back late.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner};
+use remote_memory::{Fault, Rank};
+
+use crate::model_memory::{Action, ModelMemory};
+use crate::program::{Ground, Slots, region_words};
+use crate::wrong::{mcs, right, ticket};
+
+const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false };
+/// More events than anything takes here that ends at all.
+const ENDLESS: usize = 500;
+
+type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
+
+const fn owner(rank: u32) -> Owner {
+    Owner { rank: Rank(rank), slot: 0, generation: 0 }
+}
+
+fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, rank: u32, mode: Mode) -> Acquire<'a> {
+    let place = Ground::<_, A>::new(memory, owner(rank), SLOTS);
+    Box::pin(async move {
+        let words = lock.words(place)?;
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || true).await
+    })
+}
+
+async fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, rank: u32, mode: Mode) -> Result<(), Fault> {
+    let place = Ground::<_, A>::new(memory, owner(rank), SLOTS);
+    let words = lock.words(place)?;
+    lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+}
+
+fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// Runs one future for so many events.
+fn run<T>(memory: &ModelMemory, future: &mut Pin<Box<dyn Future<Output = T> + '_>>, events: usize) -> Option<T> {
+    for _ in 0..events {
+        if let Some(value) = poll(future) {
+            return Some(value);
+        }
+        memory.net().step(None);
+    }
+    poll(future)
+}
+
+/// Rank 1 dies as a reader. Rank 0, which waits, is stopped after so many events; rank 2 takes the lock and releases it, rank 3
+/// reads for long, and rank 4 doubts that. Then rank 0 goes on: it must not have the lock before rank 3 has released. Gives
+/// how far it came: whether it had the lock before it was stopped, and whether rank 2 had it meanwhile.
+fn stop<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
+    let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
+    memory.net().bend = bend;
+    let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
+    run(&memory, &mut acquire(lock, &all[1], 1, Mode::Shared), ENDLESS).unwrap().unwrap();
+    memory.net().kill(Rank(1), 0);
+
+    let mut late = acquire(lock, &all[0], 0, Mode::Exclusive);
+    if run(&memory, &mut late, events).is_some() {
+        return (true, false);
+    }
+    memory.net().stopped = Some(Rank(0));
+    let Some(held) = run(&memory, &mut acquire(lock, &all[2], 2, Mode::Exclusive), ENDLESS) else {
+        return (false, false); // it waits for rank 0
+    };
+    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[2], 2, held.unwrap().mode));
+    run(&memory, &mut released, ENDLESS).unwrap().unwrap();
+    let Some(reads) = run(&memory, &mut acquire(lock, &all[3], 3, Mode::Shared), ENDLESS) else {
+        return (false, true); // it waits for rank 0
+    };
+    let mut doubts = acquire(lock, &all[4], 4, Mode::Exclusive);
+    assert!(run(&memory, &mut doubts, ENDLESS).is_none(), "rank 4 came in beside a reader");
+
+    memory.net().stopped = None;
+    for _ in 0..ENDLESS {
+        assert!(
+            poll(&mut late).is_none(),
+            "{}: rank 0, stopped after {events} events, came in beside a reader",
+            A::NAME
+        );
+        assert!(poll(&mut doubts).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
+        memory.net().step(None);
+    }
+    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[3], 3, reads.unwrap().mode));
+    assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+    let mut waiting = vec![(0, late), (4, doubts)];
+    for _ in 0..ENDLESS {
+        let Some((rank, held)) =
+            waiting.iter_mut().find_map(|(rank, acquire)| poll(acquire).map(|held| (*rank, held.unwrap())))
+        else {
+            memory.net().step(None);
+            continue;
+        };
+        waiting.retain(|(other, _)| *other != rank);
+        let mut released: Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(release(lock, &all[rank as usize], rank, held.mode));
+        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+    }
+    assert!(waiting.is_empty(), "{}: {} wait for ever", A::NAME, waiting.len());
+    (false, true)
+}
+
+fn stop_everywhere<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>) {
+    let mut taken_meanwhile = 0;
+    for events in 0..ENDLESS {
+        match stop(lock, bend, events) {
+            (true, _) => break,
+            (false, meanwhile) => taken_meanwhile += usize::from(meanwhile),
+        }
+    }
+    assert!(taken_meanwhile >= 5, "{}: taken meanwhile at {taken_meanwhile} steps only", A::NAME);
+}
+
+#[test]
+fn test_and_set() {
+    stop_everywhere(&right(), None);
+}
+
+#[test]
+fn the_queue_lock() {
+    stop_everywhere(&mcs(), None);
+}
+
+#[test]
+fn tickets() {
+    stop_everywhere(&ticket::<15>(), None);
+}
+
+/// Whose counters begin anew when a frozen lock is taken, so that a frozen word comes again.
+#[test]
+#[should_panic(expected = "rank 0, stopped")]
+fn tickets_that_begin_anew_are_caught() {
+    const FROZEN: u64 = 1;
+    let bend = |action| match action {
+        Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
+            Action::CompareSwap(expected, 0x7fff << 49) // one out; then none was ever given out
+        }
+        other => other,
+    };
+    stop_everywhere(&ticket::<15>(), Some(bend));
+}
+
+/// Whose frozen words are all alike.
+#[test]
+#[should_panic(expected = "rank 0, stopped")]
+fn freezes_without_a_stamp_are_caught() {
+    const FROZEN: u64 = 1 << 62;
+    const STAMP: u64 = ((1 << 26) - 1) << 36;
+    let bend = |action| match action {
+        Action::CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 => {
+            Action::CompareSwap(expected, new & !STAMP)
+        }
+        other => other,
+    };
+    stop_everywhere(&right(), Some(bend));
+}
