@@ -28,6 +28,8 @@ mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
+#[cfg(not(onesided_loom))]
+mod full;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
@@ -63,6 +65,8 @@ pub use crate::fabric::{
     poll_now, wait_for, wait_timeout,
 };
 #[doc(hidden)]
+#[cfg(not(onesided_loom))]
+pub use crate::full::FULL_AFTER;
 pub use crate::handle::Call;
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;

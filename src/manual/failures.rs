@@ -12,6 +12,9 @@
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
 //! | the connection of two living ranks broke (verbs) | whoever operates on the other or waits for it, on both sides | [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
+//! | a living rank takes no message, and there is no room for more (stopped, or it never looks) | whoever sends to it, after `ONESIDED_FULL_AFTER` seconds, 60 if it is not set | [`Full`](crate::FaultKind): not sent |
+//! | a living rank takes no signal either, and the queue of requests to it is full (verbs: more than a thousand signals) | whoever posts to it, after that time | [`Full`](crate::FaultKind): not posted |
+//! | the same for twice that time, at least 30 s (verbs) | whoever waits for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
