@@ -30,6 +30,7 @@ mod fabric;
 mod free_list;
 #[cfg(not(onesided_loom))]
 mod full;
+mod limit;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
@@ -68,6 +69,7 @@ pub use crate::fabric::{
 #[cfg(not(onesided_loom))]
 pub use crate::full::FULL_AFTER;
 pub use crate::handle::Call;
+pub use crate::limit::Limit;
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

@@ -311,7 +311,6 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             fabric.set_full_after(Duration::from_secs(60));
             let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
             assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
-            drop(send);
             over.store(true, Ordering::Release);
             let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
             let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);

@@ -38,7 +38,7 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        patience: (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
         self.wait_seeing(move || self.between_signals(offset), predicate, patience).await
     }
@@ -49,7 +49,7 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        patience: (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
         let look = move || {
             let mut word = [0; 8];
@@ -65,7 +65,7 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         look: impl Fn() -> Result<Option<u64>, Fault> + Send + Unpin + 'f,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        (patience, deadline): (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
         let (fabric, told) = (self.fabric(), Told::default());
         let tell = Arc::clone(&told);
@@ -81,7 +81,7 @@ impl<F: Fabric> Inner<F> {
         let own = fabric.word_in(&self.own_locks, Layout::new(self.world.size()).closed())?;
         match patience {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
-            None => self.world.wait_until(own, look, deadline).await?,
+            None => self.world.wait_until(own, look).await?,
         };
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         told.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
