@@ -451,3 +451,35 @@ proptest! {
         prop_assert!(FromRankZero::decode(&[whole, &[0]].concat()).is_err());
     }
 }
+
+/// Strangers that come without end and say nothing: who listens hears honest ranks between them.
+#[test]
+fn a_flood_of_the_silent_keeps_no_rank_from_coming() {
+    let (address, secret) = (free_address(), Secret::random());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    scope(|scope| {
+        let flood = || {
+            let mut open = std::collections::VecDeque::new();
+            let address = address.parse().unwrap();
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                open.extend(TcpStream::connect_timeout(&address, Duration::from_millis(50)));
+                if open.len() > 100 {
+                    open.pop_front();
+                }
+            }
+        };
+        let rank = |rank| {
+            let place = place(&address, rank, 3, &secret);
+            scope.spawn(move || join(&place, SOON))
+        };
+        let zero = rank(0);
+        std::thread::sleep(Duration::from_millis(100)); // it listens
+        (0..3).for_each(|_| drop(scope.spawn(flood)));
+        std::thread::sleep(Duration::from_millis(200));
+        let ranks = [zero, rank(1), rank(2)];
+        let met: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        met.iter().for_each(|job| job.iter().for_each(|job| job.board.leave(job.rank)));
+        assert!(met.iter().all(Result::is_ok), "{met:?}");
+    });
+}
