@@ -454,6 +454,44 @@ fn an_unawaited_fault_sticks_until_the_flush() {
     });
 }
 
+/// A process that is killed loses its memory before anybody is told of its end: whoever used that memory is told of the end.
+#[test]
+fn the_news_of_a_death_says_more_than_the_card() {
+    let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
+    for awaited in [true, false] {
+        let jobs = local::jobs(2).unwrap();
+        let board = jobs[0].board.clone();
+        let step = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for job in jobs {
+                let (board, step) = (&board, &step);
+                scope.spawn(move || {
+                    let world = World::new(Verbs::new(job).unwrap());
+                    let fabric = world.fabric();
+                    let mut all = segments(&world, 64);
+                    step.wait();
+                    if world.rank() == 1 {
+                        drop(all.remove(1));
+                        step.wait();
+                        std::thread::sleep(Duration::from_millis(200));
+                        board.declare_dead(Rank(1)); // as the launcher does
+                        return;
+                    }
+                    step.wait();
+                    let operation = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
+                    let ended = if awaited {
+                        block_on(fabric, operation).map(|_| ())
+                    } else {
+                        drop(operation);
+                        block_on(fabric, fabric.flush(Rank(1)))
+                    };
+                    assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(1))), "awaited: {awaited}");
+                });
+            }
+        });
+    }
+}
+
 /// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it within a second.
 #[test]
 fn death_ends_waits_and_operations() {

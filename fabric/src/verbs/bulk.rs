@@ -130,7 +130,15 @@ impl Future for VerbsFlush<'_> {
             self.fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
-        Poll::Ready(peer.take_stuck().map_or(Ok(()), Err))
+        if !peer.has_stuck() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(until) = self.fabric.0.news_until(self.target) {
+            self.fabric.0.endpoint.pend(cx, until);
+            return Poll::Pending;
+        }
+        let ended = self.fabric.ended(Patience::on(self.target));
+        Poll::Ready(peer.take_stuck().map_or(Ok(()), |fault| ended.and(Err(fault))))
     }
 }
 

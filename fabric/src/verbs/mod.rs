@@ -18,6 +18,8 @@
 //! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
 //!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
+//! - An atomic that ends well has brought the old value. Soft-RoCE sometimes ends one well without it, when packets were lost
+//!   and overtaken: that is found out, and the atomic ends as `Unknown` (`device`).
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
 //!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
@@ -47,6 +49,7 @@ mod words;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -112,6 +115,8 @@ struct Inner {
     capabilities: Capabilities,
     /// Whether the card keeps a request from overtaking those before it when it is told to; one that is not told keeps order.
     fences: bool,
+    /// What a cell holds that an atomic's old value is to come to, where it may not come (`device` says why).
+    unanswered: Option<u64>,
     rank: Rank,
     board: Arc<Board>,
     crowded: bool,
@@ -206,6 +211,7 @@ impl Verbs {
             domain,
             capabilities,
             fences: device.fences(),
+            unanswered: device.loses_answers().then(|| RandomState::new().hash_one(job.rank.0)),
             rank: job.rank,
             board: Arc::clone(&job.board),
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),

@@ -194,12 +194,9 @@ impl Peer {
         self.broken.load(Ordering::Acquire) != 0
     }
 
-    /// For how long it has been known to who waits that it works no more.
+    /// Since when it has been known to who waits that it works no more.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
-        match self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => 0,
-            Err(since) => now.saturating_sub(since),
-        }
+        self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
     }
 
     /// Whether a request is under way that takes a receive: the peer may have none to give, for as long as it likes.
@@ -244,6 +241,11 @@ impl Peer {
     /// Keeps a fault that nobody awaited.
     pub(super) fn stick(&self, fault: Fault) {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_stuck(&self) -> bool {
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Takes the fault that nobody awaited.

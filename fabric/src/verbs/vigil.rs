@@ -29,7 +29,8 @@ const QUIET: u64 = 2_000_000_000;
 const SILENT: u64 = 30_000_000_000;
 /// Nanoseconds that a byte may take: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// How long the news of a death may take that broke a connection.
+/// How long the news of a death may take that broke a connection. The memory of a process that is killed is gone before
+/// anybody is told: until then what its card says sounds like a peer that lives.
 const NEWS: u64 = 1_000_000_000;
 /// A thread that spins looks at the clock every so many turns.
 const TURNS: u32 = 1 << 12;
@@ -111,6 +112,16 @@ impl Inner {
         }
     }
 
+    /// Until when the reason why a connection works no more may still come as news: the peer's end says more than any status.
+    /// `None`: it works, or there is nothing to wait for.
+    #[cold]
+    pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
+        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken())?;
+        let now = now();
+        let until = peer.noticed_broken(now) + NEWS;
+        (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)
+    }
+
     fn look_at(&self, (rank, peer): (Rank, &Peer), look: &mut Look, (now, anew): (u64, bool)) {
         // Both are asked, whatever the first says.
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
@@ -179,8 +190,7 @@ impl Verbs {
             return Ok(()); // what others write comes by their connections
         }
         let peer = self.0.peer(rank)?;
-        // It may have died: that news says more.
-        if peer.is_broken() && peer.noticed_broken(now()) >= NEWS {
+        if peer.is_broken() && self.0.news_until(rank).is_none() {
             return Err(self.0.fault(rank, REFUSED));
         }
         peer.wait_on();
