@@ -1,6 +1,19 @@
 //! What happens when a rank dies, a peer is lost, something runs out.
 //!
-//! Every wait ends: in success, an error, or a deadline. Nothing in this library ends the process, and no input makes it
+//! Every wait ends: in success, in an error, or at a deadline that you choose.
+//!
+//! - *What needs nobody's help* (operations, flushes, the release of a lock) ends by itself: at once on shared memory, by the
+//!   card's answer, by the network's silence, or after the time that a thread of the owner's has to answer.
+//! - *What needs room at a rank that makes no progress* (messages; on verbs also what is posted behind a great many messages and
+//!   signals) ends after `ONESIDED_FULL_AFTER`. A message can be given up before, by dropping its future or by
+//!   [`wait_timeout`](crate::fabric::wait_timeout); a call that posts blocks so long.
+//! - *What another rank has to do* (release a lock, come to a barrier, a fence or the making or end of a window, expose a part,
+//!   complete an access, signal, send, carry out an atomic on memory that it has lent) is waited for until it is done, until that
+//!   rank dies or leaves, or until your deadline. A living rank that never does it, because it is stopped or computes, is told
+//!   from a slow one by nobody else: give such a wait a `deadline`, which may be said at any time, or look with `test` and
+//!   `wait_timeout`, which every handle has.
+//!
+//! Nothing in this library ends the process, and no input makes it
 //! panic but what would make a slice panic (an index of [`LockAll::at`](crate::LockAll::at), a range of
 //! [`Local::read`](crate::Local::read)).
 //!
