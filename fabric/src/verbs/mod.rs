@@ -27,7 +27,9 @@
 //!   dead or merely cannot be reached. Whoever waits for what comes from a peer has it asked for a sign of life every two
 //!   seconds, one-sided, and fails as later operations do if the connection is broken. (`vigil`)
 //! - A receiver that makes no progress has room for [`RECEIVES`] messages and doorbells; then its senders, and what they
-//!   post to it after, wait until it makes some or dies.
+//!   post to it after, wait until it makes some or dies. Once the queue of requests to it is full as well, the call that
+//!   posts waits: for as long as [`FULL_AFTER`](crate::FULL_AFTER) says without any completion, then the request fails as
+//!   `Full` and was not posted. After twice that time the connection is given up, so that what was posted ends too.
 //!
 //! Begin to read at [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep), `segment`
 //! (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
@@ -56,12 +58,13 @@ use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
 use crate::endpoint::Endpoint;
+use crate::full::FullAfter;
 use crate::ports::Ports;
 use crate::shm::Board;
 use crate::verbs::connect::Card;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{Bed, Held};
-use crate::verbs::queue::Peer;
+use crate::verbs::queue::{Kept, Peer};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::Directory;
 use crate::verbs::slots::Slots;
@@ -101,9 +104,10 @@ struct Inner {
     bed: Bed,
     endpoint: Endpoint<drive::Card>,
     vigil: Vigil,
+    full_after: FullAfter,
     slots: Slots,
     /// What transfers under way move bytes between, by their slots.
-    kept: Mutex<HashMap<u32, (VerbsSegment, VerbsSegment)>>,
+    kept: Mutex<HashMap<u32, Kept>>,
     directory: Arc<Directory>,
     /// Peers' regions that were met.
     opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
@@ -125,7 +129,7 @@ impl Inner {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<u32, (VerbsSegment, VerbsSegment)>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<u32, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,8 +152,16 @@ impl Verbs {
         Self::join(job, |_| Ok(()))
     }
 
+    /// Sets what [`FULL_AFTER`](crate::FULL_AFTER) says: for tests, which do not wait for a minute.
+    #[doc(hidden)]
+    pub fn set_full_after(&self, after: Duration) {
+        self.0.full_after.set(after);
+        self.0.vigil.set_silent(self.0.full_after.nanos().saturating_mul(2));
+    }
+
     /// The same; `prepare` runs before any other rank's call returns.
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
+        let full_after = FullAfter::read()?;
         let device = Device::choose()?;
         let size = job.board.size();
         let unfit =
@@ -191,6 +203,7 @@ impl Verbs {
             bed,
             endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
             vigil: Vigil::new(size),
+            full_after,
             slots: Slots::new(&domain),
             kept: Mutex::default(),
             directory,
