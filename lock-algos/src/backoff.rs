@@ -83,26 +83,19 @@ impl Pauses<'_> {
     pub(crate) fn next_nanos(&mut self) -> u64 {
         let nanos = u64::from(self.table[self.step]);
         self.step = (self.step + 1).min(Backoff::STEPS - 1);
-        self.varied(nanos)
+        nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
-    /// The next pause of somebody behind so many others: the next interval for each of them, but at most the last one.
+    /// The next pause of somebody with so many others ahead: the first interval for each but the last, who may be done at any
+    /// time, and the next interval for that one.
     pub(crate) fn next_behind(&mut self, others: u64) -> u64 {
-        let interval = u64::from(self.table[self.step]);
-        let longest = u64::from(self.table[Backoff::STEPS - 1]);
-        self.step = (self.step + 1).min(Backoff::STEPS - 1);
-        let nanos = interval.saturating_mul(others).min(longest.max(interval));
-        self.varied(nanos)
+        let first = u64::from(self.table[0]);
+        first.saturating_mul(others.saturating_sub(1)).saturating_add(self.next_nanos())
     }
 
     /// Begins the table anew.
     pub(crate) const fn restart(&mut self) {
         self.step = 0;
-    }
-
-    /// From half to one and a half times as long.
-    const fn varied(&mut self, nanos: u64) -> u64 {
-        nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
     /// 32 bits, seeded by the owner, so that ranks do not march in step and a simulated run can be repeated.
@@ -144,14 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_with_those_ahead_up_to_the_longest() {
+    fn pauses_grow_with_those_ahead() {
         let table = Backoff::new([100, 200, 1000].map(Duration::from_nanos));
         let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
         for _ in 0..1000 {
             pauses.restart();
-            let nanos: Vec<_> = [3, 3, 3, u64::MAX].into_iter().map(|ahead| pauses.next_behind(ahead)).collect();
-            assert!((150..450).contains(&nanos[0]) && (300..900).contains(&nanos[1]), "{nanos:?}");
-            assert!(nanos[2..].iter().all(|nanos| (500..1500).contains(nanos)), "{nanos:?}");
+            let nanos: Vec<_> = [3, 3, 30, 1].into_iter().map(|others| pauses.next_behind(others)).collect();
+            assert!((250..350).contains(&nanos[0]) && (300..500).contains(&nanos[1]), "{nanos:?}");
+            assert!((3400..4400).contains(&nanos[2]) && (500..1500).contains(&nanos[3]), "{nanos:?}");
+            assert_eq!(pauses.next_behind(u64::MAX), u64::MAX);
         }
     }
 

@@ -1,7 +1,7 @@
-//! Many ranks contend for one test-and-set lock: how fast the simulator is, and how much memory a rank takes.
+//! Many ranks contend for one lock: how fast the simulator is, how much memory a rank takes, and what the lock does.
 //!
 //! ```sh
-//! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS]
+//! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS] [test-and-set|ticket]
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
+use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
 use sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
@@ -51,7 +51,8 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
 }
 
 /// Acquires and releases, over and over.
-async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<u64>) -> Result<(), Fault> {
+async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquired: &[Cell<u64>]) -> Result<(), Fault> {
+    let acquired = &acquired[memory.rank().index()];
     let (place, mode) = (AtRankZero(&memory), Mode::Exclusive);
     let words = lock.words(place)?;
     loop {
@@ -63,27 +64,42 @@ async fn contend<M: RemoteMemory>(memory: M, lock: &TestAndSet, acquired: &Cell<
 }
 
 fn main() {
-    let arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>()).collect::<Result<Vec<_>, _>>();
-    let Ok(arguments) = arguments else {
-        eprintln!("usage: contend [RANKS] [VIRTUAL MILLISECONDS]");
-        std::process::exit(2);
-    };
-    let ranks = arguments.first().copied().unwrap_or(100_000).clamp(1, u64::from(Rank::LIMIT));
-    let until = Duration::from_millis(arguments.get(1).copied().unwrap_or(400));
+    let mut arguments = std::env::args().skip(1);
+    let ranks = arguments.next().map_or(Ok(100_000), |argument| argument.parse::<u32>());
+    let millis = arguments.next().map_or(Ok(400), |argument| argument.parse());
+    match (ranks, millis, arguments.next().as_deref()) {
+        (Ok(ranks), Ok(millis), None) => run(&TestAndSet::default(), ranks, millis),
+        (Ok(ranks), Ok(millis), Some(TestAndSet::NAME)) => run(&TestAndSet::new(round_trips()), ranks, millis),
+        (Ok(ranks), Ok(millis), Some(Ticket::<15>::NAME)) => run(&Ticket::new(round_trips()), ranks, millis),
+        _ => {
+            eprintln!("usage: contend [RANKS] [VIRTUAL MILLISECONDS] [test-and-set|ticket]");
+            std::process::exit(2);
+        }
+    }
+}
 
+/// Pauses for a network, from a round trip on: for locks that are asked for by name.
+fn round_trips() -> Backoff {
+    Backoff::new((11..18).map(|power| Duration::from_nanos(1 << power)))
+}
+
+fn run<A: LockAlgorithm>(lock: &A, ranks: u32, millis: u64) {
+    let ranks = ranks.clamp(1, Rank::LIMIT);
     let before = memory("VmRSS:");
-    let (lock, acquired) = (TestAndSet::default(), Cell::new(0));
-    let simulation = Simulation::new(Network::default()).ranks(ranks as u32).until(until);
+    let acquired = vec![Cell::new(0); ranks as usize];
+    let simulation = Simulation::new(Network::default()).ranks(ranks).until(Duration::from_millis(millis));
     let (start, cpu) = (Instant::now(), cpu_time());
-    let report = simulation.run_direct(|fabric| contend(fabric, &lock, &acquired));
+    let report = simulation.run_direct(|fabric| contend(fabric, lock, &acquired));
     let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
     let peak = memory("VmHWM:").saturating_sub(before);
 
     let rate = |time: Duration| report.events as f64 / time.as_secs_f64() / 1e6;
+    let [all, fewest] =
+        [acquired.iter().map(Cell::get).sum::<u64>(), acquired.iter().map(Cell::get).min().unwrap_or(0)];
     println!("{ranks} ranks, {:?} of virtual time in {took:.2?}: {}", report.virtual_time, report.end);
-    println!("{} events, {} acquisitions", report.events, acquired.get());
+    println!("{} events, {all} acquisitions by {}, at least {fewest} a rank", report.events, A::NAME);
     println!("{:.2} million events a second, {:.2} million a second of processor time", rate(took), rate(cpu));
-    println!("at most {} bytes of memory a rank", peak * 1024 / ranks);
+    println!("at most {} bytes of memory a rank", peak * 1024 / u64::from(ranks));
     println!("trace {:016x}, {:?}", report.trace, report.counts);
 }
 

@@ -16,9 +16,9 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place};
 /// One word of 8 bytes: how many exclusive and how many shared tickets were given out, and how many of each came back.
 /// Who comes takes a ticket by one fetch-add, which also tells what was given out before it: an exclusive owner waits
 /// until all of that is back, a reader until the exclusive tickets among it are. A release gives the ticket back, by one
-/// fetch-add that nobody need wait for. Uncontended that is all. A waiter reads the word, and pauses in between for as
-/// long as there are tickets ahead of its own: the first interval of its [`Backoff`] for each, doubled while none comes
-/// back, at most the last interval.
+/// fetch-add that nobody need wait for. Uncontended that is all. A waiter reads the word, and pauses in between: the first
+/// interval of its [`Backoff`] for each ticket ahead of its own but one, and for that one the next interval, from the first
+/// again when a ticket has come back. So the first interval should be what a hand-over takes.
 ///
 /// # Fairness
 ///

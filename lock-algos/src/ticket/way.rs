@@ -8,6 +8,9 @@ use crate::backoff::Pauses;
 use crate::recovery::{Doubt, nobody_counts};
 use crate::{Held, Mode, Place};
 
+/// How many swaps for a ticket may be lost one after the other without a pause.
+const RACES: u32 = 8;
+
 /// An acquire that did not end with its first operation.
 pub(super) struct Way<'m, M: RemoteMemory, P, N, const BITS: u32> {
     pub(super) memory: &'m M,
@@ -57,6 +60,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
     /// there is no ticket. This owner counts already.
     pub(super) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
+        let mut lost = 0_u32;
         loop {
             if !(self.wanted)() {
                 discount(self.memory, self.place)?;
@@ -74,6 +78,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
                 return Ok(Some(found));
             }
             found = now;
+            lost += 1;
+            if lost % RACES == 0 {
+                self.memory.pause(self.words.home, self.pauses.next_nanos()).await;
+                found = self.look().await?;
+            }
         }
     }
 
