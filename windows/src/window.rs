@@ -87,6 +87,8 @@ pub(crate) struct Inner<F: Fabric> {
     stuck: Mutex<Option<Error>>,
     /// How much of that is under way: it still reaches into peers' memory.
     background: AtomicUsize,
+    /// Whether a handle of this rank ends the window, or has.
+    pub(crate) ending: AtomicBool,
     /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
     pub(crate) ended: AtomicBool,
 }
@@ -165,6 +167,7 @@ impl<F: Fabric> Inner<F> {
             immediate,
             stuck,
             background: AtomicUsize::new(0),
+            ending: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }
