@@ -44,7 +44,7 @@ pub(crate) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
 /// # Safety
 /// `from` is valid for reads of `to.len()` bytes, all of which are reached by others only by atomics or by the copies of
 /// this module.
-#[inline]
+#[inline(always)] // one word is less than a call
 pub(crate) unsafe fn out_of_shared(to: &mut [u8], from: *const u8) {
     if let (true, Ok(word)) = (from.addr() % 8 == 0, <&mut [u8; 8]>::try_from(&mut *to)) {
         // SAFETY: the caller vouches for 8 bytes, just found aligned; a load writes nothing, so the cast is harmless.

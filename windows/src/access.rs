@@ -99,11 +99,13 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     ///
     /// # Cancel safety
     /// A get that is dropped, or leaked, leaves the slice as it was, or with some of the elements or all.
-    #[inline]
+    #[inline(always)] // a handle that is copied out of a call costs several times a small get
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
-        let get = self.range(offset, count);
-        let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
+        let get = match self.range(offset, count) {
+            Ok(at) => Ok(self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into))),
+            Err(fault) => Err(fault),
+        };
         Get::new(self.copy(), (offset, count), get)
     }
 

@@ -9,6 +9,10 @@
 //! place again only when nobody does: who kept a handle too long reaches memory that nobody else has. A peer that was killed
 //! holds for ever what it held.
 //!
+//! A place is zeroed when its use ends. Of a large one that nobody seems to have written to this is not worth the while:
+//! it is put aside with its pages, whatever they hold, and they are given up when others need their room, or the place itself
+//! is needed.
+//!
 //! A peer that has no room for all of an arena maps the pieces that it meets.
 //!
 //! What has no room here gets a file of its own: large regions, and all of them where the system or a limit forbids the
