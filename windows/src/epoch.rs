@@ -78,30 +78,32 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Posts the release; what is left of it, if anything, goes to the endpoint.
-    #[inline]
+    #[inline(always)] // see `unlock`
     pub(crate) fn post_release(&self) {
-        let inner = self.access.inner;
-        let Self { access: Access { target, .. }, words, mode } = self;
+        let Self { access: Access { inner, target, .. }, words, mode } = self;
         match inner.algorithm.start_release(inner.fabric(), inner.home(target), *words, *mode) {
             Ok(_) if inner.algorithm.releases_in_one_step(inner.home(target), *mode) => {}
-            started => self.adopt_release(started),
+            started => adopt_release(inner, target.rank, *mode, started),
         }
     }
+}
 
-    /// Gives the rest of a release to the endpoint.
-    fn adopt_release(&self, started: Result<F::Op, Fault>) {
-        let (inner, rank, mode) = (Arc::clone(self.access.inner), self.access.target.rank, self.mode);
-        self.access.inner.adopt(Box::pin(async move {
-            let outcome = async {
-                let target = inner.target(rank)?;
-                let words = inner.algorithm.words(inner.home(target))?;
-                inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started?).await
-            };
-            if let Err(fault) = outcome.await {
-                inner.keep(inner.failed("unlock", rank, fault));
-            }
-        }));
-    }
+/// Gives the rest of a release to the endpoint.
+#[cold]
+#[inline(never)]
+fn adopt_release<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Result<F::Op, Fault>) {
+    let inner = Arc::clone(inner);
+    let adopts = Arc::clone(&inner);
+    adopts.adopt(Box::pin(async move {
+        let outcome = async {
+            let target = inner.target(rank)?;
+            let words = inner.algorithm.words(inner.home(target))?;
+            inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started?).await
+        };
+        if let Err(fault) = outcome.await {
+            inner.keep(inner.failed("unlock", rank, fault));
+        }
+    }));
 }
 
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
