@@ -104,6 +104,9 @@ impl Arena {
         let mut piece = Piece { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
         let field = |at| self.field(slot, at).map_or(0, |field| field.load(Ordering::Relaxed));
         let (start, len) = (field(START_AT), field(LEN_AT));
+        if start % 8 != 0 {
+            return Err(io::ErrorKind::InvalidData.into()); // its words would not be aligned
+        }
         let Some(file) = &self.rest else { return Ok((piece, start, len)) };
         let page = start / PAGE * PAGE;
         let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
