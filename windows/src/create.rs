@@ -336,7 +336,9 @@ impl<T: Element> Builder<T> {
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
             let theirs = part.outcome.and_then(|keys| match world.fabric_rank(rank) {
-                Some(owner) if keys.are_whole::<T>(owner, signals::hidden_bytes(world.size())) => Ok(keys),
+                Some(owner) if keys.are_whole(part.element.size, owner, signals::hidden_bytes(world.size())) => {
+                    Ok(keys)
+                }
                 owner => Err(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()))),
             });
             keys.push(theirs.map_err(|fault| {
