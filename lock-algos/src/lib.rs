@@ -34,16 +34,20 @@
 
 mod algorithm;
 mod backoff;
+mod chosen;
 mod mcs;
 mod owner;
 mod place;
 mod recovery;
 mod test_and_set;
+mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::Backoff;
+pub use crate::chosen::Chosen;
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;
 pub use crate::test_and_set::TestAndSet;
+pub use crate::wish::{Wanted, Wish};
 pub use remote_memory;

@@ -100,7 +100,7 @@ fn a_dead_owner_is_named() {
         let error = report.results[rank].as_ref().unwrap().as_ref().unwrap_err();
         assert!(error.is_owner_died(), "{error}");
         assert_eq!(error.fault().unwrap().rank(), Some(Rank(1)));
-        let told = "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock";
+        let told = "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock (`inherit` takes it over)";
         assert_eq!(error.to_string(), told);
     }
 }

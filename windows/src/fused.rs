@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fabric::{Call, Drive, Fabric, call, handle};
-use lock_algos::Mode;
+use lock_algos::{Mode, Wish};
 
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
@@ -126,7 +126,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     }
 
     fn request(self) -> LockRequest<'w, T, F> {
-        let request = LockRequest::start(self.window, self.target, self.mode);
+        let request = LockRequest::start(self.window, self.target, self.mode, Wish::LOCK);
         match self.deadline {
             Some(after) => request.deadline(after),
             None => request,
