@@ -32,6 +32,7 @@
 //!   synchronisation by [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
 //!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start). Each
 //!   lends an [`Access`], which has the operations.
+//! - [`Mutex`] and [`RwLock`]: one value with its lock, as in `std::sync`.
 //! - Shorter ways: [`Window::locked`] (lock, operate and unlock in one call), [`Window::versioned`] (reads without locks),
 //!   [`Window::scope`] (many operations on borrowed slices at once), [`Window::direct`] (loads and stores where a part is
 //!   mapped), [`Access::signal`] and [`Local::wait_until`].
@@ -52,9 +53,9 @@ pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
     FenceEpoch, FenceRequest, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info, Inheritance,
     Kind, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall, LockDesign, LockRequest, Locked,
-    LockedGet, LockedPut, LockedUpdate, Mode, NoCheckEpoch, Op, Path, Paths, Place, Reach, Request, Runs, Scope, Shape,
-    Shaped, StartRequest, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, Versioned, VersionedEpoch, VersionedRead,
-    VersionedWrite, WaitUntil, Window, field,
+    LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, Path, Paths, Place, Reach, ReadGuard, Request,
+    Runs, RwLock, Scope, Shape, Shaped, StartRequest, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
+    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
 };
 
 mod error;

@@ -40,15 +40,20 @@ impl<F: Fabric> Collective<F> {
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the one 2^r after it and
     /// waits for the one 2^r before it. A slot holds the number of the last barrier its one writer came to, so a peer
     /// that is already in the next barrier harms nothing.
-    pub(crate) async fn barrier(&self, fabric: &F, deadline: u64) -> Result<(), Fault> {
+    pub(crate) async fn barrier(&self, fabric: &F) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::Closed));
         }
         let epoch = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
-        let result = self.rounds(fabric, epoch, deadline).await;
+        let result = self.rounds(fabric, epoch).await;
         // A rank that left in the middle has not signalled the others, and its numbers are out of step.
         self.broken.fetch_or(result.is_err(), Ordering::Relaxed);
         result
+    }
+
+    /// Lets no later collective of this rank succeed: it walked away from one.
+    pub(crate) fn give_up(&self) {
+        self.broken.store(true, Ordering::Relaxed);
     }
 
     /// Everybody's contribution, by rank.
@@ -70,7 +75,7 @@ impl<F: Fabric> Collective<F> {
         let survives = fabric.capabilities().memory_survives;
         // Held from before the barrier on, memory that survives can be read whatever its owner does after it.
         let held = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
-        self.barrier(fabric, u64::MAX).await?;
+        self.barrier(fabric).await?;
         if survives {
             return self.read_all(fabric, held?, place).await;
         }
@@ -79,7 +84,7 @@ impl<F: Fabric> Collective<F> {
             Ok(segments) => self.read_all(fabric, segments, place).await,
             Err(fault) => Err(fault),
         };
-        self.barrier(fabric, u64::MAX).await?;
+        self.barrier(fabric).await?;
         all
     }
 
@@ -109,7 +114,7 @@ impl<F: Fabric> Collective<F> {
         distances.try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, epoch: u64, deadline: u64) -> Result<(), Fault> {
+    async fn rounds(&self, fabric: &F, epoch: u64) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
@@ -121,7 +126,7 @@ impl<F: Fabric> Collective<F> {
             let from = (me + size - distance) % size;
             let from = members.named_by_fabric(fabric, from).ok_or(Fault::new(FaultKind::NoSuchRank))?;
             let own = fabric.word_in(&own, slot)?;
-            let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, deadline)));
+            let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, u64::MAX)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
                 // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.

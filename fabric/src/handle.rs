@@ -92,6 +92,56 @@ macro_rules! handle {
     };
 }
 
+/// As [`call`], of a handle that also has a [`Limit`](crate::Limit) named `limit`, and how it ends when that has passed: what
+/// was begun is dropped then.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! limited {
+    (
+        [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr, |$asked:pat_param| $run:expr,
+        late $late:expr
+    ) => {
+        $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric);
+
+        // Nothing in it is pinned in place: what must not move is boxed.
+        impl<$($parameters)*> Unpin for $handle where F: $crate::Fabric {}
+
+        impl<$($parameters)*> ::core::future::Future for $handle
+        where
+            F: $crate::Fabric,
+        {
+            type Output = ::core::result::Result<$value, $error>;
+
+            fn poll(
+                mut self: ::core::pin::Pin<&mut Self>,
+                cx: &mut ::core::task::Context<'_>,
+            ) -> ::core::task::Poll<Self::Output> {
+                let $this = &mut *self;
+                let polled = $this.call.poll(cx, |$asked| $run);
+                if polled.is_pending() && $this.limit.is_set() && $this.limit.poll(cx, $fabric).is_ready() {
+                    $this.call = $crate::Call::Over;
+                    return ::core::task::Poll::Ready(Err($late));
+                }
+                polled
+            }
+        }
+
+        impl<$($parameters)*> $handle
+        where
+            F: $crate::Drive,
+        {
+            fn block(self) -> ::core::result::Result<$value, $error> {
+                let $this = self;
+                let fabric = $fabric;
+                if $this.limit.is_set() {
+                    return $crate::block_on(fabric, $this);
+                }
+                $this.call.wait(fabric, |$asked| $run)
+            }
+        }
+    };
+}
+
 /// A handle with a [`Call`] named `call`: as [`handle`], and how what was asked for runs. It is a future then, and has a
 /// `block` for its `wait`.
 #[doc(hidden)]

@@ -28,6 +28,9 @@ mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
+#[cfg(not(onesided_loom))]
+mod full;
+mod limit;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
@@ -63,7 +66,10 @@ pub use crate::fabric::{
     poll_now, wait_for, wait_timeout,
 };
 #[doc(hidden)]
+#[cfg(not(onesided_loom))]
+pub use crate::full::FULL_AFTER;
 pub use crate::handle::Call;
+pub use crate::limit::Limit;
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

@@ -9,7 +9,7 @@ use remote_memory::{Fault, FaultKind, Rank};
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
-use crate::{Call, Drive, Error, Fabric, Split};
+use crate::{Call, Drive, Error, Fabric, Limit, Split};
 
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
@@ -72,6 +72,12 @@ impl<F: Fabric> World<F> {
         Self { collective: Arc::new(Collective::new(members)), ..self.clone() }
     }
 
+    /// For who walks away from a collective: the others may wait in it for this rank, so that it has no later one.
+    #[doc(hidden)]
+    pub fn give_up_collectives(&self) {
+        self.collective.give_up();
+    }
+
     /// See [`Collective::reach_neighbours`].
     pub(crate) fn reach_neighbours(&self) -> Result<(), Fault> {
         self.collective.reach_neighbours(&self.fabric)
@@ -114,7 +120,7 @@ impl<F: Fabric> World<F> {
     /// # Cancel safety
     /// Not cancel safe: a rank that dropped its barrier has perhaps let the others pass and perhaps not.
     pub fn barrier(&self) -> Barrier<'_, F> {
-        Barrier { world: self, deadline: None, call: Call::Asked(()) }
+        Barrier { world: self, limit: Limit::NONE, call: Call::Asked(()) }
     }
 
     /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has come here.
@@ -182,16 +188,16 @@ impl<F: Fabric> World<F> {
     /// world dies.
     ///
     /// # Errors
-    /// `PeerDied`, `TimedOut`, `NotOwn`.
+    /// `PeerDied`, `NotOwn`.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn wait_until<'f, P>(&'f self, own: F::Word<'f>, predicate: P, deadline: u64) -> Result<u64, Fault>
+    pub async fn wait_until<'f, P>(&'f self, own: F::Word<'f>, predicate: P) -> Result<u64, Fault>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
         let me = self.fabric.rank();
-        self.collective.members.wait_until(&self.fabric, own, predicate, (me, deadline)).await
+        self.collective.members.wait_until(&self.fabric, own, predicate, (me, u64::MAX)).await
     }
 }
 
@@ -221,23 +227,25 @@ impl<F: Drive> World<F> {
 #[must_use = "a barrier that nobody waits for is not entered"]
 pub struct Barrier<'w, F: Fabric> {
     world: &'w World<F>,
-    deadline: Option<Duration>,
+    limit: Limit<'w, F>,
     call: Call<'w, (), Result<(), Error>>,
 }
 
 impl<F: Fabric> Barrier<'_, F> {
-    /// Gives up after this time; see [`World::barrier`] for what that means.
+    /// Gives up after this time, counted from the next look at it; see [`World::barrier`] for what that means.
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn run(world: &World<F>, deadline: Option<Duration>) -> Result<(), Error> {
-        let until = deadline.map_or(u64::MAX, |after| {
-            world.fabric.now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
-        });
-        let passed = world.collective.barrier(&world.fabric, until).await;
+    async fn run(world: &World<F>) -> Result<(), Error> {
+        let passed = world.collective.barrier(&world.fabric).await;
         passed.map_err(|fault| world.translate(fault)).map_err(Error::operation("barrier"))
+    }
+
+    fn late(world: &World<F>) -> Error {
+        world.give_up_collectives();
+        Error::operation("barrier")(Fault::new(FaultKind::TimedOut))
     }
 }
 
@@ -251,4 +259,7 @@ impl<F: Drive> Barrier<'_, F> {
     }
 }
 
-call!(['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world, barrier.deadline));
+limited! {
+    ['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world),
+    late Self::late(barrier.world)
+}

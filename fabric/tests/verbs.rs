@@ -4,6 +4,7 @@
 #![cfg(feature = "verbs")]
 #![allow(clippy::print_stderr)] // what is skipped is said
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::bootstrap::local;
@@ -11,7 +12,7 @@ use fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 use fabric::verbs::{Verbs, VerbsSegment, VerbsWord, devices};
-use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance};
+use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance, wait_timeout};
 
 mod support;
 
@@ -282,6 +283,70 @@ fn a_flood_is_held_back() {
     });
 }
 
+/// A peer that lives and makes no progress while it is rung and written to without end: who sends and who posts is told in
+/// the end that there is no room, and no more than that arrives. When it goes on, so does all else.
+#[test]
+fn posting_to_a_peer_that_takes_nothing_ends() {
+    let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
+    let over = AtomicBool::new(false);
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
+            }
+            let own = fabric.word_in(&all[1], 0).unwrap();
+            let patience = Patience::until(until(fabric, LONG));
+            block_on(fabric, fabric.wait_until(own, |seen| seen == 5_000, patience)).unwrap();
+        } else {
+            fabric.set_full_after(Duration::from_secs(3));
+            let word = fabric.word_in(&all[1], 0).unwrap();
+            let rings: Vec<_> = (0..1_400).map(|value| fabric.write(word, value, Notify::Yes)).collect();
+            let begin = Instant::now();
+            let again = block_on(fabric, fabric.write(word, 1, Notify::Yes));
+            assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
+            assert!(begin.elapsed() < Duration::from_secs(2), "who comes later waits no longer");
+            fabric.set_full_after(Duration::from_secs(60));
+            let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
+            assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
+            over.store(true, Ordering::Release);
+            let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
+            let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);
+            let sent = outcomes.iter().position(full).expect("some were not posted");
+            assert!(sent >= 64 && outcomes[..sent].iter().all(Result::is_ok), "{sent}");
+            block_on(fabric, fabric.write(word, 5_000, Notify::Yes)).unwrap();
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the connection.
+#[test]
+fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
+    let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
+    let over = AtomicBool::new(false);
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
+            }
+        } else {
+            fabric.set_full_after(Duration::from_secs(2));
+            let word = fabric.word_in(&all[1], 0).unwrap();
+            (0..1_060).for_each(|value| drop(fabric.write(word, value, Notify::Yes)));
+            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Unknown);
+            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
+            assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::Unknown);
+            over.store(true, Ordering::Release);
+        }
+    });
+}
+
 /// Far more operations than the send queue holds and than reads may be under way, from several threads at once.
 #[test]
 fn full_queues_are_waited_for() {
@@ -387,6 +452,44 @@ fn an_unawaited_fault_sticks_until_the_flush() {
         assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::NoSuchRegion);
         assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Ok(()));
     });
+}
+
+/// A process that is killed loses its memory before anybody is told of its end: whoever used that memory is told of the end.
+#[test]
+fn the_news_of_a_death_says_more_than_the_card() {
+    let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
+    for awaited in [true, false] {
+        let jobs = local::jobs(2).unwrap();
+        let board = jobs[0].board.clone();
+        let step = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for job in jobs {
+                let (board, step) = (&board, &step);
+                scope.spawn(move || {
+                    let world = World::new(Verbs::new(job).unwrap());
+                    let fabric = world.fabric();
+                    let mut all = segments(&world, 64);
+                    step.wait();
+                    if world.rank() == 1 {
+                        drop(all.remove(1));
+                        step.wait();
+                        std::thread::sleep(Duration::from_millis(200));
+                        board.declare_dead(Rank(1)); // as the launcher does
+                        return;
+                    }
+                    step.wait();
+                    let operation = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
+                    let ended = if awaited {
+                        block_on(fabric, operation).map(|_| ())
+                    } else {
+                        drop(operation);
+                        block_on(fabric, fabric.flush(Rank(1)))
+                    };
+                    assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(1))), "awaited: {awaited}");
+                });
+            }
+        });
+    }
 }
 
 /// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it within a second.

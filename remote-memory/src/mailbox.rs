@@ -66,11 +66,14 @@ pub trait Mailbox: RemoteMemory {
     /// See [`recv`](Self::recv).
     type Recv<'f>: Future<Output = Result<Message, Fault>> + Unpin + Send;
 
-    /// Sends a message. It has left when the future is ready: at once, unless the way to the receiver is full.
+    /// Sends a message. It has left when the future is ready: at once, unless the way to the receiver is full. It waits for
+    /// room for as long as the fabric is told to (a minute, if nothing else is said), counted from the first poll that found
+    /// none.
     /// [`Notify::Yes`] wakes a receiver that sleeps.
     ///
     /// # Errors
-    /// `TooLong`, `NoSuchRank`, `Protocol` (no such port), `PeerDied`, `PeerLeft`.
+    /// `TooLong`, `NoSuchRank`, `Protocol` (no such port), `PeerDied`, `PeerLeft`; `Full`, naming the receiver, where it made
+    /// no room in that time: nothing was sent, and it may be tried again.
     ///
     /// # Cancel safety
     /// A future that was dropped before it was ready has sent nothing, or all of it.

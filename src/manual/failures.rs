@@ -1,6 +1,19 @@
 //! What happens when a rank dies, a peer is lost, something runs out.
 //!
-//! Every wait ends: in success, an error, or a deadline. Nothing in this library ends the process, and no input makes it
+//! Every wait ends: in success, in an error, or at a deadline that you choose.
+//!
+//! - *What needs nobody's help* (operations, flushes, the release of a lock) ends by itself: at once on shared memory, by the
+//!   card's answer, by the network's silence, or after the time that a thread of the owner's has to answer.
+//! - *What needs room at a rank that makes no progress* (messages; on verbs also what is posted behind a great many messages and
+//!   signals) ends after `ONESIDED_FULL_AFTER`. A message can be given up before, by dropping its future or by
+//!   [`wait_timeout`](crate::fabric::wait_timeout); a call that posts blocks so long.
+//! - *What another rank has to do* (release a lock, come to a barrier, a fence or the making or end of a window, expose a part,
+//!   complete an access, signal, send, carry out an atomic on memory that it has lent) is waited for until it is done, until that
+//!   rank dies or leaves, or until your deadline. A living rank that never does it, because it is stopped or computes, is told
+//!   from a slow one by nobody else: give such a wait a `deadline`, which may be said at any time, or look with `test` and
+//!   `wait_timeout`, which every handle has.
+//!
+//! Nothing in this library ends the process, and no input makes it
 //! panic but what would make a slice panic (an index of [`LockAll::at`](crate::LockAll::at), a range of
 //! [`Local::read`](crate::Local::read)).
 //!
@@ -12,6 +25,9 @@
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
 //! | the connection of two living ranks broke (verbs) | whoever operates on the other or waits for it, on both sides | [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
+//! | a living rank takes no message, and there is no room for more (stopped, or it never looks) | whoever sends to it, after `ONESIDED_FULL_AFTER` seconds, 60 if it is not set | [`Full`](crate::FaultKind): not sent |
+//! | a living rank takes no signal either, and the queue of requests to it is full (verbs: more than a thousand signals) | whoever posts to it, after that time | [`Full`](crate::FaultKind): not posted |
+//! | the same for twice that time, at least 30 s (verbs) | whoever waits for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |

@@ -143,6 +143,7 @@
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set` | `test-and-set` |
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together where rank 0 keeps the job; the agents of `run --hosts`, to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; that of the launcher or rank 0 holds for all | 5 |
+//! | `ONESIDED_FULL_AFTER` | how many seconds who sends or posts waits for room at a rank that takes nothing, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) which way every operation takes, those of the CPU too | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: memory of the user's in another process is reached by its owner's helper thread, even where process_vm works | by process_vm where the system allows it |
 //! | `ONESIDED_PRETEND_HOSTS` | on `mixed`, a number: the ranks are dealt out to so many hosts that are not there | the hosts that there are |

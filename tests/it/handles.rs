@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, Mode, Window, WindowError, World};
+use onesided::{Error, FaultKind, Mode, Window, WindowError, World};
 
-use crate::support::{DEADLINE, eventually, poll_once, ranks};
+use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
 
 const SHORT: Duration = Duration::from_millis(5);
 
@@ -328,5 +328,91 @@ fn handles_are_futures() {
         assert!(matches!(error, WindowError::Rank { target: 3, .. }), "{}", Error::from(error));
         drop(nobody);
         window.close().wait().unwrap();
+    });
+}
+
+/// A deadline that is said when a handle has been looked at already holds as one that was said at first, for a thread that
+/// blocks and for a task.
+#[test]
+fn a_deadline_may_be_said_at_any_time() {
+    macro_rules! late {
+        ($begin:expr) => {{
+            let mut handle = $begin;
+            assert!(handle.test().unwrap().is_none());
+            let error = handle.deadline(SHORT).wait().unwrap_err();
+            assert!(error.is_timed_out(), "{error}");
+            let mut handle = $begin;
+            assert!(poll_once(&mut handle).is_pending());
+            let error = run_async(handle.deadline(SHORT)).unwrap_err();
+            assert!(error.is_timed_out(), "{error}");
+            // The last word counts.
+            let mut handle = $begin.deadline(DEADLINE);
+            assert!(handle.test().unwrap().is_none());
+            assert!(handle.deadline(SHORT).wait().unwrap_err().is_timed_out());
+        }};
+    }
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        let table = Window::<u64>::allocate(&world, 1).wait().unwrap().versioned();
+        let parts: Vec<_> = (0..2).map(|_| world.split(0, 0).wait().unwrap()).collect();
+        let fenced = Window::<u64>::allocate(&parts[0], 1).wait().unwrap();
+        if world.rank() == 0 {
+            steps.wait(1);
+            late!(window.start(&[1]));
+            late!(window.local().wait_until(0, |told| told == 1));
+            late!(window.local().wait_until(0, |told| told == 1).from_rank(1));
+            late!(window.lock_exclusive(1));
+            late!(table.write(1));
+            let mut into = [0];
+            late!(table.read(1, 0, &mut into));
+            late!(window.post(&[1]).unwrap());
+            steps.reach(2);
+            steps.wait(3);
+            // A collective that was given up is the last one.
+            let mut fence = fenced.fence();
+            assert!(fence.test().unwrap().is_none());
+            assert!(fence.deadline(SHORT).wait().unwrap_err().is_timed_out());
+            assert!(parts[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            let mut barrier = parts[1].barrier();
+            assert!(barrier.test().unwrap().is_none());
+            let error = barrier.deadline(SHORT).wait().unwrap_err();
+            assert_eq!(error.fault().kind(), FaultKind::TimedOut);
+            assert!(parts[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            steps.reach(4);
+        } else {
+            let held = (window.lock_exclusive(1).wait().unwrap(), table.write(1).wait().unwrap());
+            steps.reach(1);
+            steps.wait(2);
+            drop(held);
+            steps.reach(3);
+            steps.wait(4);
+        }
+        world.barrier().wait().unwrap();
+        window.close().wait().unwrap();
+        table.close().wait().unwrap();
+    });
+}
+
+/// Who a signal comes from may be said late, too: then its leaving ends the wait.
+#[test]
+fn whose_signal_it_is_may_be_said_at_any_time() {
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        if world.rank() == 0 {
+            let mut wait = window.local().wait_until(0, |told| told == 1);
+            assert!(wait.test().unwrap().is_none());
+            steps.reach(1);
+            let error = wait.from_rank(1).wait().unwrap_err();
+            assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerLeft, "{error}");
+            // And what is there is found by a predicate that has moved.
+            let mut wait = window.local().wait_until(0, |told| told == 2);
+            assert!(wait.test().unwrap().is_none());
+            window.local().write(0, &[2]).unwrap();
+            assert_eq!(wait.from_rank(0).wait().unwrap(), 2);
+        } else {
+            steps.wait(1);
+        }
     });
 }

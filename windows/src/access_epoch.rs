@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use fabric::remote_memory::Fault;
-use fabric::{Call, Drive, Fabric, call};
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::signals::{Signal, group};
 use crate::window::Inner;
@@ -23,14 +23,14 @@ use crate::{Access, Element, Error, Request, Window};
 pub struct StartRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     check: bool,
-    deadline: Option<Duration>,
-    /// The targets.
-    call: Call<'w, Vec<u32>, Result<AccessEpoch<'w, T, F>, Error>>,
+    limit: Limit<'w, F>,
+    targets: Arc<[u32]>,
+    call: Call<'w, (), Result<AccessEpoch<'w, T, F>, Error>>,
 }
 
 impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
     pub(crate) fn new(window: &'w Window<T, F>, targets: &[u32]) -> Self {
-        Self { window, check: true, deadline: None, call: Call::Asked(group(targets)) }
+        Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::Asked(()) }
     }
 
     /// Does not look whether the targets have exposed their parts, because the program knows that they have
@@ -40,28 +40,30 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
         self
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and nothing has begun.
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out), and nothing has begun.
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn begin(
-        window: &'w Window<T, F>,
-        targets: Vec<u32>,
-        check: bool,
-        deadline: Option<Duration>,
-    ) -> Result<AccessEpoch<'w, T, F>, Error> {
+    /// The deadline passed: names the first target that has not exposed its part.
+    fn late(&self) -> Error {
+        let inner = self.window.inner();
+        let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
+        let missing = self.targets.iter().find(|rank| !exposed(rank)).or(self.targets.first());
+        inner.failed("start", missing.copied().unwrap_or(0), Fault::new(FaultKind::TimedOut))
+    }
+
+    async fn begin(window: &'w Window<T, F>, targets: Arc<[u32]>, check: bool) -> Result<AccessEpoch<'w, T, F>, Error> {
         let inner = window.inner();
-        let until = inner.until(deadline);
         let mut started = Vec::with_capacity(targets.len());
-        for rank in targets {
+        for rank in targets.iter().copied() {
             let failed = |fault| inner.failed("start", rank, fault);
             let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
             let number = inner.counts.next_access(rank);
             if check {
-                inner.signalled(rank, Signal::Exposed, number, until).map_err(failed)?.await.map_err(failed)?;
+                inner.signalled(rank, Signal::Exposed, number).map_err(failed)?.await.map_err(failed)?;
             }
             started.push((access, number));
         }
@@ -81,9 +83,9 @@ impl<'w, T: Element, F: Drive> StartRequest<'w, T, F> {
     }
 }
 
-call! {
+limited! {
     ['w, T: Element, F], StartRequest<'w, T, F>, AccessEpoch<'w, T, F>, Error, |start| start.window.inner().fabric(),
-    |targets| Self::begin(start.window, targets, start.check, start.deadline)
+    |()| Self::begin(start.window, Arc::clone(&start.targets), start.check), late start.late()
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {

@@ -57,6 +57,15 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Unlock::new(inner, target, Some(self))
     }
 
+    pub(crate) fn fabric(&self) -> &'w F {
+        self.access.inner.fabric()
+    }
+
+    /// Keeps an error for the window's end.
+    pub(crate) fn keep(&self, error: crate::Error) {
+        self.access.inner.keep(error);
+    }
+
     /// Unlocks where nothing but what was waited for was done under the lock.
     pub(crate) fn unlock_unchanged(self) {
         ManuallyDrop::new(self).post_release();

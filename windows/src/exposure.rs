@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, block_on, wait_timeout};
+use fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
 
 use crate::signals::{Signal, group};
 use crate::{Element, Error, Window};
@@ -25,9 +25,9 @@ pub struct ExposureEpoch<'w, T, F: Fabric> {
     window: &'w Window<T, F>,
     /// The origins that are not known to be done, and the number of the access that each is to complete.
     awaited: Vec<(u32, u64)>,
-    deadline: Option<Duration>,
-    /// When it passes, once somebody waits, and for whom of the origins: the last one.
-    waiting: Option<(u64, Option<Told<'w>>)>,
+    limit: Limit<'w, F>,
+    /// Once somebody waits: for the last of the origins.
+    waiting: Option<Told<'w>>,
 }
 
 type Told<'w> = Pin<Box<dyn Future<Output = Result<u64, Fault>> + Send + 'w>>;
@@ -49,14 +49,13 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
         });
         let mut awaited = awaited.collect::<Result<Vec<_>, _>>()?;
         awaited.reverse(); // the last is waited for first
-        Ok(Self { window, awaited, deadline: None, waiting: None })
+        Ok(Self { window, awaited, limit: Limit::NONE, waiting: None })
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on
-    /// instead.
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next wait for it: the error is then
+    /// [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on instead.
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
@@ -67,7 +66,7 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
     pub fn test(&mut self) -> Result<Option<()>, Error> {
         let inner = self.window.inner();
         while let Some((origin, number)) = self.awaited.last().copied() {
-            let told = inner.signalled(origin, Signal::Completed, number, 0).and_then(|mut wait| {
+            let told = inner.signalled(origin, Signal::Completed, number).and_then(|mut wait| {
                 match Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(told) => told.map(|_| true),
                     Poll::Pending => Ok(false),
@@ -76,7 +75,6 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
             match told {
                 Ok(true) => self.done(),
                 Ok(false) => return Ok(None),
-                Err(fault) if fault.kind() == FaultKind::TimedOut => return Ok(None),
                 Err(fault) => return Err(inner.failed("test", origin, fault)),
             }
         }
@@ -86,9 +84,7 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
     /// The last of the awaited origins has completed its access.
     fn done(&mut self) {
         self.awaited.pop();
-        if let Some((_, told)) = &mut self.waiting {
-            *told = None;
-        }
+        self.waiting = None;
     }
 }
 
@@ -102,24 +98,24 @@ impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
         let inner = self.window.inner();
         while let Some((origin, number)) = self.awaited.last().copied() {
             let failed = |fault| inner.failed("wait", origin, fault);
-            let deadline = self.deadline;
-            let (until, told) = self.waiting.get_or_insert_with(|| (inner.until(deadline), None));
-            let outcome = match told {
-                Some(told) => ready!(told.as_mut().poll(cx)),
+            let polled = match &mut self.waiting {
+                Some(told) => told.as_mut().poll(cx),
                 None => {
-                    let mut wait = inner.signalled(origin, Signal::Completed, number, *until).map_err(failed)?;
-                    match Pin::new(&mut wait).poll(cx) {
-                        Poll::Ready(outcome) => outcome,
-                        Poll::Pending => {
-                            *told = Some(Box::pin(wait));
-                            return Poll::Pending;
-                        }
+                    let mut wait = inner.signalled(origin, Signal::Completed, number).map_err(failed)?;
+                    let polled = Pin::new(&mut wait).poll(cx);
+                    if polled.is_pending() {
+                        self.waiting = Some(Box::pin(wait));
                     }
+                    polled
                 }
             };
-            self.waiting = Some((*until, None));
+            let Poll::Ready(outcome) = polled else {
+                ready!(self.limit.poll(cx, inner.fabric()));
+                return Poll::Ready(Err(failed(Fault::new(FaultKind::TimedOut))));
+            };
+            self.waiting = None;
             outcome.map_err(failed)?;
-            self.awaited.pop();
+            self.done();
         }
         Poll::Ready(Ok(()))
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fabric::{Call, Drive, Fabric, call};
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::{Access, Element, Error, Request, Window};
 
@@ -16,7 +17,7 @@ use crate::{Access, Element, Error, Request, Window};
 #[must_use = "a fence that nobody waits for is not entered"]
 pub struct FenceRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    deadline: Option<Duration>,
+    limit: Limit<'w, F>,
     /// What the fence ends.
     call: Call<'w, Option<FenceEpoch<'w, T, F>>, Passed<'w, T, F>>,
 }
@@ -25,22 +26,23 @@ type Passed<'w, T, F> = Result<FenceEpoch<'w, T, F>, Error>;
 
 impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     pub(crate) const fn new(window: &'w Window<T, F>) -> Self {
-        Self { window, deadline: None, call: Call::Asked(None) }
+        Self { window, limit: Limit::NONE, call: Call::Asked(None) }
     }
 
-    /// Gives up after this time, with what that means for a [barrier](fabric::World::barrier): no later collective of this
-    /// rank succeeds.
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next look at it, with what that means for a
+    /// [barrier](fabric::World::barrier): no later collective of this rank succeeds.
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn pass(
-        window: &'w Window<T, F>,
-        before: Option<FenceEpoch<'w, T, F>>,
-        deadline: Option<Duration>,
-    ) -> Passed<'w, T, F> {
+    fn late(window: &Window<T, F>) -> Error {
+        let inner = window.inner();
+        inner.world.give_up_collectives();
+        Error::Collective { operation: "fence", window: inner.name.clone(), fault: Fault::new(FaultKind::TimedOut) }
+    }
+
+    async fn pass(window: &'w Window<T, F>, before: Option<FenceEpoch<'w, T, F>>) -> Passed<'w, T, F> {
         let inner = window.inner();
         let mut flushed = Ok(());
         if before.is_none() {
@@ -56,12 +58,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
             }
         }
         // Others wait for this rank even if something of its own failed.
-        let barrier = inner.world.barrier();
-        let barrier = match deadline {
-            Some(after) => barrier.deadline(after),
-            None => barrier,
-        };
-        let passed = barrier.await.map_err(|error| Error::Collective {
+        let passed = inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "fence",
             window: inner.name.clone(),
             fault: error.fault(),
@@ -86,9 +83,9 @@ impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
     }
 }
 
-call! {
+limited! {
     ['w, T: Element, F], FenceRequest<'w, T, F>, FenceEpoch<'w, T, F>, Error, |fence| fence.window.inner().fabric(),
-    |before| Self::pass(fence.window, before, fence.deadline)
+    |before| Self::pass(fence.window, before), late Self::late(fence.window)
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
@@ -121,7 +118,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
 
     /// The next fence: what every rank did since the last one is complete when it was waited for, and seen by all.
     pub const fn fence(self) -> FenceRequest<'w, T, F> {
-        FenceRequest { window: self.window, deadline: None, call: Call::Asked(Some(self)) }
+        FenceRequest { window: self.window, limit: Limit::NONE, call: Call::Asked(Some(self)) }
     }
 
     /// The last fence (`MPI_MODE_NOSUCCEED`), when it is waited for. Collective.
@@ -133,7 +130,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// Not cancel safe: collective.
     pub fn end(self) -> Request<'w, (), F> {
         let fabric = self.window.inner().fabric().clone();
-        Request::new(fabric, "fence", async { FenceRequest::pass(self.window, Some(self), None).await.map(drop) })
+        Request::new(fabric, "fence", async { FenceRequest::pass(self.window, Some(self)).await.map(drop) })
     }
 }
 

@@ -105,28 +105,43 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 
     #[inline]
-    const fn place(&self, mode: Mode) -> Place<'w, T, F> {
-        Place { window: self.window, target: self.target, mode, deadline: self.deadline }
+    pub(crate) const fn place(&self, mode: Mode) -> Place<'w, T, F> {
+        Place { window: self.window, target: self.target, mode, deadline: self.deadline, wish: Wish::LOCK }
     }
 }
 
 /// A lock that is asked for when an operation is waited for.
-struct Place<'w, T: Element, F: Fabric> {
+pub(crate) struct Place<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     target: u32,
     mode: Mode,
     deadline: Option<Duration>,
+    wish: Wish,
 }
 
 impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
+    pub(crate) const fn inherit(mut self) -> Self {
+        self.wish = self.wish.inheriting();
+        self
+    }
+
+    pub(crate) const fn window(&self) -> &'w Window<T, F> {
+        self.window
+    }
+
+    pub(crate) const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
     /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
     #[inline(always)]
-    fn is_immediate(&self) -> bool {
+    pub(crate) fn is_immediate(&self) -> bool {
         self.window.inner().immediate && self.deadline.is_none()
     }
 
-    fn request(self) -> LockRequest<'w, T, F> {
-        let request = LockRequest::start(self.window, self.target, self.mode, Wish::LOCK);
+    pub(crate) fn request(self) -> LockRequest<'w, T, F> {
+        let request = LockRequest::start(self.window, self.target, self.mode, self.wish);
         match self.deadline {
             Some(after) => request.deadline(after),
             None => request,
@@ -138,7 +153,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     }
 
     /// The lock, and what the elements are under it.
-    async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
+    pub(crate) async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
         // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.

@@ -15,6 +15,7 @@
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
+//! | (a value with its lock) | [`Mutex`], [`RwLock`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
 //! | sync | [`Window::sync`] |
@@ -78,6 +79,7 @@ mod local;
 mod located;
 mod lock;
 mod lock_all;
+mod mutex;
 mod no_check;
 mod nodes;
 mod op;
@@ -87,6 +89,7 @@ mod place;
 #[cfg(doctest)]
 mod refused;
 mod request;
+mod rw_lock;
 mod scope;
 mod shape;
 mod shaped;
@@ -96,6 +99,7 @@ mod spread;
 mod sync;
 mod try_lock;
 mod unlock;
+mod value;
 mod versioned;
 mod window;
 
@@ -130,17 +134,20 @@ pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::LockRequest;
 pub use crate::lock_all::{LockAll, LockAllRequest};
+pub use crate::mutex::Mutex;
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
 pub use crate::part::Kind;
 pub use crate::paths::Paths;
 pub use crate::place::Place;
 pub use crate::request::Request;
+pub use crate::rw_lock::RwLock;
 pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::Shaped;
 pub use crate::signalled::WaitUntil;
 pub use crate::try_lock::TryLock;
 pub use crate::unlock::Unlock;
+pub use crate::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

@@ -1,10 +1,11 @@
 //! Data that tells its receiver that it has come.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use fabric::{Call, Drive, Fabric, call};
+use fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::agent::is_wordless;
 use crate::element::{from_word, to_word};
@@ -116,7 +117,9 @@ impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
     where
         P: Fn(T) -> bool + Send + 'w,
     {
-        WaitUntil { inner: self.inner(), offset, from: None, deadline: None, call: Call::Asked(Box::new(predicate)) }
+        let predicate: Predicate<'w, T> = Box::new(predicate);
+        let predicate = Arc::new(Mutex::new(Some(predicate)));
+        WaitUntil { inner: self.inner(), offset, from: None, limit: Limit::NONE, predicate, call: Call::Asked(()) }
     }
 }
 
@@ -129,38 +132,59 @@ pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
     inner: &'w Inner<F>,
     offset: usize,
     from: Option<u32>,
-    deadline: Option<Duration>,
-    /// The predicate.
-    call: Call<'w, Predicate<'w, T>, Result<T, Error>>,
+    limit: Limit<'w, F>,
+    predicate: Home<'w, T>,
+    call: Call<'w, (), Result<T, Error>>,
 }
 
 type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
 
+/// Where the predicate is while no wait has it.
+type Home<'w, T> = Arc<Mutex<Option<Predicate<'w, T>>>>;
+
+/// The predicate, taken for one wait: whoever drops that may begin another.
+struct Taken<'w, T> {
+    predicate: Option<Predicate<'w, T>>,
+    home: Home<'w, T>,
+}
+
+impl<'w, T> Taken<'w, T> {
+    fn from(home: &Home<'w, T>) -> Self {
+        let predicate = home.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self { predicate, home: Arc::clone(home) }
+    }
+
+    fn holds(&self, value: T) -> bool {
+        self.predicate.as_ref().is_some_and(|predicate| predicate(value))
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.predicate.take();
+    }
+}
+
 impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
-    /// To be said before it is first tested or waited for: later it changes nothing.
     pub fn from_rank(mut self, origin: u32) -> Self {
         self.from = Some(origin);
+        if let Call::UnderWay(_) = self.call {
+            self.call = Call::Asked(()); // it has only looked
+        }
         self
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out).
     pub fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn finish(
-        inner: &Inner<F>,
-        offset: usize,
-        predicate: Predicate<'_, T>,
-        from: Option<u32>,
-        deadline: Option<Duration>,
-    ) -> Result<T, Error> {
+    async fn finish(inner: &Inner<F>, offset: usize, predicate: Taken<'_, T>, from: Option<u32>) -> Result<T, Error> {
         let fabric = inner.fabric();
         let own = inner.world.rank();
-        let deadline = inner.until(deadline);
         let len = inner.len(own);
         let origin = from.map(|origin| inner.world.fabric_rank(origin));
         let word = check::<T>().and_then(|()| match origin {
@@ -168,17 +192,15 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
             _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
             _ => fabric.word_in(&inner.own, 8 * offset as u64),
         });
-        let predicate = move |told| predicate(from_word(told));
-        let patience = origin.flatten().map(|origin| Patience::on(origin).and_until(deadline));
+        let predicate = move |told| predicate.holds(from_word(told));
+        let patience = origin.flatten().map(Patience::on);
         let told = match (word, patience) {
             (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
-                inner.wait_lent(8 * offset as u64, predicate, (patience, deadline)).await
+                inner.wait_lent(8 * offset as u64, predicate, patience).await
             }
             (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
-            (Ok(word), None) => inner.world.wait_until(word, predicate, deadline).await,
-            (Err(fault), _) if is_wordless(fault) => {
-                inner.wait_wordless(8 * offset as u64, predicate, (patience, deadline)).await
-            }
+            (Ok(word), None) => inner.world.wait_until(word, predicate).await,
+            (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
             (Err(fault), _) => Err(fault),
         };
         told.map(from_word).map_err(|fault| {
@@ -206,9 +228,10 @@ impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
     }
 }
 
-call! {
+limited! {
     ['w, T: AtomicElement, F], WaitUntil<'w, T, F>, T, Error, |wait| wait.inner.fabric(),
-    |predicate| Self::finish(wait.inner, wait.offset, predicate, wait.from, wait.deadline)
+    |()| Self::finish(wait.inner, wait.offset, Taken::from(&wait.predicate), wait.from),
+    late wait.inner.failed("wait_until", wait.inner.world.rank(), Fault::new(FaultKind::TimedOut))
 }
 
 impl<T: AtomicElement, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {

@@ -69,25 +69,22 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
+    /// Whether a peer has told this number, or one above it.
+    pub(crate) fn has_signalled(&self, from: u32, signal: Signal, number: u64) -> bool {
+        let word = self.fabric().word_in(&self.own_locks, signal.offset(from));
+        word.and_then(|word| self.fabric().load(word)).is_ok_and(|told| told >= number)
+    }
+
     /// Waits until a peer has told this number, or one above it.
     pub(crate) fn signalled<'f>(
         &'f self,
         from: u32,
         signal: Signal,
         number: u64,
-        deadline: u64,
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send + use<'f, F>, Fault> {
         let word = self.fabric().word_in(&self.own_locks, signal.offset(from))?;
         let from = self.world.fabric_rank(from).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(from)))?;
-        let patience = Patience::on(from).and_until(deadline);
-        Ok(self.fabric().wait_until(word, move |told| told >= number, patience))
-    }
-
-    /// When a wait that begins now ends; `None` is never.
-    pub(crate) fn until(&self, after: Option<std::time::Duration>) -> u64 {
-        after.map_or(u64::MAX, |after| {
-            self.fabric().now().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
-        })
+        Ok(self.fabric().wait_until(word, move |told| told >= number, Patience::on(from)))
     }
 }
 

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use fabric::{Call, Drive, Fabric, call};
+use fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::signals::VERSION;
 use crate::window::{Inner, Target};
@@ -104,13 +104,13 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// # Cancel safety
     /// A read that is dropped has changed nothing but, perhaps, the slice.
     pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
-        VersionedRead { table: self, target, offset, deadline: None, call: Call::Asked(into) }
+        VersionedRead { table: self, target, offset, limit: Limit::NONE, call: Call::Asked(into) }
     }
 
     /// Locks a rank's part exclusively, to write to it, when it is waited for. The same lock as
     /// [`Window::lock_exclusive`].
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
-        VersionedWrite { table: self, target, deadline: None, call: Call::Asked(()) }
+        VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
     }
 
     /// Ends the window on all ranks, when it is waited for. Collective. See [`Window::close`].
@@ -140,29 +140,23 @@ pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
     offset: usize,
-    deadline: Option<Duration>,
+    limit: Limit<'w, F>,
     call: Call<'b, &'b mut [T], Result<(), Error>>,
 }
 
 impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn run(
-        table: &Versioned<T, F>,
-        (rank, offset): (u32, usize),
-        into: &mut [T],
-        deadline: Option<Duration>,
-    ) -> Result<(), Error> {
+    async fn run(table: &Versioned<T, F>, (rank, offset): (u32, usize), into: &mut [T]) -> Result<(), Error> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned read", rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
-        let until = inner.until(deadline);
         let access: Access<'_, T, F> = Access::new(inner, target);
         let known = &table.known[rank as usize];
         let mut before = known.load(Ordering::Acquire);
@@ -174,9 +168,6 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
             }
             before = after;
             if is_odd(before) {
-                if fabric.now() >= until {
-                    return Err(failed(Fault::new(FaultKind::TimedOut)));
-                }
                 let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
                 fabric.pause(word, PAUSE << attempt).await;
                 before = table.version(target).await.map_err(failed)?;
@@ -187,11 +178,7 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
                 known.store(before, Ordering::Release);
             }
         }
-        let request = table.window.lock_shared(rank);
-        let epoch = match deadline {
-            Some(_) => request.deadline(Duration::from_nanos(until.saturating_sub(fabric.now()))).await?,
-            None => request.await?,
-        };
+        let epoch = table.window.lock_shared(rank).await?;
         epoch.get(offset, into).await?;
         epoch.unlock_unchanged();
         Ok(())
@@ -215,9 +202,10 @@ impl<'w: 'b, 'b, T: Element, F: Drive> VersionedRead<'w, 'b, T, F> {
     }
 }
 
-call! {
+limited! {
     ['w: 'b, 'b, T: Element, F], VersionedRead<'w, 'b, T, F>, (), Error, |read| read.table.window.inner().fabric(),
-    |into| Self::run(read.table, (read.target, read.offset), into, read.deadline)
+    |into| Self::run(read.table, (read.target, read.offset), into),
+    late read.table.window.inner().failed("versioned read", read.target, Fault::new(FaultKind::TimedOut))
 }
 
 /// A lock to write under: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
@@ -229,23 +217,19 @@ call! {
 pub struct VersionedWrite<'w, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
-    deadline: Option<Duration>,
+    limit: Limit<'w, F>,
     call: Call<'w, (), Result<VersionedEpoch<'w, T, F>, Error>>,
 }
 
 impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out).
-    /// To be said before it is first tested or waited for: later it changes nothing.
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
+        self.limit.said = Some(after);
         self
     }
 
-    async fn begin(
-        table: &'w Versioned<T, F>,
-        rank: u32,
-        deadline: Option<Duration>,
-    ) -> Result<VersionedEpoch<'w, T, F>, Error> {
+    async fn begin(table: &'w Versioned<T, F>, rank: u32) -> Result<VersionedEpoch<'w, T, F>, Error> {
         let inner = table.window.inner();
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned write", rank, fault);
@@ -254,10 +238,6 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let request = table.window.lock_exclusive(rank);
         // Behind the compare-swap: it counts only if that took the lock.
         let early = fabric.read(word);
-        let request = match deadline {
-            Some(after) => request.deadline(after),
-            None => request,
-        };
         let (epoch, at_once) = request.held().await?;
         let version = if at_once { early } else { fabric.read(word) };
         let writing = version.await.map_err(failed)? | 1;
@@ -284,9 +264,10 @@ impl<'w, T: Element, F: Drive> VersionedWrite<'w, T, F> {
     }
 }
 
-call! {
+limited! {
     ['w, T: Element, F], VersionedWrite<'w, T, F>, VersionedEpoch<'w, T, F>, Error,
-    |write| write.table.window.inner().fabric(), |()| Self::begin(write.table, write.target, write.deadline)
+    |write| write.table.window.inner().fabric(), |()| Self::begin(write.table, write.target),
+    late write.table.window.inner().failed("versioned write", write.target, Fault::new(FaultKind::TimedOut))
 }
 
 /// The exclusive lock of a part of a [`Versioned`] window, held to write under. Readers take nothing of the part before it

@@ -24,6 +24,8 @@ use crate::shm::Board;
 
 /// How many connections that have not proven the secret there may be, beside one a rank.
 const STRANGERS: usize = 64;
+/// How many are let in before those that are in are heard again.
+const A_TURN: usize = 16;
 /// How long to leave the listener alone when no descriptor is left for a new connection.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
@@ -261,9 +263,10 @@ impl Service {
         }
     }
 
+    /// Lets some of those in who wait at the door: not all, who may come without end.
     fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        loop {
+        for _ in 0..A_TURN {
             match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => {
                     self.make_room();

@@ -18,6 +18,7 @@ use crate::bootstrap::{Job, Process};
 use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
+use crate::full::FullAfter;
 use crate::ports::Ports;
 use crate::shm::arena::{Arena, Owner, PIECE};
 use crate::shm::board::{Board, BoardRing};
@@ -53,6 +54,7 @@ pub(super) struct Inner {
     inbox: Mutex<Box<[Reader]>>,
     pub(super) ports: Ports,
     pub(super) endpoint: Endpoint<Seat>,
+    pub(super) full_after: FullAfter,
     /// What this rank has lent.
     service: Arc<Service>,
     /// Peers' lent memory that was opened, once for all who reach it from here: they share one line to its owner.
@@ -79,7 +81,7 @@ impl Shm {
     ///
     /// # Errors
     /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board does not hold what it
-    /// should.
+    /// should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no sense.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
@@ -108,8 +110,15 @@ impl Shm {
             service: Arc::default(),
             opened: Mutex::default(),
             endpoint: Endpoint::new(Seat { board, rank: job.rank }),
+            full_after: FullAfter::read()?,
             job,
         })))
+    }
+
+    /// Sets what [`FULL_AFTER`](crate::FULL_AFTER) says: for tests, which do not wait for a minute.
+    #[doc(hidden)]
+    pub fn set_full_after(&self, after: Duration) {
+        self.0.full_after.set(after);
     }
 
     pub(super) fn board(&self) -> &Board {
@@ -289,7 +298,7 @@ impl Mailbox for Shm {
             }
             Message::new(self.me(), bytes)
         });
-        let mut send = ShmSend { shm: self, to, port, notify, message, sent: false };
+        let mut send = ShmSend { shm: self, to, port, notify, message, sent: false, until: None };
         send.try_now();
         send
     }

@@ -61,10 +61,18 @@ impl Service {
 
     /// Serves what peers have asked for. `false` once nothing is lent any more.
     pub(crate) fn serve(&self) -> bool {
+        let mut orphans = Vec::new();
+        self.serve_and_keep(&mut orphans) // they are dropped now
+    }
+
+    /// The same, and gives what nobody else had any more when it was served: to be dropped where no lock is held, because what
+    /// the user's memory belongs to is dropped with it, by code of the user's.
+    fn serve_and_keep(&self, orphans: &mut Vec<Lent>) -> bool {
         let mut regions = self.regions();
         regions.lent.retain_mut(|(lent, seen)| match lent.upgrade() {
             Some(lent) => {
                 lent.serve(seen);
+                orphans.extend(Arc::into_inner(lent));
                 true
             }
             None => false,
@@ -148,6 +156,7 @@ impl Lent {
         fill: impl FnOnce(*mut u8),
         take: impl FnOnce(*mut u8),
     ) -> Result<(), Fault> {
+        let mut orphans = Vec::new(); // dropped after the lock
         let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?; // first: it is why the line broke, most of the time
         if *broken {
@@ -165,7 +174,7 @@ impl Lent {
         request.state.store(asked, Ordering::Release);
         self.control.asked().fetch_add(1, Ordering::Release);
         self.board.wake(self.owner);
-        match self.answered(asked) {
+        match self.answered(asked, &mut orphans) {
             Ok(()) => {}
             Err(fault) => {
                 *broken = !matches!(fault.kind(), FaultKind::TimedOut | FaultKind::NoSuchRegion);
@@ -185,7 +194,7 @@ impl Lent {
     }
 
     /// Waits for the answer to what this rank has just asked.
-    fn answered(&self, asked: u64) -> Result<(), Fault> {
+    fn answered(&self, asked: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
         let state = self.control.request(self.me).state;
         let done = || state.load(Ordering::Acquire) == DONE;
         let (until, mut turn) = (now() + PATIENCE, 0_u32);
@@ -196,7 +205,7 @@ impl Lent {
                 continue;
             }
             // The owner may wait for this rank in the same way, and this thread may be this rank's helper.
-            self.service.serve();
+            self.service.serve_and_keep(orphans);
             if let Err(fault) = self.alive() {
                 return if done() { Ok(()) } else { Err(fault) };
             }
@@ -223,5 +232,76 @@ impl Lent {
             bell.disarm();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread::sleep;
+
+    use super::*;
+    use crate::UserMemory;
+    use crate::bootstrap::local;
+    use crate::shm::lent::Between;
+
+    /// What the user's memory belongs to; its drop uses the fabric that it was lent to, as a drop may.
+    struct Owner(Arc<Service>);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.serve();
+        }
+    }
+
+    /// Who serves may be the last to have some memory, and its owner's drop is the user's code: it runs under no lock of ours.
+    #[test]
+    fn the_users_drop_runs_under_no_lock() {
+        // Many ranks to look through, so that memory is let go of while it is served.
+        let jobs = local::jobs(1_000).unwrap();
+        let (service, over) = (Arc::<Service>::default(), Arc::new(AtomicBool::new(false)));
+        let dropped = Arc::new(AtomicBool::new(false));
+        let server = {
+            let (service, over, dropped) = (Arc::clone(&service), Arc::clone(&over), Arc::clone(&dropped));
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    service.serve();
+                }
+                dropped.store(true, Ordering::Release);
+            })
+        };
+        let began = std::time::Instant::now();
+        let lender = {
+            let service = Arc::clone(&service);
+            let board = Arc::clone(&jobs[0].board);
+            std::thread::spawn(move || {
+                for round in 0..300_u64 {
+                    let mut bytes = vec![0_u64; 8];
+                    let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
+                    // SAFETY: 64 bytes of the vector, which is kept with the owner and touched by nobody else.
+                    #[allow(unsafe_code)]
+                    let memory =
+                        unsafe { UserMemory::from_raw_parts(start, 64, (bytes, Owner(Arc::clone(&service)))) }.unwrap();
+                    let between = Between { board: Arc::clone(&board), service: Arc::clone(&service), me: Rank(0) };
+                    let lent = Arc::new(Lent::new(between, memory).map_err(|(error, _)| error).unwrap());
+                    service.add(&lent);
+                    lent.control.asked().fetch_add(1, Ordering::Release);
+                    for _ in 0..round % 512 {
+                        std::hint::spin_loop();
+                    }
+                    drop(lent);
+                }
+            })
+        };
+        while !lender.is_finished() && began.elapsed() < Duration::from_secs(20) {
+            sleep(Duration::from_millis(5));
+        }
+        over.store(true, Ordering::Relaxed);
+        while !dropped.load(Ordering::Acquire) && began.elapsed() < Duration::from_secs(25) {
+            sleep(Duration::from_millis(5));
+        }
+        assert!(dropped.load(Ordering::Acquire) && lender.is_finished(), "a drop waits for the lock of who drops");
+        lender.join().unwrap();
+        server.join().unwrap();
     }
 }

@@ -50,6 +50,51 @@ fn a_sleeper_is_woken_and_a_deadline_kept() {
     .unwrap();
 }
 
+/// A receiver that lives and never looks: who sends is told that there is no room, or walks away before; nothing of what was
+/// refused or cancelled arrives, and all else does.
+#[test]
+fn sending_to_a_rank_that_takes_nothing_ends() {
+    threads(2, |shm| {
+        let world = World::new(shm.clone());
+        world.barrier().wait().unwrap();
+        if shm.rank() == Rank(0) {
+            shm.set_full_after(Duration::from_millis(50));
+            let send = |number: u64| shm.send(Rank(1), Port::USER, &number.to_le_bytes(), Notify::Yes);
+            let mut sent = 0;
+            let fault = loop {
+                match block_on(&shm, send(sent)) {
+                    Ok(()) => sent += 1,
+                    Err(fault) => break fault,
+                }
+                assert!(sent < 100_000, "it has no end");
+            };
+            assert_eq!(fault, Fault::of(FaultKind::Full, Rank(1)));
+            // One's own deadline, and a task of a runtime.
+            shm.set_full_after(Duration::from_secs(3600));
+            let late = crate::wait_timeout(&shm, &mut send(sent), Duration::from_millis(5));
+            assert!(late.is_none());
+            shm.set_full_after(Duration::from_millis(50));
+            assert_eq!(block_on_by_parking(send(sent)).unwrap_err().kind(), FaultKind::Full);
+            world.barrier().wait().unwrap();
+            shm.set_full_after(Duration::from_secs(20));
+            block_on(&shm, send(sent)).unwrap();
+            block_on(&shm, shm.send(Rank(1), Port::USER, &[], Notify::Yes)).unwrap();
+        } else {
+            world.barrier().wait().unwrap(); // takes no mail in
+            for number in 0_u64.. {
+                let message =
+                    block_on(&shm, shm.recv(Port::USER, Patience::until(shm.now() + 20_000_000_000))).unwrap();
+                if message.bytes().is_empty() {
+                    assert!(number > 1);
+                    break;
+                }
+                assert_eq!(message.bytes(), number.to_le_bytes());
+            }
+        }
+    })
+    .unwrap();
+}
+
 #[test]
 fn ranks_of_several_hosts_are_refused() {
     let jobs = crate::bootstrap::local::jobs(3).unwrap();

@@ -79,6 +79,8 @@ pub struct ShmSend<'f> {
     pub(super) notify: Notify,
     pub(super) message: Result<Message, Fault>,
     pub(super) sent: bool,
+    /// When it gives up, once it was found that there is no room.
+    pub(super) until: Option<u64>,
 }
 
 impl ShmSend<'_> {
@@ -119,7 +121,13 @@ impl Future for ShmSend<'_> {
         if let Err(fault) = self.shm.take_in() {
             return Poll::Ready(Err(fault));
         }
-        self.shm.0.endpoint.pend(cx, self.shm.now() + FULL);
+        let now = self.shm.now();
+        let after = self.shm.0.full_after.nanos();
+        let until = *self.until.get_or_insert(now.saturating_add(after));
+        if now >= until {
+            return Poll::Ready(Err(Fault::of(FaultKind::Full, self.to)));
+        }
+        self.shm.0.endpoint.pend(cx, until.min(now + FULL));
         Poll::Pending
     }
 }

@@ -10,7 +10,7 @@ use remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 use crate::ends::Ends;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
-use crate::verbs::queue::{Order, Peer};
+use crate::verbs::queue::{Kept, Order, Peer};
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::slots::LONGEST;
@@ -130,7 +130,15 @@ impl Future for VerbsFlush<'_> {
             self.fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
-        Poll::Ready(peer.take_stuck().map_or(Ok(()), Err))
+        if !peer.has_stuck() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(until) = self.fabric.0.news_until(self.target) {
+            self.fabric.0.endpoint.pend(cx, until);
+            return Poll::Pending;
+        }
+        let ended = self.fabric.ended(Patience::on(self.target));
+        Poll::Ready(peer.take_stuck().map_or(Ok(()), |fault| ended.and(Err(fault))))
     }
 }
 
@@ -169,7 +177,7 @@ impl Fabric for Verbs {
     /// Whatever peers have under way to it then fails at this rank's card, which breaks their connections.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
-        if self.0.kept().values().any(|(one, other)| one.is(own) || other.is(own)) {
+        if self.0.kept().values().any(|Kept { segments: (one, other), .. }| one.is(own) || other.is(own)) {
             return Ok(None);
         }
         own.reclaim().map(Some)
@@ -339,7 +347,7 @@ impl Verbs {
                 let local = Local { len: piece as u32, ..own.local(own_offset + at)? };
                 let room = self.0.take_slot(0)?;
                 let order = Order::new(verb(other.remote(offset + at)), &room, 0);
-                self.0.keep(room.slot, (own.clone(), other.clone()));
+                self.0.keep(room.slot, Kept { segments: (own.clone(), other.clone()), len: piece });
                 self.0.post(other.rank(), [Order { local, keeps: true, ..order }]);
                 last = Some(Posted::new(self, other.rank(), room.slot));
                 at += piece;

@@ -156,6 +156,14 @@ impl Device {
         self.attributes.vendor_id != SOFT_ROCE
     }
 
+    /// Whether an atomic may end well without its old value. To a write that comes a second time Soft-RoCE acknowledges all that
+    /// it has done since; if the last of that is an atomic, whose own answer has not come yet, the origin's driver takes the
+    /// acknowledgement for the answer and completes the atomic, with nothing written to its cell (seen with Linux 6.1 on a
+    /// network that reorders).
+    pub(super) const fn loses_answers(&self) -> bool {
+        self.attributes.vendor_id == SOFT_ROCE
+    }
+
     fn try_inline(&self) -> Result<u32, Error> {
         let domain = ProtectionDomain::new(&self.context)?;
         let completions = CompletionQueue::new(&self.context, 2)?;

@@ -22,31 +22,54 @@ pub struct VerbsSend<'f> {
     port: Port,
     message: Result<Message, Fault>,
     notify: Notify,
+    /// When it gives up, once it was found that there is no room.
+    until: Option<u64>,
+}
+
+impl VerbsSend<'_> {
+    /// Sends if there is room at once.
+    fn try_now(&self, message: &Message) -> Result<bool, Fault> {
+        let inner = &*self.fabric.0;
+        // What came may have come from others.
+        if !inner.has_room(self.to) && (inner.progress() == 0 || !inner.has_room(self.to)) {
+            return Ok(false);
+        }
+        let bytes = message.bytes();
+        let room = inner.take_slot(bytes.len())?;
+        room.piece.write(bytes);
+        let verb = Verb::Send { immediate: u32::from(self.port.0), solicited: self.notify == Notify::Yes };
+        let posted = inner.try_post(self.to, Order::new(verb, &room, bytes.len()));
+        if posted {
+            inner.forget(self.to, room.slot);
+        } else {
+            inner.slots.free(room.slot); // another thread was faster
+        }
+        Ok(posted)
+    }
 }
 
 impl Future for VerbsSend<'_> {
     type Output = Result<(), Fault>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { fabric, to, port, notify, .. } = *self;
-        let message = match &self.message {
-            Ok(message) => message,
-            Err(fault) => return Poll::Ready(Err(*fault)),
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (fabric, to) = (self.fabric, self.to);
+        let sent = match &self.message {
+            Ok(message) => fabric.ended(Patience::on(to)).and_then(|()| self.try_now(message)),
+            Err(fault) => Err(*fault),
         };
-        if let Err(fault) = fabric.ended(Patience::on(to)) {
-            return Poll::Ready(Err(fault));
+        match sent {
+            Ok(true) => return Poll::Ready(Ok(())),
+            Ok(false) => {}
+            Err(fault) => return Poll::Ready(Err(fault)),
         }
-        // What came may have come from others.
-        if !fabric.0.has_room(to) && (fabric.progress() == 0 || !fabric.0.has_room(to)) {
-            fabric.0.endpoint.pend(cx, u64::MAX);
-            return Poll::Pending;
+        let now = fabric.now();
+        let until = *self.until.get_or_insert(now.saturating_add(fabric.0.full_after.nanos()));
+        if now >= until {
+            return Poll::Ready(Err(Fault::of(FaultKind::Full, to)));
         }
-        let bytes = message.bytes();
-        Poll::Ready(fabric.0.take_slot(bytes.len()).map(|room| {
-            room.piece.write(bytes);
-            let verb = Verb::Send { immediate: u32::from(port.0), solicited: notify == Notify::Yes };
-            fabric.0.post_and_forget(to, Order::new(verb, &room, bytes.len()));
-        }))
+        fabric.0.give_up_on_the_dead();
+        fabric.0.endpoint.pend(cx, until);
+        Poll::Pending
     }
 }
 
@@ -99,7 +122,7 @@ impl Mailbox for Verbs {
             }
             Message::new(self.rank(), bytes)
         };
-        VerbsSend { fabric: self, to, port, message: checked(), notify }
+        VerbsSend { fabric: self, to, port, message: checked(), notify, until: None }
     }
 
     fn recv<'f>(&'f self, port: Port, patience: Patience) -> VerbsRecv<'f> {

@@ -18,6 +18,8 @@
 //! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
 //!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
 //! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
+//! - An atomic that ends well has brought the old value. Soft-RoCE sometimes ends one well without it, when packets were lost
+//!   and overtaken: that is found out, and the atomic ends as `Unknown` (`device`).
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
 //!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
@@ -25,7 +27,9 @@
 //!   dead or merely cannot be reached. Whoever waits for what comes from a peer has it asked for a sign of life every two
 //!   seconds, one-sided, and fails as later operations do if the connection is broken. (`vigil`)
 //! - A receiver that makes no progress has room for [`RECEIVES`] messages and doorbells; then its senders, and what they
-//!   post to it after, wait until it makes some or dies.
+//!   post to it after, wait until it makes some or dies. Once the queue of requests to it is full as well, the call that
+//!   posts waits: for as long as [`FULL_AFTER`](crate::FULL_AFTER) says without any completion, then the request fails as
+//!   `Full` and was not posted. After twice that time the connection is given up, so that what was posted ends too.
 //!
 //! Begin to read at [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep), `segment`
 //! (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
@@ -45,6 +49,7 @@ mod words;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -53,12 +58,13 @@ use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
 use crate::endpoint::Endpoint;
+use crate::full::FullAfter;
 use crate::ports::Ports;
 use crate::shm::Board;
 use crate::verbs::connect::Card;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{Bed, Held};
-use crate::verbs::queue::Peer;
+use crate::verbs::queue::{Kept, Peer};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::Directory;
 use crate::verbs::slots::Slots;
@@ -98,9 +104,10 @@ struct Inner {
     bed: Bed,
     endpoint: Endpoint<drive::Card>,
     vigil: Vigil,
+    full_after: FullAfter,
     slots: Slots,
     /// What transfers under way move bytes between, by their slots.
-    kept: Mutex<HashMap<u32, (VerbsSegment, VerbsSegment)>>,
+    kept: Mutex<HashMap<u32, Kept>>,
     directory: Arc<Directory>,
     /// Peers' regions that were met.
     opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
@@ -108,6 +115,8 @@ struct Inner {
     capabilities: Capabilities,
     /// Whether the card keeps a request from overtaking those before it when it is told to; one that is not told keeps order.
     fences: bool,
+    /// What a cell holds that an atomic's old value is to come to, where it may not come (`device` says why).
+    unanswered: Option<u64>,
     rank: Rank,
     board: Arc<Board>,
     crowded: bool,
@@ -120,7 +129,7 @@ impl Inner {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<u32, (VerbsSegment, VerbsSegment)>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<u32, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,8 +152,16 @@ impl Verbs {
         Self::join(job, |_| Ok(()))
     }
 
+    /// Sets what [`FULL_AFTER`](crate::FULL_AFTER) says: for tests, which do not wait for a minute.
+    #[doc(hidden)]
+    pub fn set_full_after(&self, after: Duration) {
+        self.0.full_after.set(after);
+        self.0.vigil.set_silent(self.0.full_after.nanos().saturating_mul(2));
+    }
+
     /// The same; `prepare` runs before any other rank's call returns.
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
+        let full_after = FullAfter::read()?;
         let device = Device::choose()?;
         let size = job.board.size();
         let unfit =
@@ -186,6 +203,7 @@ impl Verbs {
             bed,
             endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
             vigil: Vigil::new(size),
+            full_after,
             slots: Slots::new(&domain),
             kept: Mutex::default(),
             directory,
@@ -193,6 +211,7 @@ impl Verbs {
             domain,
             capabilities,
             fences: device.fences(),
+            unanswered: device.loses_answers().then(|| RandomState::new().hash_one(job.rank.0)),
             rank: job.rank,
             board: Arc::clone(&job.board),
             crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),

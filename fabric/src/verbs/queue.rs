@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ibverbs_sys::ibv_wc_status;
 use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
+use crate::drive::now;
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
 use crate::verbs::slots::{Outcome, Room};
 use crate::verbs::{Inner, VerbsSegment};
@@ -19,6 +20,8 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// The status of what was refused before it left; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
+/// The status of what found no room for too long.
+const CROWDED_OUT: u32 = 257;
 
 /// The connection to a peer.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub(super) struct Peer {
     proof: AtomicU64,
     /// The number of the last request that takes a receive at the peer, plus one. Written by who posts.
     rung: AtomicU64,
+    /// How many requests had completed when posting last gave up; `u64::MAX` before.
+    stalled: AtomicU64,
     /// Whether somebody waits for what comes from it alone, since the last look.
     waited_on: AtomicBool,
     /// The first fault that nobody awaited, since the last flush.
@@ -105,6 +110,13 @@ impl Order {
     }
 }
 
+/// What a request moves bytes between, and how many.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) segments: (VerbsSegment, VerbsSegment),
+    pub(super) len: u64,
+}
+
 impl Peer {
     /// A connection for `depth` requests under way.
     pub(super) fn new(pair: QueuePair, home: Remote, depth: u32) -> Self {
@@ -120,6 +132,7 @@ impl Peer {
             noticed: AtomicU64::new(0),
             proof: AtomicU64::new(0),
             rung: AtomicU64::new(0),
+            stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
             stuck: Mutex::new(None),
         }
@@ -181,12 +194,9 @@ impl Peer {
         self.broken.load(Ordering::Acquire) != 0
     }
 
-    /// For how long it has been known to who waits that it works no more.
+    /// Since when it has been known to who waits that it works no more.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
-        match self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => 0,
-            Err(since) => now.saturating_sub(since),
-        }
+        self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
     }
 
     /// Whether a request is under way that takes a receive: the peer may have none to give, for as long as it likes.
@@ -233,6 +243,11 @@ impl Peer {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
+    /// Whether there is one.
+    pub(super) fn has_stuck(&self) -> bool {
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Takes the fault that nobody awaited.
     pub(super) fn take_stuck(&self) -> Option<Fault> {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -245,7 +260,8 @@ impl Inner {
         self.peers.get(rank.index()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, rank))
     }
 
-    /// A slot for `len` bytes, waiting for one while any operation can still give one back.
+    /// A slot for `len` bytes, waiting for one while any operation can still give one back, but not for longer than for room
+    /// in a queue.
     #[inline]
     pub(super) fn take_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
         self.slots.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
@@ -253,9 +269,10 @@ impl Inner {
 
     #[cold]
     fn wait_for_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
+        let until = now().saturating_add(self.full_after.nanos());
         loop {
             if self.progress() == 0 {
-                if !self.is_busy() {
+                if !self.is_busy() || now() >= until {
                     return self.slots.take(len).ok_or_else(|| self.slots.why_none());
                 }
                 self.give_up_on_the_dead();
@@ -290,23 +307,37 @@ impl Inner {
         self.peer(rank).is_ok_and(|peer| peer.has_room(1))
     }
 
+    /// Waits for room; `None` if nothing completes for too long.
     #[cold]
     fn wait_for_room<'p>(
         &self,
         peer: &'p Peer,
         mut posting: MutexGuard<'p, Posting>,
         count: usize,
-    ) -> MutexGuard<'p, Posting> {
-        while !peer.has_room(count) {
+    ) -> Option<MutexGuard<'p, Posting>> {
+        let (mut completed, mut since) = (peer.completed(), now());
+        // What is broken takes nothing any more, and refuses.
+        while !peer.has_room(count) && !peer.is_broken() {
             drop(posting);
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
                 self.patrol();
                 std::thread::yield_now();
             }
+            if peer.completed() == completed {
+                // A request that moves many bytes has more time.
+                let quiet = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
+                // Whoever comes after one that gave up waits no longer than that one.
+                if quiet >= self.full_after.nanos() || peer.stalled.load(Ordering::Relaxed) == completed {
+                    peer.stalled.store(completed, Ordering::Relaxed);
+                    return None;
+                }
+            } else {
+                (completed, since) = (peer.completed(), now());
+            }
             posting = peer.posting();
         }
-        posting
+        Some(posting)
     }
 
     /// Posts requests to one peer as one list, waiting for room. Their slots tell how they end, a refusal included.
@@ -318,7 +349,10 @@ impl Inner {
         }
         let mut posting = peer.posting();
         if !peer.has_room(N) {
-            posting = self.wait_for_room(peer, posting, N);
+            posting = match self.wait_for_room(peer, posting, N) {
+                Some(posting) => posting,
+                None => return self.refuse_as(rank, &orders, CROWDED_OUT),
+            };
         }
         self.post_in_turn((rank, peer), posting, orders);
     }
@@ -389,17 +423,22 @@ impl Inner {
 
     #[cold]
     fn refuse(&self, rank: Rank, orders: &[Order]) {
+        self.refuse_as(rank, orders, REFUSED);
+    }
+
+    #[cold]
+    fn refuse_as(&self, rank: Rank, orders: &[Order], status: u32) {
         for order in orders {
             if order.keeps {
                 self.kept().remove(&order.slot);
             }
-            self.settle(rank, self.slots.complete(order.slot, REFUSED));
+            self.settle(rank, self.slots.complete(order.slot, status));
         }
     }
 
     /// Keeps the segments that a request will move bytes between, until it has completed. `order.keeps` has to be set.
-    pub(super) fn keep(&self, slot: u32, segments: (VerbsSegment, VerbsSegment)) {
-        self.kept().insert(slot, segments);
+    pub(super) fn keep(&self, slot: u32, kept: Kept) {
+        self.kept().insert(slot, kept);
     }
 
     /// Posts one request that nobody waits for.
@@ -464,6 +503,7 @@ impl Inner {
             // That says it all, whichever of the library's numbers it came as.
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
+            (Liveness::Alive, CROWDED_OUT) => return Fault::of(FaultKind::Full, rank),
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,

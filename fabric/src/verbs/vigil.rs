@@ -14,10 +14,9 @@ use std::sync::{Mutex, TryLockError};
 
 use remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
-use crate::Segment;
 use crate::drive::now;
 use crate::ends::Ends;
-use crate::verbs::queue::{Order, Peer, REFUSED};
+use crate::verbs::queue::{Kept, Order, Peer, REFUSED};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
 
@@ -30,7 +29,8 @@ const QUIET: u64 = 2_000_000_000;
 const SILENT: u64 = 30_000_000_000;
 /// Nanoseconds that a byte may take: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// How long the news of a death may take that broke a connection.
+/// How long the news of a death may take that broke a connection. The memory of a process that is killed is gone before
+/// anybody is told: until then what its card says sounds like a peer that lives.
 const NEWS: u64 = 1_000_000_000;
 /// A thread that spins looks at the clock every so many turns.
 const TURNS: u32 = 1 << 12;
@@ -40,6 +40,8 @@ pub(super) struct Vigil {
     /// When to look next.
     due: AtomicU64,
     turns: AtomicU32,
+    /// [`SILENT`], but in tests.
+    silent: AtomicU64,
     looks: Mutex<Box<[Look]>>,
 }
 
@@ -58,7 +60,13 @@ struct Look {
 impl Vigil {
     pub(super) fn new(size: u32) -> Self {
         let looks = vec![Look::default(); size as usize].into();
-        Self { due: AtomicU64::new(0), turns: AtomicU32::new(0), looks: Mutex::new(looks) }
+        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(SILENT));
+        Self { due, turns, silent, looks: Mutex::new(looks) }
+    }
+
+    /// For tests, which do not wait so long.
+    pub(super) fn set_silent(&self, nanos: u64) {
+        self.silent.store(nanos, Ordering::Relaxed);
     }
 }
 
@@ -104,6 +112,16 @@ impl Inner {
         }
     }
 
+    /// Until when the reason why a connection works no more may still come as news: the peer's end says more than any status.
+    /// `None`: it works, or there is nothing to wait for.
+    #[cold]
+    pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
+        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken())?;
+        let now = now();
+        let until = peer.noticed_broken(now) + NEWS;
+        (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)
+    }
+
     fn look_at(&self, (rank, peer): (Rank, &Peer), look: &mut Look, (now, anew): (u64, bool)) {
         // Both are asked, whatever the first says.
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
@@ -125,7 +143,12 @@ impl Inner {
             look.probed = true;
             look.probe = self.probe(rank, peer);
         }
-        if busy && quiet >= SILENT && !peer.needs_receive() && quiet - SILENT >= self.time_for_bytes(peer) {
+        // What takes a receive waits for the peer to make progress, which may be far away; but not for ever, and neither does
+        // what was posted behind it.
+        let silent = self.vigil.silent.load(Ordering::Relaxed);
+        let patience =
+            if peer.needs_receive() { self.full_after.nanos().saturating_mul(2).max(silent) } else { silent };
+        if busy && quiet >= patience && quiet - patience >= self.time_for_bytes(peer) {
             peer.fail();
         }
     }
@@ -142,10 +165,15 @@ impl Inner {
     }
 
     /// How long the oldest request under way may take for its bytes alone.
-    fn time_for_bytes(&self, peer: &Peer) -> u64 {
-        let kept = self.kept();
-        let segments = peer.oldest_kept().and_then(|slot| kept.get(&slot));
-        segments.map_or(0, |(one, other)| one.len().min(other.len()).saturating_mul(SLOWEST))
+    pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
+        peer.oldest_kept().and_then(|slot| self.kept().get(&slot).map(Kept::time)).unwrap_or(0)
+    }
+}
+
+impl Kept {
+    /// How long it may take for its bytes alone, whatever else the segments hold.
+    const fn time(&self) -> u64 {
+        self.len.saturating_mul(SLOWEST)
     }
 }
 
@@ -162,11 +190,27 @@ impl Verbs {
             return Ok(()); // what others write comes by their connections
         }
         let peer = self.0.peer(rank)?;
-        // It may have died: that news says more.
-        if peer.is_broken() && peer.noticed_broken(now()) >= NEWS {
+        if peer.is_broken() && self.0.news_until(rank).is_none() {
             return Err(self.0.fault(rank, REFUSED));
         }
         peer.wait_on();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remote_memory::RegionId;
+
+    use super::*;
+    use crate::SegmentKey;
+    use crate::verbs::VerbsSegment;
+
+    #[test]
+    fn a_request_has_time_for_its_own_bytes_and_not_for_those_of_its_segments() {
+        let key = SegmentKey { rank: Rank(1), region: RegionId(1), len: 1 << 40, address: 0, rkey: 1 };
+        let kept = |len| Kept { segments: (VerbsSegment::of_peer(key), VerbsSegment::of_peer(key)), len };
+        assert_eq!(kept(8).time(), 8_000);
+        assert_eq!(kept(1 << 30).time(), 1_000 << 30);
     }
 }

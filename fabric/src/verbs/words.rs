@@ -51,6 +51,10 @@ impl Posted {
             self.fabric.0.progress();
             slots.status(self.slot)
         });
+        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.news_until(self.rank)) {
+            self.fabric.0.endpoint.pend(cx, until);
+            return Poll::Pending;
+        }
         self.told = status.is_some();
         match status {
             Some(0) => Poll::Ready(Ok(())),
@@ -60,6 +64,19 @@ impl Posted {
                 self.fabric.0.endpoint.pend(cx, u64::MAX);
                 Poll::Pending
             }
+        }
+    }
+}
+
+impl Posted {
+    /// What came back.
+    #[inline]
+    fn value(&self) -> Result<u64, Fault> {
+        let inner = &*self.fabric.0;
+        let value = inner.slots.word(self.slot).load(Ordering::Acquire);
+        match inner.unanswered {
+            Some(nothing) if value == nothing => Err(Fault::of(FaultKind::Unknown, self.rank)),
+            _ => Ok(value),
         }
     }
 }
@@ -80,7 +97,7 @@ impl Future for VerbsOp {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Posted(posted) => match posted.poll(cx) {
-                Poll::Ready(Ok(())) => Ok(posted.fabric.0.slots.word(posted.slot).load(Ordering::Acquire)),
+                Poll::Ready(Ok(())) => posted.value(),
                 Poll::Ready(Err(fault)) => Err(fault),
                 Poll::Pending => return Poll::Pending,
             },
@@ -198,7 +215,7 @@ impl RemoteMemory for Verbs {
         let mut orders = [None; N];
         for (at, (step, link)) in steps.iter().zip(&links).enumerate() {
             match self.0.take_slot(WORD) {
-                Ok(room) => orders[at] = Some(Order { quiet: !link.waited(), ..step.order(&room) }),
+                Ok(room) => orders[at] = Some(Order { quiet: !link.waited(), ..step.order(&self.0, &room) }),
                 Err(fault) => {
                     orders.iter().flatten().for_each(|order| self.0.slots.free(order.slot));
                     return refused(fault);
@@ -281,9 +298,11 @@ impl Step {
     }
 
     #[inline]
-    fn order(self, room: &Room<'_>) -> Order {
+    fn order(self, inner: &Inner, room: &Room<'_>) -> Order {
         if self.verb.writes() {
             room.piece.word().store(self.value, Ordering::Relaxed);
+        } else if let Some(nothing) = inner.unanswered {
+            room.piece.word().store(nothing, Ordering::Relaxed);
         }
         Order::new(self.verb, room, WORD)
     }
@@ -311,7 +330,7 @@ impl Verbs {
     fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
             Ok(room) => {
-                self.0.post(step.rank, [step.order(&room)]);
+                self.0.post(step.rank, [step.order(&self.0, &room)]);
                 VerbsOp(State::Posted(Posted::new(self, step.rank, room.slot)))
             }
             Err(fault) => VerbsOp(State::Refused(fault)),

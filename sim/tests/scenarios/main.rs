@@ -17,6 +17,7 @@ mod overlapping;
 mod packed;
 mod programs;
 mod signals;
+mod values;
 
 use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};

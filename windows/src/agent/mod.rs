@@ -31,7 +31,7 @@ use crate::nodes;
 /// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory), how many bytes |
 /// | 40 | this rank | number of the peer's request that it can give no answer to where the peer looks for it, fault |
 /// | 64 | the peer | number of the answer, fault: to what this rank has asked |
-/// | 80 | the peer | how many [signals](crate::Access::signal) it has begun, and done; a word that it writes to wake this rank |
+/// | 80 | the peer | how many [signals](crate::Access::signal) it has begun, and done; a word that it writes to wake this rank; where the last one goes |
 /// | 128 | the peer | runs and operands of its request |
 /// | 128 + room | the peer | results of what this rank has asked |
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +104,11 @@ impl Layout {
     /// What it writes to wake this rank.
     const fn rung(self, by: u32) -> u64 {
         self.of(by) + 96
+    }
+
+    /// Where its last signal goes.
+    const fn signalled(self, by: u32) -> u64 {
+        self.of(by) + 104
     }
 
     const fn operands(self, by: u32) -> u64 {

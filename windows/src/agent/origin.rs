@@ -23,9 +23,9 @@ const LOOK: u64 = 100_000_000;
 /// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
 type Reply = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
 
-/// This rank's requests to each other, one at a time.
+/// This rank's requests to each other, one at a time; and its signals to memory without words there.
 #[derive(Debug)]
-pub(crate) struct Lines(Box<[Mutex<Line>]>);
+pub(crate) struct Lines(Box<[(Mutex<Line>, Mutex<u64>)]>);
 
 #[derive(Debug, Default)]
 struct Line {
@@ -37,12 +37,18 @@ struct Line {
 
 impl Lines {
     pub(crate) fn new(size: u32) -> Self {
-        Self((0..size).map(|_| Mutex::default()).collect())
+        Self((0..size).map(|_| Default::default()).collect())
     }
 
     fn line(&self, rank: u32) -> Result<MutexGuard<'_, Line>, Fault> {
         let line = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(line.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(line.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many signals there were to a rank; taken by who signals.
+    pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
+        let line = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        Ok(line.1.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

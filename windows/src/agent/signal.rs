@@ -2,8 +2,11 @@
 //!
 //! The element is put as any other, by a copy of the kernel where that is the way: such a copy is bytes. So its owner looks at
 //! it only between signals: each origin counts those that it has begun and those that are done, in words of the owner's hidden
-//! region, and who finds as many begun after its look as were done before it has seen no half of one.
+//! region, and says before each where it goes. An origin's signals go one after another, so who finds that after its look
+//! none was begun that was not done before it, or one that goes elsewhere, has seen no half of one of them. Whether the origin
+//! lives does not matter: what it left half done stays so, and holds up nobody who waits for something else.
 
+use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +26,10 @@ impl<F: Fabric> Inner<F> {
         let (fabric, layout, me) = (self.fabric(), Layout::new(self.world.size()), self.world.rank());
         let word = |at| fabric.word_in(&target.locks, at);
         let (begun, done, rung) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.rung(me))?);
+        let place = word(layout.signalled(me))?;
+        let mut signals = self.lines.signals(target.rank)?; // one at a time
+        *signals = signals.wrapping_add(1);
+        drop(fabric.write(place, tag(*signals, offset), Notify::No));
         drop(fabric.fetch_add(begun, 1));
         drop(fabric.flush(target.fabric_rank())); // before any byte of it
         let put = fabric.put(&target.data, offset, &value.to_ne_bytes());
@@ -38,9 +45,10 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        patience: (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
-        self.wait_seeing(move || self.between_signals(offset), predicate, patience).await
+        let done = RefCell::new(Vec::with_capacity(self.world.size() as usize));
+        self.wait_seeing(move || self.between_signals(offset, &mut done.borrow_mut()), predicate, patience).await
     }
 
     /// The same of a word that peers reach by a card, and that no reference of this rank's may point to, because the memory
@@ -49,7 +57,7 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        patience: (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
         let look = move || {
             let mut word = [0; 8];
@@ -65,7 +73,7 @@ impl<F: Fabric> Inner<F> {
         &'f self,
         look: impl Fn() -> Result<Option<u64>, Fault> + Send + Unpin + 'f,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
-        (patience, deadline): (Option<Patience>, u64),
+        patience: Option<Patience>,
     ) -> Result<u64, Fault> {
         let (fabric, told) = (self.fabric(), Told::default());
         let tell = Arc::clone(&told);
@@ -81,28 +89,242 @@ impl<F: Fabric> Inner<F> {
         let own = fabric.word_in(&self.own_locks, Layout::new(self.world.size()).closed())?;
         match patience {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
-            None => self.world.wait_until(own, look, deadline).await?,
+            None => self.world.wait_until(own, look).await?,
         };
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
         told.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
     }
 
     /// One's own word, if no signal may have been in the middle of it.
-    fn between_signals(&self, offset: u64) -> Result<Option<u64>, Fault> {
-        let (fabric, layout) = (self.fabric(), Layout::new(self.world.size()));
-        // Nobody waits for a signal that its origin has not lived to give.
-        let sum = |at: fn(Layout, u32) -> u64| {
-            let mut sum = 0_u64;
-            for origin in (0..self.world.size()).filter(|origin| self.world.is_alive(*origin)) {
-                sum = sum.wrapping_add(fabric.load(fabric.word_in(&self.own_locks, at(layout, origin))?)?);
-            }
-            Ok::<_, Fault>(sum)
+    fn between_signals(&self, offset: u64, done: &mut Vec<u64>) -> Result<Option<u64>, Fault> {
+        let (fabric, layout, size) = (self.fabric(), Layout::new(self.world.size()), self.world.size());
+        let load = |at| fabric.load(fabric.word_in(&self.own_locks, at)?); // of acquire order
+        let word = || {
+            let mut word = [0; 8];
+            fabric.read_own(&self.own, offset, &mut word)?;
+            drop(fabric.flush(fabric.rank())); // before the next look
+            Ok(u64::from_ne_bytes(word))
         };
-        let done = sum(Layout::done)?; // of acquire order
-        let mut word = [0; 8];
-        fabric.read_own(&self.own, offset, &mut word)?;
-        drop(fabric.flush(fabric.rank())); // before the next look
-        // No origin has begun fewer than it has done, so the sums are the same only if all are.
-        Ok((sum(Layout::begun)? == done).then_some(u64::from_ne_bytes(word)))
+        let begun = |origin| Ok((load(layout.begun(origin))?, load(layout.signalled(origin))?));
+        look_between((size, offset), done, |origin| load(layout.done(origin)), word, begun)
+    }
+}
+
+/// How many bits of a tag say where.
+const PLACE_BITS: u32 = 40;
+
+/// A signal's number, as much of it as there is room for, and its word.
+const fn tag(number: u64, offset: u64) -> u64 {
+    number << PLACE_BITS | (offset / 8) & ((1 << PLACE_BITS) - 1)
+}
+
+/// A look at a word that origins signal to, among others: how many signals each has done, then the word, then how many each
+/// has begun and the tag of the last one. `None` if one of them may have been in the middle of the word.
+///
+/// Those that were done before are in the word as a whole. Where one more has begun since, and no other, it is in it only if its
+/// tag says so; a tag of another number is that of the next one, which is written before that is counted.
+fn look_between<E>(
+    (origins, offset): (u32, u64),
+    before: &mut Vec<u64>,
+    done: impl Fn(u32) -> Result<u64, E>,
+    word: impl FnOnce() -> Result<u64, E>,
+    begun: impl Fn(u32) -> Result<(u64, u64), E>,
+) -> Result<Option<u64>, E> {
+    before.clear();
+    for origin in 0..origins {
+        before.push(done(origin)?);
+    }
+    let word = word()?;
+    for (origin, done) in (0..).zip(before.iter()) {
+        let (begun, place) = begun(origin)?;
+        let next = done.wrapping_add(1);
+        let elsewhere =
+            begun == next && place >> PLACE_BITS == tag(next, 0) >> PLACE_BITS && place != tag(next, offset);
+        if begun != *done && !elsewhere {
+            return Ok(None);
+        }
+    }
+    Ok(Some(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// An origin that puts a word as two halves, half by half, and may stop or die at any point.
+    #[derive(Clone, Default)]
+    struct Origin {
+        /// Where its signals go, and what they say.
+        signals: Vec<(usize, u64)>,
+        step: usize,
+        begun: u64,
+        done: u64,
+        place: u64,
+        dead: bool,
+    }
+
+    impl Origin {
+        fn of(signals: &[(usize, u64)]) -> Self {
+            Self { signals: signals.to_vec(), ..Self::default() }
+        }
+
+        fn step(&mut self, words: &mut [[u64; 2]]) {
+            let Some((at, value)) = self.signals.get(self.step / 5).copied().filter(|_| !self.dead) else { return };
+            match self.step % 5 {
+                0 => self.place = tag(self.begun + 1, 8 * at as u64),
+                1 => self.begun += 1,
+                2 => words[at][0] = value,
+                3 => words[at][1] = value,
+                _ => self.done += 1,
+            }
+            self.step += 1;
+        }
+    }
+
+    /// Words that two origins signal to, and a schedule: what happens before each of the owner's looks at them.
+    struct Model {
+        origins: Vec<Origin>,
+        words: Vec<[u64; 2]>,
+        /// The choices of this run, those behind its end being 0, and how many options each had.
+        choices: Vec<(usize, usize)>,
+        at: usize,
+    }
+
+    impl Model {
+        fn choose(&mut self, options: usize) -> usize {
+            if self.at == self.choices.len() {
+                self.choices.push((0, options));
+            }
+            self.at += 1;
+            self.choices[self.at - 1].0
+        }
+
+        /// Each origin goes on by some steps, and may die.
+        fn pass(&mut self) {
+            for origin in 0..self.origins.len() {
+                let left = 5 * self.origins[origin].signals.len() - self.origins[origin].step;
+                let count = if self.origins[origin].dead { 0 } else { self.choose(left + 1) };
+                (0..count).for_each(|_| self.origins[origin].step(&mut self.words));
+                if origin == 0 && !self.origins[0].dead {
+                    self.origins[0].dead = self.choose(2) == 1;
+                }
+            }
+        }
+    }
+
+    /// Every run of these origins under one look at word 0, which is to see no half of a signal. Gives how many there were,
+    /// and how many saw a half.
+    fn explore(
+        origins: &[Origin],
+        look: impl Fn(&RefCell<Model>) -> Option<u64>,
+        halves: impl Fn(u64) -> bool,
+    ) -> (usize, usize) {
+        let (mut choices, mut runs, mut torn) = (Vec::new(), 0, 0);
+        loop {
+            let model = RefCell::new(Model { origins: origins.to_vec(), words: vec![[0; 2]; 2], choices, at: 0 });
+            let seen = look(&model);
+            runs += 1;
+            torn += usize::from(seen.is_some_and(&halves));
+            choices = model.into_inner().choices;
+            // The next in the order of the choices.
+            while choices.last().is_some_and(|(choice, options)| choice + 1 == *options) {
+                choices.pop();
+            }
+            match choices.last_mut() {
+                Some((choice, _)) => *choice += 1,
+                None => return (runs, torn),
+            }
+        }
+    }
+
+    /// The word as a number, a decimal digit a half.
+    fn word(model: &RefCell<Model>) -> u64 {
+        let mut model = model.borrow_mut();
+        model.pass();
+        let [first, second] = model.words[0];
+        10 * first + second
+    }
+
+    fn is_half(seen: u64) -> bool {
+        seen / 10 != seen % 10
+    }
+
+    fn look_now(model: &RefCell<Model>) -> Option<u64> {
+        let done = |origin: u32| {
+            let mut model = model.borrow_mut();
+            model.pass();
+            Ok::<_, Infallible>(model.origins[origin as usize].done)
+        };
+        let begun = |origin: u32| {
+            let mut model = model.borrow_mut();
+            model.pass();
+            let begun = model.origins[origin as usize].begun;
+            model.pass();
+            Ok((begun, model.origins[origin as usize].place))
+        };
+        let Ok(seen) = look_between((2, 0), &mut Vec::new(), done, || Ok(word(model)), begun);
+        seen
+    }
+
+    /// What stood here before: sums over those that lived when they were made.
+    fn look_by_sums(model: &RefCell<Model>) -> Option<u64> {
+        let sum = |count: fn(&Origin) -> u64| {
+            (0..2).fold(0, |sum, origin| {
+                let mut model = model.borrow_mut();
+                model.pass();
+                let origin = &model.origins[origin];
+                sum + if origin.dead { 0 } else { count(origin) }
+            })
+        };
+        let done = sum(|origin| origin.done);
+        let seen = word(model);
+        (sum(|origin| origin.begun) == done).then_some(seen)
+    }
+
+    #[test]
+    fn no_half_of_a_signal_is_seen_whoever_dies() {
+        for origins in [
+            [Origin::of(&[(0, 1)]), Origin::of(&[(1, 2)])],
+            [Origin::of(&[(0, 1)]), Origin::of(&[(0, 2)])],
+            [Origin::of(&[(1, 2), (0, 1)]), Origin::default()],
+            [Origin::of(&[(0, 1), (1, 2)]), Origin::default()],
+        ] {
+            let (runs, torn) = explore(&origins, look_now, is_half);
+            assert!(runs > 1_000, "{runs}");
+            assert_eq!(torn, 0);
+            assert!(explore(&origins, look_by_sums, is_half).1 > 0, "sums miss those that die");
+        }
+    }
+
+    /// Stopped, or dead, in the middle of a signal to another word: this word is seen all the same, and the other is not.
+    #[test]
+    fn an_origin_that_stops_holds_up_only_who_waits_for_its_word() {
+        for steps in 2..5 {
+            let mut words = [[0; 2]; 2];
+            let mut origin = Origin::of(&[(1, 2)]);
+            (0..steps).for_each(|_| origin.step(&mut words));
+            let look = |at: u64| {
+                let begun = |_| Ok::<_, Infallible>((origin.begun, origin.place));
+                look_between((1, 8 * at), &mut Vec::new(), |_| Ok(origin.done), || Ok(7), begun).unwrap()
+            };
+            assert_eq!((look(0), look(1)), (Some(7), None), "{steps}");
+        }
+    }
+
+    /// What is taken for another place has to be that of the very signal that is under way, however often origins have signalled.
+    #[test]
+    fn a_tag_is_of_its_number() {
+        for done in [0, 6, (1 << 24) - 2, (1 << 24) - 1, u64::MAX] {
+            let look = |begun: u64, place: u64| {
+                let begun = |_| Ok::<_, Infallible>((begun, place));
+                look_between((1, 16), &mut Vec::new(), |_| Ok(done), || Ok(7), begun).unwrap().is_some()
+            };
+            let next = done.wrapping_add(1);
+            assert!(look(done, tag(done, 16)) && look(done, tag(next, 16)));
+            assert!(look(next, tag(next, 8)) && !look(next, tag(next, 16)));
+            assert!(!look(next, tag(next.wrapping_add(1), 8)) && !look(next.wrapping_add(1), tag(next, 8)));
+        }
     }
 }

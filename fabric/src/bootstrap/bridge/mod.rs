@@ -53,6 +53,11 @@ pub(crate) fn suspect_after(value: Option<OsString>) -> Result<Duration, Error> 
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// How often to say something, so that nobody who suspects the silent after that time suspects this end.
+fn between_beats(suspect_after: Duration) -> Duration {
+    (suspect_after / 4).min(BEAT)
+}
+
 /// The streams of one keeper to others.
 #[derive(Debug)]
 pub(crate) struct Bridge {
@@ -111,7 +116,7 @@ impl Bridge {
     }
 
     fn between_beats(&self) -> Duration {
-        (self.suspect_after / 4).min(BEAT)
+        between_beats(self.suspect_after)
     }
 
     /// For the launcher and its agents.
@@ -304,7 +309,12 @@ impl Bridge {
 ///
 /// # Errors
 /// Which of the links was lost.
-pub(crate) fn hear_ready(links: &mut [&mut Link], until: Instant) -> Result<Vec<String>, (usize, Lost)> {
+pub(crate) fn hear_ready(
+    links: &mut [&mut Link],
+    suspect_after: Duration,
+    until: Instant,
+) -> Result<Vec<String>, (usize, Lost)> {
+    let between = between_beats(suspect_after);
     let mut ready = vec![None; links.len()];
     while ready.contains(&None) {
         let now = Instant::now();
@@ -321,7 +331,7 @@ pub(crate) fn hear_ready(links: &mut [&mut Link], until: Instant) -> Result<Vec<
             if now >= until && ready[at].is_none() {
                 return Err((at, Lost::Broke(std::io::ErrorKind::TimedOut.into())));
             }
-            if now.saturating_duration_since(link.last_said) >= BEAT / 5 {
+            if now.saturating_duration_since(link.last_said) >= between {
                 link.say(&Said::Beat);
             }
             link.flush().map_err(lost)?;
@@ -329,7 +339,8 @@ pub(crate) fn hear_ready(links: &mut [&mut Link], until: Instant) -> Result<Vec<
         let missing = links.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
         let polled = missing.flat_map(|(link, _)| link.polled());
         let mut polled: Vec<_> = polled.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
-        let _ = poll(&mut polled, Some(&timespec(BEAT / 5))); // whatever it says, look
+        // Whatever it says, look; and before the next beat is late.
+        let _ = poll(&mut polled, Some(&timespec(between / 2)));
     }
     Ok(ready.into_iter().flatten().collect())
 }

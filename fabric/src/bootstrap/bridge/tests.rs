@@ -291,6 +291,28 @@ fn pair() -> (Link, Link, TcpStream, TcpStream) {
     (link(host, End::Host), link(hub, End::Hub), from_host, to_hub)
 }
 
+/// A host that is ready hears from the hub while another is not, as often as the time asks for after which it would take the hub
+/// for lost.
+#[test]
+fn who_is_ready_is_not_left_in_silence() {
+    let secret = Secret::random();
+    let link = || {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let link = |stream: std::os::unix::net::UnixStream, end| {
+            Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+        };
+        (link(one, End::Hub), link(other, End::Host))
+    };
+    let ((mut first, mut ready), (mut second, _silent)) = (link(), link());
+    ready.say(&Said::Ready { socket: "there".to_owned() });
+    ready.flush().unwrap();
+    let until = Instant::now() + Duration::from_secs(1);
+    let late = hear_ready(&mut [&mut first, &mut second], Duration::from_millis(100), until).unwrap_err();
+    assert_eq!(late.0, 1);
+    let beats = std::iter::from_fn(|| ready.hear().unwrap()).filter(|said| *said == Said::Beat).count();
+    assert!(beats > 15, "{beats} in ten times as long as it waits for one");
+}
+
 #[test]
 fn a_changed_repeated_or_missing_frame_is_found() {
     let frames = [Said::Beat, Said::Status { rank: Rank(2), gone: Gone::Left }, Said::Beat];

@@ -2,19 +2,23 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
 use crate::bootstrap::bridge::{End, Link, Stream};
-use crate::bootstrap::protocol::Refusal;
+use crate::bootstrap::protocol::{Nonce, Refusal};
 use crate::bootstrap::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
 use crate::bootstrap::rendezvous::place::Place;
 use crate::bootstrap::secret::random_bytes;
 
 /// How long to try one address before the next.
 const CONNECT: Duration = Duration::from_secs(3);
+/// How long after one of several addresses the next is tried, and how long to wait for what it says first.
+const STAGGER: Duration = Duration::from_millis(250);
+const GREETING: Duration = Duration::from_secs(3);
 /// How long to wait before the next try.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,21 +55,46 @@ pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
 }
 
 /// The same, where rank 0 listens already, at one of these addresses. What listens at another is somebody else, and is passed
-/// over.
+/// over. They are tried one after another, each a little later than the one before whether that has answered or not, as RFC
+/// 8305 does: one that leads nowhere, or to somebody silent, holds up nobody.
 pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Found, Error> {
     loop {
         let (mut answer, mut last) = (None, None);
-        for address in addresses {
-            match connect_to_any([*address].into_iter(), until) {
-                Ok(stream) => match ask(place, stream, until) {
+        let (sender, receiver) = channel();
+        let (mut left, mut under_way, mut next) = (addresses.iter(), 0, Instant::now());
+        loop {
+            let now = Instant::now();
+            if under_way == 0 || now >= next {
+                if let Some(address) = left.next() {
+                    let (address, sender) = (*address, sender.clone());
+                    let call = move || drop(sender.send(call(address, until)));
+                    match std::thread::Builder::new().name("rendezvous".to_owned()).spawn(call) {
+                        Ok(_) => under_way += 1,
+                        Err(error) => last = Some(error),
+                    }
+                    next = now + STAGGER;
+                    continue;
+                }
+            }
+            if under_way == 0 {
+                break;
+            }
+            let patience = if left.len() > 0 { next.saturating_duration_since(now) } else { CONNECT + GREETING };
+            let Ok(called) = receiver.recv_timeout(patience) else { continue };
+            under_way -= 1;
+            match called {
+                Ok(Ok((stream, greeting))) => match speak(place, stream, &greeting, until) {
                     Ok(found) => return Ok(found),
                     Err(Unanswered::Error(error)) => answer = Some(error),
                     Err(Unanswered::Closed { .. }) => last = Some(ErrorKind::ConnectionAborted.into()),
                 },
+                Ok(Err(Unanswered::Error(error))) => answer = Some(error),
+                Ok(Err(Unanswered::Closed { .. })) => last = Some(ErrorKind::ConnectionAborted.into()),
                 // It listened before it told where.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => last = last.or(Some(error)),
                 Err(error) => last = Some(error),
             }
+            next = Instant::now(); // the next need not wait for this one
         }
         let gone = last.as_ref().is_none_or(|last: &io::Error| last.kind() == ErrorKind::ConnectionRefused);
         if let Some(error) = answer {
@@ -77,6 +106,21 @@ pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instan
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Connects to an address and hears what it says first, not for long.
+///
+/// # Errors
+/// Outside: the way leads nowhere, or to somebody silent. Inside: what is there is no rank 0.
+fn call(address: SocketAddr, until: Instant) -> io::Result<Result<(TcpStream, Nonce), Unanswered>> {
+    let stream = connect_to_any([address].into_iter(), until)?;
+    let until = until.min(Instant::now() + GREETING);
+    Ok(match hear(&stream, until) {
+        Ok(FromRankZero::Greeting { nonce }) => Ok((stream, nonce)),
+        Ok(_) => Err(unexpected().into()),
+        Err(Unanswered::Error(_)) if Instant::now() >= until => return Err(ErrorKind::TimedOut.into()),
+        Err(unanswered) => Err(unanswered),
+    })
 }
 
 /// With `greeted`, rank 0 has listened: where nobody listens now, nobody will.
@@ -132,10 +176,15 @@ impl From<Error> for Unanswered {
 }
 
 fn ask(place: &Place, stream: TcpStream, until: Instant) -> Result<Found, Unanswered> {
+    let FromRankZero::Greeting { nonce } = hear(&stream, until)? else { return Err(unexpected().into()) };
+    speak(place, stream, &nonce, until)
+}
+
+/// Answers a greeting.
+fn speak(place: &Place, stream: TcpStream, greeting: &Nonce, until: Instant) -> Result<Found, Unanswered> {
     let Place { rank, size, secret, host, .. } = place;
-    let FromRankZero::Greeting { nonce: greeting } = hear(&stream, until)? else { return Err(unexpected().into()) };
     let mut coming = Coming { rank: *rank, size: *size, host: *host, nonce: random_bytes(), proof: [0; 32] };
-    coming.proof = coming.proof(secret, &greeting);
+    coming.proof = coming.proof(secret, greeting);
     let mut writer = &stream;
     let driven_out = Unanswered::Closed { after_greeting: true };
     match writer.write_all(&coming.encode()) {
@@ -149,11 +198,11 @@ fn ask(place: &Place, stream: TcpStream, until: Instant) -> Result<Found, Unansw
         heard => heard?,
     };
     match answer {
-        FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, &greeting, &socket)) => {
+        FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, greeting, &socket)) => {
             Ok(Found::Here(socket))
         }
-        FromRankZero::Keep { proof } if same(&proof, &coming.keep(secret, &greeting)) => {
-            let link = Link::new(Stream::Socket(stream.into()), End::Host, secret, &greeting, &coming.nonce);
+        FromRankZero::Keep { proof } if same(&proof, &coming.keep(secret, greeting)) => {
+            let link = Link::new(Stream::Socket(stream.into()), End::Host, secret, greeting, &coming.nonce);
             link.map(Found::Keep).map_err(|error| failed("use the stream to rank 0", Some(error)).into())
         }
         FromRankZero::Here { .. } | FromRankZero::Keep { .. } | FromRankZero::Refused(Refusal::Secret) => {

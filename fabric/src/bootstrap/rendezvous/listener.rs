@@ -3,8 +3,9 @@
 //! Nobody can hold it up: sockets are nonblocking, who has not proven the secret within a few seconds, or is one stranger
 //! too many, is dropped.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use remote_memory::Rank;
@@ -23,6 +24,9 @@ use crate::bootstrap::{Secret, timespec};
 
 /// How many connections that have proven nothing there may be, beside one a rank.
 const STRANGERS: usize = 64;
+/// How many are let in before those that are in are heard again: far fewer than there may be, so that whoever proves itself
+/// at once is heard before it is driven out.
+const A_TURN: usize = 16;
 /// How long to leave the listener alone when no descriptor is left.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
@@ -122,6 +126,7 @@ pub(super) fn gather_at(
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
+    from: IpAddr,
     nonce: Nonce,
     incoming: Incoming,
     until: Instant,
@@ -169,30 +174,41 @@ impl Meeting<'_> {
         });
     }
 
-    /// Greets who waits at the door. Whether there was no room for somebody.
+    /// Greets some of those who wait at the door. Whether there was no room for somebody.
     fn accept(&mut self, listener: &TcpListener) -> bool {
-        loop {
+        for _ in 0..A_TURN {
             match listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     if self.strangers.len() >= STRANGERS + self.come.len() {
-                        self.strangers.remove(0); // who knows the secret proves it at once
+                        self.drive_one_out();
                     }
                     let nonce = random_bytes();
                     let greeting = FromRankZero::Greeting { nonce }.encode();
                     if stream.set_nonblocking(true).is_ok() && (&stream).write_all(&greeting).is_ok() {
                         let until = Instant::now() + PATIENCE;
-                        self.strangers.push(Stranger { stream, nonce, incoming: Incoming::default(), until });
+                        let from = from.ip();
+                        self.strangers.push(Stranger { stream, from, nonce, incoming: Incoming::default(), until });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
-                    if !self.strangers.is_empty() {
-                        self.strangers.remove(0);
-                    }
+                    self.drive_one_out();
                     return true;
                 }
             }
+        }
+        false
+    }
+
+    /// The oldest of those from the address that most are from: who knows the secret proves it at once, and who comes in great
+    /// numbers is no rank.
+    fn drive_one_out(&mut self) {
+        let mut crowds: HashMap<_, usize> = HashMap::new();
+        self.strangers.iter().for_each(|stranger| *crowds.entry(stranger.from).or_default() += 1);
+        let most = crowds.values().copied().max();
+        if let Some(at) = self.strangers.iter().position(|stranger| crowds.get(&stranger.from).copied() == most) {
+            self.strangers.remove(at);
         }
     }
 
@@ -279,5 +295,75 @@ impl Stranger {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+    use super::*;
+    use crate::bootstrap::host_name;
+
+    fn place(secret: &Secret) -> Place {
+        let (address, secret) = ("127.0.0.1:0".to_owned(), secret.clone());
+        let suspect_after = Duration::from_secs(5);
+        Place { address, rank: Rank(0), size: 2, secret, host: host_name::own(), suspect_after, told_by: "a test" }
+    }
+
+    fn meeting(place: &Place) -> Meeting<'_> {
+        let (come, strangers, waiting) = (vec![Some(place.host), None], Vec::new(), Vec::new());
+        Meeting { place, socket: "there", come, refused: None, strangers, waiting }
+    }
+
+    fn call(listener: &TcpListener, from: Ipv4Addr) -> TcpStream {
+        let caller = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&caller, &SocketAddrV4::new(from, 0)).unwrap();
+        connect(&caller, &listener.local_addr().unwrap()).unwrap();
+        caller.into()
+    }
+
+    fn listen() -> TcpListener {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    }
+
+    /// As many as the door holds stand before it: who has spoken meanwhile is heard before it is driven out.
+    #[test]
+    fn those_who_are_in_are_heard_between_those_who_come() {
+        let (listener, secret) = (listen(), Secret::random());
+        let place = place(&secret);
+        let mut meeting = meeting(&place);
+        let rank = call(&listener, Ipv4Addr::LOCALHOST);
+        assert!(!meeting.accept(&listener));
+        let mut coming =
+            Coming { rank: Rank(1), size: 2, host: host_name::own(), nonce: random_bytes(), proof: [0; 32] };
+        coming.proof = coming.proof(&secret, &meeting.strangers[0].nonce);
+        (&rank).write_all(&coming.encode()).unwrap();
+        let crowd: Vec<_> = (0..100).map(|_| call(&listener, Ipv4Addr::LOCALHOST)).collect();
+        assert!(!meeting.accept(&listener));
+        meeting.hear();
+        assert!(meeting.come[1].is_some(), "driven out unheard");
+        drop(crowd);
+    }
+
+    /// Many from one address cost that address its connections, and not somebody from another that has not spoken yet.
+    #[test]
+    fn a_crowd_drives_out_its_own() {
+        let (listener, secret) = (listen(), Secret::random());
+        let place = place(&secret);
+        let mut meeting = meeting(&place);
+        let rank = call(&listener, Ipv4Addr::LOCALHOST);
+        let mut crowd = Vec::new();
+        for _ in 0..300 {
+            crowd.push(call(&listener, Ipv4Addr::new(127, 0, 0, 2)));
+            assert!(!meeting.accept(&listener));
+        }
+        assert_eq!(meeting.strangers.len(), STRANGERS + 2);
+        let known = rank.local_addr().unwrap();
+        assert!(meeting.strangers.iter().any(|stranger| stranger.stream.peer_addr().unwrap() == known));
     }
 }

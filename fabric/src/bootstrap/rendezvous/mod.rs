@@ -120,7 +120,7 @@ fn bridge_hosts(
     }
     let keepers: Vec<_> = links.iter().map(|(rank, ..)| *rank).collect();
     let mut open: Vec<_> = links.iter_mut().map(|(.., link)| link).collect();
-    let sockets = hear_ready(&mut open, until).map_err(|(at, why)| lost(keepers[at])(why))?;
+    let sockets = hear_ready(&mut open, suspect_after, until).map_err(|(at, why)| lost(keepers[at])(why))?;
     for ((_, number, _), socket) in links.iter().zip(&sockets) {
         others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, socket));
     }

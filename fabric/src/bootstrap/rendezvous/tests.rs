@@ -328,6 +328,34 @@ fn who_is_driven_out_tries_again() {
     });
 }
 
+/// Of several addresses, those that lead to somebody silent, or to nobody, hold up the right one but a little.
+#[test]
+fn silent_addresses_hold_up_nobody() {
+    let [silent, other, listener] = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let (secret, nobody) = (Secret::random(), free_address().parse().unwrap());
+    let at = |listener: &TcpListener| listener.local_addr().unwrap();
+    let place = place("several", 1, 2, &secret);
+    let (begin, patience) = (Instant::now(), Duration::from_secs(60));
+    scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.write_all(&FromRankZero::Greeting { nonce: [1; 32] }.encode());
+            let Some(coming) = frame(&stream) else { return };
+            let coming = Coming::decode(&coming).unwrap();
+            let (proof, socket) = (coming.answer(&secret, &[1; 32], "there"), "there".to_owned());
+            stream.write_all(&FromRankZero::Here { proof, socket }.encode()).unwrap();
+        });
+        let addresses = [at(&silent), at(&other), nobody, at(&listener)];
+        let found = caller::find_at_any(&place, &addresses, begin + patience);
+        drop(TcpStream::connect(at(&listener))); // so that the listener ends if the rank has given up
+        assert!(matches!(found.unwrap(), Found::Here(socket) if socket == "there"));
+        assert!(begin.elapsed() < patience / 2, "{:?}", begin.elapsed());
+    });
+    // Where all are silent, the patience is the rank's.
+    let late = caller::find_at_any(&place, &[at(&silent), at(&other)], Instant::now() + SHORT).unwrap_err();
+    assert!(late.to_string().contains("connect to rank 0"), "{late}");
+}
+
 #[test]
 fn what_is_no_rank_0_is_a_typed_error() {
     let greeting = FromRankZero::Greeting { nonce: [1; 32] }.encode();
@@ -450,4 +478,36 @@ proptest! {
         }
         prop_assert!(FromRankZero::decode(&[whole, &[0]].concat()).is_err());
     }
+}
+
+/// Strangers that come without end and say nothing: who listens hears honest ranks between them.
+#[test]
+fn a_flood_of_the_silent_keeps_no_rank_from_coming() {
+    let (address, secret) = (free_address(), Secret::random());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    scope(|scope| {
+        let flood = || {
+            let mut open = std::collections::VecDeque::new();
+            let address = address.parse().unwrap();
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                open.extend(TcpStream::connect_timeout(&address, Duration::from_millis(50)));
+                if open.len() > 100 {
+                    open.pop_front();
+                }
+            }
+        };
+        let rank = |rank| {
+            let place = place(&address, rank, 3, &secret);
+            scope.spawn(move || join(&place, SOON))
+        };
+        let zero = rank(0);
+        std::thread::sleep(Duration::from_millis(100)); // it listens
+        (0..3).for_each(|_| drop(scope.spawn(flood)));
+        std::thread::sleep(Duration::from_millis(200));
+        let ranks = [zero, rank(1), rank(2)];
+        let met: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        met.iter().for_each(|job| job.iter().for_each(|job| job.board.leave(job.rank)));
+        assert!(met.iter().all(Result::is_ok), "{met:?}");
+    });
 }
