@@ -433,7 +433,10 @@ impl LockAlgorithm for Mcs {
             if !queues && !joins && found != Home::FREE {
                 let doubted = !found.is(Home::QUEUED) && doubt.of_readers(memory).is_some();
                 if way.ends_dead(found) || doubted {
-                    found = way.freeze(found, if doubted { None } else { Some(found.rank()) }).await?;
+                    // Only if it is so still: the last one may have released before it died.
+                    let frozen = found.frozen(if doubted { None } else { Some(found.rank()) });
+                    let now = way.swap(found, frozen).await?;
+                    found = if now == found { frozen } else { now };
                     continue;
                 }
                 if !wished.is_patient() {
