@@ -2,7 +2,8 @@
 
 use remote_memory::{Fault, Link, RemoteMemory};
 
-use crate::{Held, LockAlgorithm, Mcs, Mode, Place, TestAndSet, Wish};
+use crate::test_and_set::EXCLUSIVE;
+use crate::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Wish};
 
 /// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,15 @@ impl Chosen {
             _ => None,
         }
     }
+}
+
+/// Whether an owner, of whom no more is known than these bits and its mode, needs to do no more than
+/// [`TestAndSet::release_word`] to release. No other lock marks its owners so.
+#[inline]
+#[must_use]
+pub const fn held_by_word(owner: u64, mode: Mode) -> bool {
+    const MARK: u64 = EXCLUSIVE | (Owner::NO_SLOT as u64) << 26;
+    matches!(mode, Mode::Exclusive) && owner & MARK == MARK
 }
 
 macro_rules! chosen {

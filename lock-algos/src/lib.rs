@@ -44,7 +44,7 @@ mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::Backoff;
-pub use crate::chosen::Chosen;
+pub use crate::chosen::{Chosen, held_by_word};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;

@@ -30,7 +30,7 @@ pub struct TestAndSet {
 }
 
 const FREE: u64 = 0;
-const EXCLUSIVE: u64 = 1 << 63;
+pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 const FROZEN: u64 = 1 << 62;
 
 /// How often a reader that only lost against other readers tries again at once.
@@ -44,6 +44,12 @@ impl TestAndSet {
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff }
+    }
+
+    /// Posts the release of an exclusive owner.
+    #[inline]
+    pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: (M::Word<'m>, u64)) -> M::Op {
+        memory.post_link(release(memory, words, Mode::Exclusive))
     }
 }
 

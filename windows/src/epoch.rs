@@ -10,11 +10,10 @@ use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
 use fabric::remote_memory::Fault;
-use lock_algos::{LockAlgorithm, Mode};
+use lock_algos::{LockAlgorithm, Mode, TestAndSet, held_by_word};
 
 use crate::inheritance::Holding;
 use crate::lock::{Words, release};
-use crate::nodes::has_slot;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Inheritance, Unlock};
 
@@ -99,14 +98,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
 #[inline(always)]
 fn post_release<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) {
-    match inner.algorithm.only_word(holding.mode()) {
-        Some(lock) if !has_slot(words.1) => {
-            // It posts one operation, and cannot fail.
-            let home = inner.home(target, words.1);
-            drop(lock.start_release(inner.fabric(), home, words, Mode::Exclusive));
-        }
+    if held_by_word(words.1, holding.mode()) {
+        drop(TestAndSet::release_word(inner.fabric(), words));
+    } else {
         // In registers, each by itself.
-        _ => release_node(inner, target, words.0, words.1, holding),
+        release_node(inner, target, words.0, words.1, holding);
     }
 }
 

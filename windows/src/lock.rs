@@ -15,7 +15,7 @@ use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 use crate::inheritance::Holding;
 use crate::window::{Inner, Target};
-use crate::{Element, Epoch, Error, Window, nodes};
+use crate::{Element, Epoch, Error, Window};
 
 /// The words of a target's lock: the home's first, and the owner's bits.
 pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
@@ -58,7 +58,7 @@ impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
         if slot >= self.slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        self.inner.fabric().word_in(self.hidden(rank)?, nodes::node(self.inner.world.size(), slot, index))
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.node(slot, index))
     }
 
     #[inline]
@@ -67,7 +67,7 @@ impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.tally()).map(Some)
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
     }
 
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {

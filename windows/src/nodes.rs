@@ -44,20 +44,22 @@ const fn tally(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
-/// Where a word of a node lies.
-pub(crate) const fn node(size: u32, slot: u16, index: usize) -> u64 {
-    tally(size) + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
+/// Where a word of a node lies, behind the tally.
+const fn node(tally: u64, slot: u16, index: usize) -> u64 {
+    tally + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
 }
 
 /// How many bytes of hidden region a rank has, up to the end of its nodes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
-    node(size, slots(size), 0)
+    node(tally(size), slots(size), 0)
 }
 
 /// Which of this rank's slots are in use.
 pub(crate) struct Nodes {
     /// How many there are.
     pub(crate) slots: u16,
+    /// Where the tally lies in each rank's hidden region.
+    pub(crate) tally: u64,
     /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write.
     lead: AtomicUsize,
     lead_busy: AtomicBool,
@@ -83,6 +85,7 @@ impl Nodes {
         let slots = slots(size);
         Self {
             slots,
+            tally: tally(size),
             lead: AtomicUsize::new(0),
             lead_busy: AtomicBool::new(false),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
@@ -90,6 +93,12 @@ impl Nodes {
             marked: AtomicU32::new(0),
             without: Mutex::new(0),
         }
+    }
+
+    /// Where a word of a node lies.
+    #[inline]
+    pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
+        node(self.tally, slot, index)
     }
 
     #[inline]
@@ -186,15 +195,10 @@ impl<F: Fabric> Inner<F> {
         let mut without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
         let mut marked = self.nodes.marked.load(Ordering::Relaxed);
         change(&mut without, &mut marked);
-        let word = self.fabric().word_in(&self.own_locks, self.tally())?;
+        let word = self.fabric().word_in(&self.own_locks, self.nodes.tally)?;
         self.fabric().store(word, u64::from(*without) << 32 | u64::from(marked))?;
         self.nodes.marked.store(marked, Ordering::Release);
         Ok(())
-    }
-
-    /// Where a rank's tally lies.
-    pub(crate) fn tally(&self) -> u64 {
-        tally(self.world.size())
     }
 }
 
