@@ -65,9 +65,9 @@ pub use crate::fabric::{
     Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
     poll_now, wait_for, wait_timeout,
 };
-#[doc(hidden)]
 #[cfg(not(onesided_loom))]
 pub use crate::full::FULL_AFTER;
+#[doc(hidden)]
 pub use crate::handle::Call;
 pub use crate::limit::Limit;
 pub use crate::split::Split;

@@ -14,7 +14,8 @@ use crate::Fabric;
 pub struct Limit<'f, F: Fabric> {
     /// What was said since the last look.
     pub said: Option<Duration>,
-    timer: Option<Timer<'f, F>>,
+    /// Boxed, so that a handle without a deadline is hardly longer for it.
+    timer: Option<Box<Timer<'f, F>>>,
 }
 
 struct Timer<'f, F: Fabric> {
@@ -54,7 +55,7 @@ impl<'f, F: Fabric> Limit<'f, F> {
                 return Poll::Ready(());
             };
             let until = fabric.now().saturating_add(nanos);
-            self.timer = Some(Timer { until, word, pause: fabric.pause(word, nanos) });
+            self.timer = Some(Box::new(Timer { until, word, pause: fabric.pause(word, nanos) }));
         }
         let Some(timer) = &mut self.timer else { return Poll::Pending };
         loop {

@@ -147,7 +147,7 @@ impl Waiter<'_> {
 }
 
 /// The one operation of a release.
-#[inline]
+#[inline(always)] // as `start_release`
 fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
     let waited = false;
     match mode {
@@ -175,7 +175,7 @@ impl LockAlgorithm for TestAndSet {
         Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
     }
 
-    #[inline]
+    #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
@@ -268,7 +268,7 @@ impl LockAlgorithm for TestAndSet {
         mode == Mode::Exclusive || place.slots() == 0
     }
 
-    #[inline]
+    #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,

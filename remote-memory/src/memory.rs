@@ -102,7 +102,7 @@ pub trait RemoteMemory: Send + Sync + 'static {
     }
 
     /// Posts one link of a chain as the operation that it is.
-    #[inline]
+    #[inline(always)] // which operation it is is mostly known to the compiler
     fn post_link(&self, link: Link<Self::Word<'_>>) -> Self::Op {
         match link {
             Link::Read { word, .. } => self.read(word),

@@ -19,6 +19,8 @@
 //! met; one of more than a quarter of the arena, or for which there is no room, has a file of its own. A window's memory is
 //! used for another one only when no rank has a handle to it any more, and is zeroed before. A rank keeps up to 32 MiB of it,
 //! because zeroing pages costs a fraction of having new ones, and they are near the CPU that they were near before.
+//! What was written is found out by a look at some of the pages: a part of more than 64 KiB that seems untouched costs no
+//! zeroing, and its pages stay only for as long as nobody else needs their room.
 //!
 //! Pages of a part of more than 64 KiB come when they are first touched, near the CPU that does, unless the window is
 //! [populated](crate::Builder::populate). What that means where memory runs out is said in

@@ -14,7 +14,7 @@
 //!   `wait_timeout`, which every handle has.
 //!
 //! Nothing in this library ends the process, and no input makes it
-//! panic but what would make a slice panic (an index of [`LockAll::at`](crate::LockAll::at), a range of
+//! panic but what would make a slice panic (a range of
 //! [`Local::read`](crate::Local::read)).
 //!
 //! | what happened | who learns it | how |

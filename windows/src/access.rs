@@ -21,8 +21,8 @@ use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Sh
 ///
 /// A call begins an operation, and whatever may have to be waited for gives a handle: `.wait()` blocks (`MPI_Wait`),
 /// `.await` does not, `.test()` looks (`MPI_Test`). Any number of them may be open at the same time; to wait for one after
-/// another is to wait for all. A handle that is dropped or leaked never harms memory, because nothing but its own wait
-/// writes to the caller's slices.
+/// another is to wait for all. A handle that is dropped or leaked never harms memory: the caller's slices are written to by
+/// the call and by its handle's own wait, and by nobody behind their back.
 ///
 /// | MPI | here | when it is done |
 /// |---|---|---|
@@ -98,12 +98,14 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// When waited for: [`Error::Range`], [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// A get that is dropped, or leaked, leaves the slice as it was.
-    #[inline]
+    /// A get that is dropped, or leaked, leaves the slice as it was, or with some of the elements or all.
+    #[inline(always)] // a handle that is copied out of a call costs several times a small get
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
-        let get = self.range(offset, count);
-        let get = get.map(|at| self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into)));
+        let get = match self.range(offset, count) {
+            Ok(at) => Ok(self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into))),
+            Err(fault) => Err(fault),
+        };
         Get::new(self.copy(), (offset, count), get)
     }
 

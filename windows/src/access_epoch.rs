@@ -57,19 +57,22 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
 
     async fn begin(window: &'w Window<T, F>, targets: Arc<[u32]>, check: bool) -> Result<AccessEpoch<'w, T, F>, Error> {
         let inner = window.inner();
-        let mut started = Vec::with_capacity(targets.len());
-        for rank in targets.iter().copied() {
-            let failed = |fault| inner.failed("start", rank, fault);
-            let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
-            let number = inner.counts.next_access(rank);
-            if check {
-                inner.signalled(rank, Signal::Exposed, number).map_err(failed)?.await.map_err(failed)?;
+        loop {
+            let mut started = Vec::with_capacity(targets.len());
+            for rank in targets.iter().copied() {
+                let failed = |fault| inner.failed("start", rank, fault);
+                let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
+                let number = inner.counts.next_access(rank);
+                if check {
+                    inner.signalled(rank, Signal::Exposed, number).map_err(failed)?.await.map_err(failed)?;
+                }
+                started.push((access, number));
             }
-            started.push((access, number));
+            // Only now, because a start that fails may be tried again. Another start that waited as well may be first.
+            if inner.counts.access(started.iter().map(|(access, number)| (access.target(), *number))) {
+                return Ok(AccessEpoch { window, started });
+            }
         }
-        // Only now, because a start that fails may be tried again.
-        started.iter().for_each(|(access, number)| inner.counts.accessed(access.target(), *number));
-        Ok(AccessEpoch { window, started })
     }
 }
 
@@ -149,7 +152,7 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
 async fn complete<F: Fabric>(inner: &Inner<F>, rank: u32, number: u64) -> Result<(), Fault> {
     let target = inner.target(rank)?;
     let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-    inner.signal(target, Signal::Completed, number)?;
+    inner.signal_completed(target, number)?;
     flushed.map(drop)
 }
 

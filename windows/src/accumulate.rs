@@ -9,7 +9,7 @@ use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Rows, is_wordless, over_rows};
-use crate::combine::{Piece, Pieces, Turns, Work};
+use crate::combine::{Piece, Pieces, Turn, Turns, Work};
 use crate::spread::Spread;
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
@@ -29,6 +29,8 @@ enum State<'w, 'b, F: Fabric> {
     Done(Result<(), Fault>),
     /// Where an operation is done when it is posted, all is done when somebody asks.
     Later,
+    /// A single word.
+    Word(Turn<F>),
     /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
     UnderWay(Box<Turns<'b, F>>),
     /// The region's agent does it, when somebody asks.
@@ -113,10 +115,11 @@ fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
     work: &Work<'_, T>,
     spread: Spread<'b>,
 ) -> State<'w, 'b, F> {
-    match Turns::begin(access, work, Pieces::of::<T>(spread)) {
-        Ok(turns) => State::UnderWay(Box::new(turns)),
-        Err(fault) => State::or_asked(Err(fault)),
-    }
+    let begun = match Piece::of_word::<T>(spread) {
+        Some(piece) => Turn::begin(access, work, piece).map(State::Word),
+        None => Turns::begin(access, work, Pieces::of::<T>(spread)).map(|turns| State::UnderWay(Box::new(turns))),
+    };
+    begun.unwrap_or_else(|fault| State::or_asked(Err(fault)))
 }
 
 /// Waits for what the agent does, or reports another fault.
@@ -150,6 +153,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
                 done => done,
             },
             (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(spread)),
+            (State::Word(turn), _) => wait_word(access.copy(), work, turn),
             (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
             (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(spread)),
             (State::Asked(Some(rows)), _) => wait_asked(access.copy(), work, *rows),
@@ -179,6 +183,16 @@ fn run_row<T: AtomicElement, F: Drive>(
 
 #[cold]
 #[inline(never)]
+fn wait_word<T: AtomicElement, F: Drive>(
+    access: Access<'_, T, F>,
+    mut work: Work<'_, T>,
+    mut turn: Turn<F>,
+) -> Result<(), Fault> {
+    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turn.poll(&access, &mut work, cx)))
+}
+
+#[cold]
+#[inline(never)]
 fn wait_turns<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
@@ -200,6 +214,7 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
         }
         let outcome = match state {
             State::Done(outcome) => *outcome,
+            State::Word(turn) => ready!(turn.poll(access, work, cx)),
             State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
             State::Asked(rows) => {
                 let rows = rows.get_or_insert_with(|| Box::new(over_rows(*spread)));

@@ -188,7 +188,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Finds attached memory of a rank: met before, or by its table.
-    async fn find<'w>(&'w self, target: &'w Target<F>, place: Place) -> Result<&'w Target<F>, Fault> {
+    async fn find<'w>(&'w self, target: &'w Target<F>, place: Place, element: usize) -> Result<&'w Target<F>, Fault> {
         let (rank, start, size) = (target.rank, place.start(), self.world.size());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
         if self.made != Made::Attached || place.is_null() {
@@ -200,7 +200,8 @@ impl<F: Fabric> Inner<F> {
         let mut bytes = [0; Entry::BYTES];
         self.fabric().get(&target.locks, Entry::offset(size, place.slot()), &mut bytes).await?;
         let (len, key) = Entry::decode(&bytes, start).ok_or(gone)?;
-        if key.rank != target.fabric_rank() {
+        let there = len.checked_mul(element).is_some_and(|bytes| bytes as u64 <= key.len);
+        if key.rank != target.fabric_rank() || !there {
             return Err(Fault::of(FaultKind::Protocol, target.fabric_rank()));
         }
         let data = self.fabric().open(&key).map_err(|error| error.fault())?;
@@ -237,7 +238,7 @@ pub struct Reach<'a, 'w, T: Element, F: Fabric> {
 impl<'a, 'w: 'a, T: Element, F: Fabric> Reach<'a, 'w, T, F> {
     async fn reach(access: &'a Access<'w, T, F>, place: Place) -> Result<Access<'a, T, F>, Error> {
         let Access { inner, target, .. } = *access;
-        let found = inner.find(target, place).await;
+        let found = inner.find(target, place, size_of::<T>()).await;
         found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
     }
 }

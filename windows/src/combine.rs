@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::{Fault, Notify};
 use fabric::{Drive, Fabric, wait_for};
@@ -47,7 +47,7 @@ pub(crate) struct Piece {
 }
 
 /// A word under way.
-struct Turn<F: Fabric> {
+pub(crate) struct Turn<F: Fabric> {
     piece: Piece,
     op: F::Op,
     step: Step,
@@ -218,6 +218,35 @@ impl<T: AtomicElement> Work<'_, T> {
     }
 }
 
+impl<F: Fabric> Turn<F> {
+    /// Puts a word under way.
+    #[inline(never)] // its callers are cold, where nothing would be inlined; and the code that posts is there once
+    pub(crate) fn begin<T: AtomicElement>(
+        access: &Access<'_, T, F>,
+        work: &Work<'_, T>,
+        piece: Piece,
+    ) -> Result<Self, Fault> {
+        work.begin(access, piece)
+    }
+
+    /// Drives it to its end.
+    #[inline(never)] // as `begin`
+    pub(crate) fn poll<T: AtomicElement>(
+        &mut self,
+        access: &Access<'_, T, F>,
+        work: &mut Work<'_, T>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        loop {
+            let found = ready!(Pin::new(&mut self.op).poll(cx))?;
+            match work.go_on(access, self.piece, self.step, found)? {
+                Some((op, step)) => (self.op, self.step) = (op, step),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
 #[inline]
 fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, piece: Piece) -> Result<F::Word<'a>, Fault> {
     access.inner.fabric().word_in(&access.target.data, 8 * piece.word as u64)
@@ -238,8 +267,8 @@ impl<'s, F: Fabric> Turns<'s, F> {
         work: &Work<'_, T>,
         mut pieces: Pieces<'s>,
     ) -> Result<Self, Fault> {
-        let turns =
-            pieces.by_ref().take(AHEAD).map(|piece| work.begin(access, piece).map(Some)).collect::<Result<_, _>>()?;
+        let turns = pieces.by_ref().take(AHEAD).map(|piece| Turn::begin(access, work, piece).map(Some));
+        let turns = turns.collect::<Result<_, _>>()?;
         Ok(Self { pieces, turns })
     }
 
@@ -254,17 +283,12 @@ impl<'s, F: Fabric> Turns<'s, F> {
         let mut under_way = false;
         for place in &mut self.turns {
             while let Some(turn) = place {
-                let Poll::Ready(found) = Pin::new(&mut turn.op).poll(cx) else {
+                let Poll::Ready(done) = turn.poll(access, work, cx) else {
                     under_way = true;
                     break;
                 };
-                *place = match work.go_on(access, turn.piece, turn.step, found?)? {
-                    Some((op, step)) => Some(Turn { piece: turn.piece, op, step }),
-                    None => match self.pieces.next() {
-                        Some(piece) => Some(work.begin(access, piece)?),
-                        None => None,
-                    },
-                };
+                done?;
+                *place = self.pieces.next().map(|piece| Turn::begin(access, work, piece)).transpose()?;
             }
         }
         if under_way { Poll::Pending } else { Poll::Ready(Ok(())) }

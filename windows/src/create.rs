@@ -264,7 +264,11 @@ impl<T: Element> Builder<T> {
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
-            keys.push(part.outcome.map_err(|fault| {
+            let theirs = part.outcome.and_then(|keys| match world.fabric_rank(rank) {
+                Some(owner) if keys.are_whole::<T>(owner, nodes::hidden_bytes(world.size())) => Ok(keys),
+                owner => Err(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()))),
+            });
+            keys.push(theirs.map_err(|fault| {
                 let fault = world.translate(fault);
                 Error::CreateElsewhere { window: window(), rank, fault }
             })?);

@@ -15,7 +15,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// after its caller was gone. Collective.
     ///
     /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
-    /// access without a check or a direct one), and attaching, is an error (`Closed`). In an epoch that is still open the
+    /// access without a check or a direct one), attaching, and ending it once more is an error (`Closed`). In an epoch that is still open the
     /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody has got
     /// for something else, over a card they cost the connection once the peer has freed it.
     ///
@@ -31,7 +31,16 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close", self.run_close())
     }
 
+    /// Only one handle of a rank ends the window: another one would come to a barrier that nobody else comes to.
+    fn begin_end(&self) -> Result<(), Fault> {
+        match self.inner.ending.swap(true, Ordering::Relaxed) {
+            true => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
+            false => Ok(()),
+        }
+    }
+
     async fn run_close(mut self) -> Result<(), Error> {
+        self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
         let ended = self.end().await;
         let freed = match self.inner.made {
             Made::Created if self.inner.attached.kept().is_some() => Ok(()),
@@ -99,6 +108,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// Ends the window and takes its memory back.
     async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
+        if let Err(fault) = self.begin_end() {
+            return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
+        }
         let ended = self.end().await;
         let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
         let memory = match self.inner.attached.kept() {

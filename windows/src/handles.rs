@@ -27,9 +27,12 @@ enum State<O> {
 }
 
 impl<O> State<O> {
-    #[inline]
+    #[inline(always)] // see `Access::get`
     fn of(begun: Result<O, Fault>) -> Self {
-        begun.map_or_else(|fault| Self::Done(Err(fault)), Self::UnderWay)
+        match begun {
+            Ok(operation) => Self::UnderWay(operation),
+            Err(fault) => Self::Done(Err(fault)),
+        }
     }
 }
 
@@ -54,7 +57,7 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
 }
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
-    #[inline]
+    #[inline(always)] // see `Access::get`
     pub(crate) fn new(access: Access<'w, T, F>, place: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
         Self { access, place, state: State::of(get) }
     }

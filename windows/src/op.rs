@@ -98,7 +98,7 @@ pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
 }
 
 macro_rules! integers {
-    ($($code:literal $int:ty),*) => {$(
+    ($($code:expr, $int:ty;)*) => {$(
         impl Sealed for $int {
             const ADDS: bool = size_of::<Self>() == 8;
             const CODE: u8 = $code;
@@ -129,7 +129,12 @@ macro_rules! integers {
     )*};
 }
 
-integers!(0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 u64, 7 i64);
+integers! {
+    0, u8; 1, i8; 2, u16; 3, i16; 4, u32; 5, i32; 6, u64; 7, i64;
+    // To a peer's agent they are the integers of their width.
+    if size_of::<usize>() == 8 { u64::CODE } else { u32::CODE }, usize;
+    if size_of::<isize>() == 8 { i64::CODE } else { i32::CODE }, isize;
+}
 
 macro_rules! floats {
     ($($code:literal $float:ty),*) => {$(

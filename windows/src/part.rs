@@ -1,7 +1,7 @@
 //! What the ranks tell each other when they create a window.
 
 use fabric::SegmentKey;
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, Rank};
 
 /// What one rank tells the others about its part: the wire format of window creation, version 2.
 ///
@@ -76,6 +76,16 @@ pub(crate) struct Keys {
     pub(crate) locks: SegmentKey,
     /// In elements.
     pub(crate) len: u64,
+}
+
+impl Keys {
+    /// Whether they are keys of the rank's own memory, of which there is as much as it says.
+    pub(crate) fn are_whole<T>(&self, owner: Rank, hidden: u64) -> bool {
+        let bytes = self.len.checked_mul(size_of::<T>() as u64);
+        (self.data.rank, self.locks.rank) == (owner, owner)
+            && bytes.is_some_and(|bytes| bytes <= self.data.len)
+            && hidden <= self.locks.len
+    }
 }
 
 /// An element's type, as far as two processes can compare it.
@@ -184,9 +194,23 @@ impl Rest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use fabric::remote_memory::{FaultKind, Rank, RegionId};
+    use fabric::remote_memory::{FaultKind, RegionId};
 
     use super::*;
+
+    /// A length that the memory does not have would be an index that wraps.
+    #[test]
+    fn keys_are_not_believed() {
+        let key = |rank, len| SegmentKey { rank: Rank(rank), region: RegionId(2), len, address: 4, rkey: 5 };
+        let keys = |data, locks, len| Keys { data, locks, len };
+        assert!(keys(key(1, 80), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
+        assert!(keys(key(1, 8), key(1, 64), 0).are_whole::<u64>(Rank(1), 64));
+        assert!(!keys(key(1, 79), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_whole::<u64>(Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 63), 10).are_whole::<u64>(Rank(1), 64));
+        assert!(!keys(key(2, 80), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
+        assert!(!keys(key(1, 80), key(0, 64), 10).are_whole::<u64>(Rank(1), 64));
+    }
 
     #[test]
     fn survives_the_wire_and_refuses_everything_else() {

@@ -1,7 +1,7 @@
 //! The words by which ranks tell each other that a part is exposed, and that an access of it is complete.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
@@ -35,29 +35,43 @@ impl Signal {
 /// How often this rank has exposed its part to each peer, and accessed the peer's: both sides count, so that a word that
 /// comes early, or late, is still the right one.
 #[derive(Debug, Default)]
-pub(crate) struct Counts(Mutex<BTreeMap<u32, [u64; 2]>>);
+pub(crate) struct Counts(Mutex<BTreeMap<u32, Count>>);
+
+#[derive(Debug, Default)]
+struct Count {
+    exposures: u64,
+    accesses: u64,
+    /// How many of the first accesses are complete, and those behind them that are complete as well.
+    completed: u64,
+    early: BTreeSet<u64>,
+}
 
 impl Counts {
     /// Counts an exposure to a peer; gives its number, from 1 on.
     pub(crate) fn expose(&self, peer: u32) -> u64 {
-        self.with(peer, |[exposures, _]| {
-            *exposures += 1;
-            *exposures
-        })
+        let mut counts = self.counts();
+        let count = counts.entry(peer).or_default();
+        count.exposures += 1;
+        count.exposures
     }
 
     /// The number that the next access of a peer's part will have.
     pub(crate) fn next_access(&self, peer: u32) -> u64 {
-        self.with(peer, |[_, accesses]| *accesses + 1)
+        self.counts().entry(peer).or_default().accesses + 1
     }
 
-    /// Counts an access that has begun.
-    pub(crate) fn accessed(&self, peer: u32, number: u64) {
-        self.with(peer, |[_, accesses]| *accesses = number);
+    /// Counts accesses that begin, by peer and number, unless one of the numbers has been taken meanwhile.
+    pub(crate) fn access(&self, numbers: impl Iterator<Item = (u32, u64)> + Clone) -> bool {
+        let mut counts = self.counts();
+        if numbers.clone().any(|(peer, number)| counts.entry(peer).or_default().accesses + 1 != number) {
+            return false;
+        }
+        numbers.for_each(|(peer, number)| counts.entry(peer).or_default().accesses = number);
+        true
     }
 
-    fn with<R>(&self, peer: u32, run: impl FnOnce(&mut [u64; 2]) -> R) -> R {
-        run(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(peer).or_default())
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<u32, Count>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,6 +81,20 @@ impl<F: Fabric> Inner<F> {
         let word = self.fabric().word_in(&to.locks, signal.offset(self.world.rank()))?;
         drop(self.fabric().write(word, number, Notify::Yes));
         Ok(())
+    }
+
+    /// Counts an access as complete, and tells the peer how many of the first are: one that is open keeps those behind it
+    /// back, whose exposures it might else be taken for.
+    pub(crate) fn signal_completed(&self, to: &Target<F>, number: u64) -> Result<(), Fault> {
+        let mut counts = self.counts.counts();
+        let count = counts.entry(to.rank).or_default();
+        count.early.insert(number);
+        let before = count.completed;
+        while count.early.remove(&(count.completed + 1)) {
+            count.completed += 1;
+        }
+        // Under the mutex, so that a lower number does not come behind a higher one.
+        if count.completed == before { Ok(()) } else { self.signal(to, Signal::Completed, count.completed) }
     }
 
     /// Whether a peer has told this number, or one above it.

@@ -188,6 +188,8 @@ pub struct WriteGuard<'m, T: Element, F: Fabric> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
     changed: bool,
+    /// Whether the thread panicked before: a guard that a destructor makes is as good as any.
+    panicked: bool,
 }
 
 impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {}
@@ -196,7 +198,7 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
     const MODE: Mode = Mode::Exclusive;
 
     fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
-        Self { fabric: epoch.fabric(), epoch: Some(epoch), value, changed: false }
+        Self { fabric: epoch.fabric(), epoch: Some(epoch), value, changed: false, panicked: thread::panicking() }
     }
 }
 
@@ -218,7 +220,8 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// Takes what is left to do, and does what waits for nothing.
     fn put_back(&mut self) -> (Option<Epoch<'m, T, F>>, Result<(), Error>) {
         let Some(epoch) = self.epoch.take() else { return (None, Ok(())) };
-        let put = if self.changed && !thread::panicking() { epoch.put(0, &[self.value]) } else { Ok(()) };
+        let half_done = thread::panicking() && !self.panicked;
+        let put = if self.changed && !half_done { epoch.put(0, &[self.value]) } else { Ok(()) };
         (Some(epoch), put)
     }
 

@@ -113,6 +113,16 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
     }
 
+    /// The window, for whatever else it can do. What is written through it is not noticed here.
+    pub const fn window(&self) -> &Window<T, F> {
+        &self.window
+    }
+
+    /// The window back: to be closed into the memory that it was created over, say. Nothing is posted.
+    pub fn into_window(self) -> Window<T, F> {
+        self.window
+    }
+
     /// Ends the window on all ranks, when it is waited for. Collective. See [`Window::close`].
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use fabric::bootstrap::Maker;
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use fabric::{Agent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
 use lock_algos::{Chosen, Mode, Wish};
@@ -93,12 +94,18 @@ pub(crate) struct Inner<F: Fabric> {
     stuck: Mutex<Option<Error>>,
     /// How much of that is under way: it still reaches into peers' memory.
     background: AtomicUsize,
+    /// Whether a handle of this rank ends the window, or has.
+    pub(crate) ending: AtomicBool,
     /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
     pub(crate) ended: AtomicBool,
+    maker: Maker,
 }
 
 impl<F: Fabric> Drop for Inner<F> {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return; // a forked child drops a copy: its parent goes on with the window
+        }
         self.close_agent();
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
@@ -174,7 +181,9 @@ impl<F: Fabric> Inner<F> {
             immediate,
             stuck,
             background: AtomicUsize::new(0),
+            ending: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            maker: Maker::this(),
         }
     }
 

@@ -52,10 +52,10 @@ pub(crate) fn fetch_add(word: &AtomicU64, n: u64) {
 
 #[inline(never)]
 pub(crate) fn compare_swap(word: &AtomicU64, n: u64) {
+    word.store(0, Ordering::Relaxed); // whoever used it before: each is to succeed
     for i in 0..n {
         let _ = word.compare_exchange(i, i + 1, Ordering::AcqRel, Ordering::Acquire);
     }
-    word.store(0, Ordering::Relaxed);
 }
 
 #[inline(never)]

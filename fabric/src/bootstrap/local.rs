@@ -1,6 +1,7 @@
 //! Jobs inside one process: ranks as threads, and a world of one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,9 @@ use remote_memory::{Fault, FaultKind, Rank, RegionId};
 use crate::Error;
 use crate::bootstrap::{Exchange, Job, Process};
 use crate::shm::{Board, Mapping};
+
+/// How soon a wait for a value looks whether somebody has died.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A job for each of `size` ranks of this process.
 ///
@@ -26,7 +30,7 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
         .map(|rank| {
             board.introduce(rank, Process::own());
             board.join(rank).map_err(failed)?;
-            let exchange = Arc::new(Local { rank, place: Arc::clone(&place) });
+            let exchange = Arc::new(Local { rank, board: Arc::clone(&board), place: Arc::clone(&place) });
             Ok(Job { rank, board: Arc::clone(&board), exchange })
         })
         .collect()
@@ -82,6 +86,7 @@ impl Job {
 #[derive(Debug)]
 struct Local {
     rank: Rank,
+    board: Arc<Board>,
     place: Arc<Place>,
 }
 
@@ -105,8 +110,11 @@ impl Local {
 
 impl Exchange for Local {
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        if self.tables().values.insert(name.into(), value.into()).is_some() {
-            return Err(Error::Join { what: format!("the name {name} is taken"), source: None });
+        match self.tables().values.entry(name.into()) {
+            Entry::Occupied(_) => {
+                return Err(Error::Join { what: format!("the name {name} is taken"), source: None });
+            }
+            Entry::Vacant(place) => drop(place.insert(value.into())),
         }
         self.place.put.notify_all();
         Ok(())
@@ -120,11 +128,15 @@ impl Exchange for Local {
                 return Ok(value.clone());
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                let fault = Fault::new(FaultKind::TimedOut);
+            let fault = match self.board.casualty() {
+                Some(rank) => Some(Fault::of(FaultKind::PeerDied, rank)),
+                None => left.is_zero().then(|| Fault::new(FaultKind::TimedOut)),
+            };
+            if let Some(fault) = fault {
                 return Err(Error::Operation { operation: "wait for a value of the job", fault });
             }
-            tables = self.place.put.wait_timeout(tables, left).unwrap_or_else(PoisonError::into_inner).0;
+            // A death rings no bell here.
+            tables = self.place.put.wait_timeout(tables, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -154,5 +166,30 @@ impl Exchange for Local {
         let memory = self.fetch(rank, region)?;
         let file = memory.file().ok_or_else(|| failed(FaultKind::NoSuchRegion, None))?;
         file.try_clone_to_owned().map_err(|source| failed(FaultKind::NoDescriptors, Some(source)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_given_once() {
+        let job = Job::alone().unwrap();
+        job.exchange.put("name", &[1]).unwrap();
+        assert!(job.exchange.put("name", &[2]).unwrap_err().to_string().contains("taken"));
+        assert_eq!(job.exchange.get("name", Duration::ZERO).unwrap(), [1]);
+    }
+
+    #[test]
+    fn a_death_ends_a_wait_for_a_value() {
+        let jobs = jobs(2).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| jobs[0].exchange.get("what never comes", Duration::from_secs(3600)));
+            jobs[1].board.declare_dead(Rank(1));
+            assert_eq!(waits.join().unwrap().unwrap_err().fault(), Fault::of(FaultKind::PeerDied, Rank(1)));
+        });
+        let error = Job::alone().unwrap().exchange.get("what never comes", Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.fault().kind(), FaultKind::TimedOut);
     }
 }

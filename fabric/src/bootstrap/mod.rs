@@ -53,7 +53,9 @@ pub use crate::bootstrap::server::Server;
 pub(crate) use crate::bootstrap::start::patience;
 pub use crate::bootstrap::start::{JOIN_TIMEOUT, Start, join};
 
-pub(crate) use crate::bootstrap::process::{Maker, Process};
+#[doc(hidden)]
+pub use crate::bootstrap::process::Maker;
+pub(crate) use crate::bootstrap::process::Process;
 
 use crate::Error;
 use crate::shm::{Board, Mapping};

@@ -43,16 +43,22 @@ impl Process {
 
 /// The process that made something: a child made by `fork` gets a copy of it, which must not end what the parent goes on with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Maker(i32);
+pub struct Maker(i32);
 
 impl Maker {
     /// This process.
-    pub(crate) fn this() -> Self {
+    pub fn this() -> Self {
         Self(rustix::process::getpid().as_raw_nonzero().get())
     }
 
+    /// No process of ours.
+    #[cfg(test)]
+    pub(crate) const fn another() -> Self {
+        Self(0)
+    }
+
     /// Whether that is the process that runs here.
-    pub(crate) fn is_here(self) -> bool {
+    pub fn is_here(self) -> bool {
         self.0 == Self::this().0
     }
 }

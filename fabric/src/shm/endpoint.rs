@@ -457,7 +457,7 @@ impl Fabric for Shm {
         to.write(offset, from)
     }
 
-    #[inline]
+    #[inline(always)] // a small get is less than a call
     fn get(&self, from: &ShmSegment, offset: u64, into: &mut [u8]) -> Ready<Result<(), Fault>> {
         ready(from.read(offset, into))
     }

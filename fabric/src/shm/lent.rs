@@ -12,7 +12,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::bootstrap::{Process, timespec};
+use crate::bootstrap::{Maker, Process, timespec};
 use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
@@ -43,6 +43,7 @@ pub(crate) struct Lent {
     pub(super) asking: Mutex<bool>,
     /// What its owner has lent, until it is given back.
     memory: Mutex<Option<UserMemory>>,
+    maker: Maker,
 }
 
 /// How this rank reaches it.
@@ -83,7 +84,20 @@ impl Lent {
                 let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
                 let (way, asking) = (AtomicU8::new(Way::Direct as u8), Mutex::default());
                 let memory = Mutex::new(Some(memory));
-                Ok(Self { control, board, service, me, owner: me, process, address, len, way, asking, memory })
+                Ok(Self {
+                    control,
+                    board,
+                    service,
+                    me,
+                    owner: me,
+                    process,
+                    address,
+                    len,
+                    way,
+                    asking,
+                    memory,
+                    maker: Maker::this(),
+                })
             }
             Err(error) => Err((error, memory)),
         }
@@ -101,7 +115,20 @@ impl Lent {
         let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
         let way = AtomicU8::new(if here { Way::Direct } else { Way::Helper } as u8);
         let (asking, memory) = (Mutex::default(), Mutex::new(None));
-        let lent = Self { control, board, service, me, owner, process, address, len, way, asking, memory };
+        let lent = Self {
+            control,
+            board,
+            service,
+            me,
+            owner,
+            process,
+            address,
+            len,
+            way,
+            asking,
+            memory,
+            maker: Maker::this(),
+        };
         if !here && lent.may_be_copied()? {
             lent.way.store(Way::ProcessVm as u8, Ordering::Relaxed);
         }
@@ -408,8 +435,18 @@ mod direct {
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl Lent {
+    fn let_go(&self) {
         if self.owner != self.me || self.memory().is_none() {
             return;
+        }
+        if !self.maker.is_here() {
+            // A forked child drops a copy: it is its parent who has lent.
+            return std::mem::forget(self.memory().take());
         }
         // Nobody asked for it: it goes if nobody is inside, and otherwise it stays for ever, because a peer may still
         // write to it.
@@ -422,5 +459,29 @@ impl Drop for Lent {
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes lent by {}, reached by {:?}", self.len, self.owner, self.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::bootstrap::local;
+
+    /// What a forked child drops is a copy: peers go on reaching what its parent has lent.
+    #[test]
+    fn a_copy_in_a_child_shuts_no_gate() {
+        let job = local::jobs(1).unwrap().remove(0);
+        let between = Between { board: Arc::clone(&job.board), service: Arc::default(), me: Rank(0) };
+        let mut lent = Lent::new(between, vec![0_u64; 8].into()).map_err(|(error, _)| error).unwrap();
+        let is_shut = |lent: &Lent| lent.control.gate(Rank(0)).shut.load(Ordering::Relaxed) != 0;
+        lent.maker = Maker::another();
+        lent.let_go(); // leaks the child's copy of the vector
+        assert!(!is_shut(&lent));
+        lent.maker = Maker::this();
+        *lent.memory() = Some(vec![0_u64; 8].into());
+        lent.let_go();
+        assert!(is_shut(&lent));
     }
 }

@@ -211,7 +211,7 @@ mod access {
             Ok(())
         }
 
-        #[inline]
+        #[inline(always)]
         pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
             if let Err(fault) = self.check(offset, into.len()) {
                 return self.read_lent(offset, into, fault);

@@ -12,6 +12,8 @@ pub(super) struct Card {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) mtu: Mtu,
+    /// How many reads and atomics may be under way to it on a connection.
+    pub(super) reads: u8,
     /// The number that the first packet of each of its connections bears.
     pub(super) first: u32,
     /// Its home region.
@@ -21,29 +23,31 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// The wire form, little endian: version 1 (1 byte), MTU (1), LID (2), first packet number (4), GID (16), home
-    /// address (8), home key (4), then the queue pair numbers (4 each).
+    /// The wire form, little endian: version 2 (1 byte), MTU (1), LID (2), first packet number (4), GID (16), home
+    /// address (8), home key (4), reads (1), then the queue pair numbers (4 each).
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![1, self.mtu as u8];
+        let mut bytes = vec![2, self.mtu as u8];
         bytes.extend(self.lid.to_le_bytes());
         bytes.extend(self.first.to_le_bytes());
         bytes.extend(self.gid.0);
         bytes.extend(self.home.address.to_le_bytes());
         bytes.extend(self.home.key.to_le_bytes());
+        bytes.push(self.reads);
         self.pairs.iter().for_each(|pair| bytes.extend(pair.to_le_bytes()));
         bytes
     }
 
     /// The inverse of `to_bytes` in a job of `size` ranks.
     fn from_bytes(bytes: &[u8], size: usize) -> Option<Self> {
-        let (head, pairs) = bytes.split_at_checked(36)?;
+        let (head, pairs) = bytes.split_at_checked(37)?;
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
         let mut gid = Gid::default();
         gid.0.copy_from_slice(&head[8..24]);
-        (head[0] == 1 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
+        (head[0] == 2 && head[36] > 0 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
             gid,
             lid: word(&head[2..4]) as u16,
             mtu: Mtu::from(head[1]),
+            reads: head[36],
             first: word(&head[4..8]) as u32,
             home: Remote { address: word(&head[24..32]), key: word(&head[32..36]) as u32 },
             pairs: pairs.chunks_exact(4).map(|pair| word(pair) as u32).collect(),
@@ -97,6 +101,7 @@ mod tests {
             gid: Gid([7; 16]),
             lid: 0x1234,
             mtu: 5,
+            reads: 16,
             first: 0xab_cdef,
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
             pairs: vec![17, u32::MAX, 0],
@@ -107,7 +112,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Card::from_bytes(&bytes[..len], 3), None);
         }
-        for (at, wrong) in [(0, 2), (1, 0), (1, 6)] {
+        for (at, wrong) in [(0, 1), (1, 0), (1, 6), (36, 0)] {
             let mut bytes = bytes.clone();
             bytes[at] = wrong;
             assert_eq!(Card::from_bytes(&bytes, 3), None);

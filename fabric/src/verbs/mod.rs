@@ -109,7 +109,7 @@ struct Inner {
     /// What transfers under way move bytes between, by their slots.
     kept: Mutex<HashMap<u32, Kept>>,
     directory: Arc<Directory>,
-    /// Peers' regions that were met.
+    /// Peers' regions that words were asked for by number.
     opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
     domain: Arc<ProtectionDomain>,
     capabilities: Capabilities,
@@ -265,6 +265,7 @@ fn connect(
         gid,
         lid: device.state.lid,
         mtu: device.state.active_mtu,
+        reads: device.reads(),
         first,
         home: directory.home().remote(0),
         pairs: pairs.iter().map(QueuePair::number).collect(),
@@ -285,7 +286,8 @@ fn connect(
                 queue_pair: card.pairs[job.rank.index()],
                 their_first: card.first,
                 our_first: first,
-                reads: device.reads(),
+                reads_of_ours: device.reads().min(card.reads),
+                reads_of_theirs: device.reads(),
             })?;
             Ok(Peer::new(pair, card.home, depth))
         })

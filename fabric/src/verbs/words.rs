@@ -180,7 +180,14 @@ impl RemoteMemory for Verbs {
             return VerbsWord::new(&key, at.offset, memory);
         }
         let known = self.0.opened().get(&(at.rank, at.region)).copied();
-        let key = known.map_or_else(|| self.look_up(at.rank, at.region), Ok)?;
+        let key = match known {
+            Some(key) => key,
+            None => {
+                let key = self.look_up(at.rank, at.region)?;
+                self.0.opened().insert((at.rank, at.region), key);
+                key
+            }
+        };
         VerbsWord::new(&key, at.offset, None)
     }
 
@@ -347,7 +354,6 @@ impl Verbs {
             block_on(self, self.get_from(rank, peer.home.after(Entry::offset(region)), &mut bytes))?;
             Entry::decode(&bytes, rank, region)?
         };
-        self.0.opened().insert((rank, region), key);
         Ok(key)
     }
 }

@@ -15,6 +15,7 @@ scenario!(pscw_to_itself, a_rank_accesses_its_own_part, [1, 3]);
 scenario!(pscw_nocheck, what_is_known_to_be_exposed_is_not_looked_at, [2]);
 scenario!(pscw_test, a_target_looks_while_it_goes_on, [3]);
 scenario!(pscw_dropped, a_dropped_access_is_complete, [2]);
+scenario!(pscw_overlapping, an_open_access_keeps_back_those_behind_it, [2, 3]);
 scenario!(pscw_retried, a_start_that_failed_is_tried_again, [2]);
 
 async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) -> Outcome {
@@ -238,4 +239,45 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
 async fn pause<F: Fabric>(fabric: &F) {
     let own = fabric.world_segment(fabric.rank()).unwrap();
     RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;
+}
+
+/// Two accesses of one part are open, and the later one ends first: no exposure is taken for the other.
+async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -> Outcome {
+    let window = Window::<u64>::builder().allocate(&world, 2).await?;
+    let told = Window::<u64>::builder().allocate(&world, 1).await?;
+    for round in 1..=4 {
+        if world.rank() == 0 {
+            let mut first = window.post(&[1])?;
+            let second = window.post(&[1])?;
+            if round % 2 == 0 {
+                // The later access is complete.
+                told.local().wait_until(0, |seen| seen == round).from_rank(1).await?;
+                assert!(first.test()?.is_none(), "the first access is open");
+                told.local().write(0, &[round + 100])?;
+                let all = told.lock_all().await?;
+                all.at(1)?.signal(0, round)?;
+                all.unlock_all().await?;
+            }
+            first.await?;
+            assert_eq!(window.local().read(0..1), [round]);
+            second.await?;
+            assert_eq!(window.local().read(0..2), [round, round + 10]);
+        } else if world.rank() == 1 {
+            let one = window.start(&[0]).await?;
+            let other = window.start(&[0]).await?;
+            other.at(0)?.put(1, &[round + 10])?;
+            other.complete().await?;
+            if round % 2 == 0 {
+                let all = told.lock_all().await?;
+                all.at(0)?.signal(0, round)?;
+                all.unlock_all().await?;
+                told.local().wait_until(0, |seen| seen == round).from_rank(0).await?;
+            }
+            one.at(0)?.put(0, &[round])?;
+            drop(one);
+        }
+        world.barrier().await.unwrap();
+    }
+    told.close().await?;
+    window.close().await
 }

@@ -122,18 +122,19 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     adds::<f32, F>(&world).await?;
     adds::<f64, F>(&world).await?;
 
-    let best = Window::<Located<i32>>::builder().allocate(&world, 2).await?;
+    let best = Window::<Located<i32>>::builder().allocate(&world, 3).await?;
     let all = best.lock_all().await?;
     for round in 0..5 {
         let index = world.rank() * 10 + round;
         all.at(0)?.accumulate(0, &[Located::new(7, index), Located::new(-(index as i32), index)], Op::MaxLoc).await?;
-        all.at(0)?.accumulate(1, &[Located::new(-(index as i32), index)], Op::MinLoc).await?;
+        all.at(0)?.accumulate(1, &[Located::new(-(index as i32), index); 2], Op::MinLoc).await?;
     }
     all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
         let last = 10 * world.size() - 6;
-        let read = best.local().read(0..2);
+        let read = best.local().read(0..3);
+        assert_eq!(read[2], Located::new(-(last as i32), last));
         assert_eq!(read[0], Located::new(7, 0));
         // Each rank's last is the smallest that anybody writes: a maximum of that rank may come after it, and loses.
         assert!(

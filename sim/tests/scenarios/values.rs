@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fabric::{Fabric, World};
@@ -97,6 +97,34 @@ async fn a_panic_puts_nothing_back<F: Fabric>(world: World<F>) -> Outcome {
     }
     world.barrier().await.unwrap();
     assert_eq!(*value.lock().await?, [1; 20]);
+    world.barrier().await.unwrap();
+    // A destructor that runs because of a panic changes the value as anybody.
+    struct Counts<L: FnMut()>(L);
+    impl<L: FnMut()> Drop for Counts<L> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    if world.rank() == 1 {
+        let mut guards = Vec::new();
+        let mut lock = Some(Box::pin(value.lock().into_future()));
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            let _counts = Counts(|| {
+                let mut lock = lock.take().unwrap();
+                // On shared memory it is had at once; else it is as if the destructor had found no time.
+                if let Poll::Ready(guard) = lock.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    let mut guard = guard.unwrap();
+                    guard[0] = 3;
+                    drop(guard);
+                    guards.push(());
+                }
+            });
+            std::panic::resume_unwind(Box::new(()))
+        }));
+        assert!(panic.is_err());
+        assert_eq!(value.lock().await?[0], if guards.is_empty() { 1 } else { 3 });
+    }
+    world.barrier().await.unwrap();
     value.close().await
 }
 

@@ -9,6 +9,10 @@
 //! place again only when nobody does: who kept a handle too long reaches memory that nobody else has. A peer that was killed
 //! holds for ever what it held.
 //!
+//! A place is zeroed when its use ends. Of a large one that nobody seems to have written to this is not worth the while:
+//! it is put aside with its pages, whatever they hold, and they are given up when others need their room, or the place itself
+//! is needed.
+//!
 //! A peer that has no room for all of an arena maps the pieces that it meets.
 //!
 //! What has no room here gets a file of its own: large regions, and all of them where the system or a limit forbids the
@@ -100,6 +104,9 @@ impl Arena {
         let mut piece = Piece { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
         let field = |at| self.field(slot, at).map_or(0, |field| field.load(Ordering::Relaxed));
         let (start, len) = (field(START_AT), field(LEN_AT));
+        if start % 8 != 0 {
+            return Err(io::ErrorKind::InvalidData.into()); // its words would not be aligned
+        }
         let Some(file) = &self.rest else { return Ok((piece, start, len)) };
         let page = start / PAGE * PAGE;
         let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));

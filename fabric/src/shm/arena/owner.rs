@@ -29,6 +29,9 @@ const PRESENT: u64 = 64 << 10;
 const KEPT: u64 = 32 << 20;
 const KEPT_TOGETHER: u64 = 256 << 20;
 
+/// At how many pages of a large piece its owner looks, to see whether anybody used it.
+const SAMPLES: u64 = 64;
+
 /// At how many pieces that peers held on to an allocation looks again.
 const LOOKS: usize = 8;
 
@@ -108,6 +111,9 @@ impl Owner {
         }
         self.look_again();
         let (slot, Use { number, place, .. }) = self.state().take(len, self.arena.slots)?;
+        if place.doubtful {
+            self.give_up(place);
+        }
         if place.kept == 0 && len <= PRESENT {
             self.arena.memory.zero(place.start, len); // it is zero, and has pages now
         }
@@ -144,40 +150,75 @@ impl Owner {
     /// Makes a place free that nobody reaches any more.
     fn clean(&self, slot: u32) {
         let Use { number, place, len } = self.state().uses[slot as usize];
-        let kept = self.wipe(place, len);
+        let place = self.wipe(place, len);
         let mut state = self.state();
-        state.free.give(Place { kept, ..place });
+        state.free.give(place);
         if number < LAST_USE {
             state.spare.push(slot);
         }
     }
 
-    /// Zeroes a place; gives how many bytes of pages it keeps. Zeroing them costs a fraction of having new ones.
-    fn wipe(&self, place: Place, len: u64) -> u64 {
-        let memory = &self.arena.memory;
-        let pages = len.next_multiple_of(PAGE);
-        if 1 << place.class < PAGE {
+    /// Zeroes a place of which so many bytes were used; gives it back with what it keeps. Zeroing pages costs a fraction of
+    /// having new ones.
+    fn wipe(&self, place: Place, len: u64) -> Place {
+        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
+        let free = |kept, doubtful| Place { kept, doubtful, ..place };
+        if all < PAGE {
             memory.zero(place.start, len);
-            return 0;
+            return free(0, false);
         }
-        // A small one has its pages; of a large one those that were touched, in this use or in one before.
-        let ranges = if len <= PRESENT { Ok(vec![(place.start, pages)]) } else { memory.present(place.start, pages) };
+        // A small one has its pages; of a large one those that were touched, in this use or in one before, which may have
+        // been longer: then what lies behind this one is zero.
+        let ranges = if len <= PRESENT { Ok(vec![(place.start, all)]) } else { memory.present(place.start, all) };
         if let Ok(ranges) = &ranges {
             let bytes = ranges.iter().map(|(_, len)| len).sum();
             if bytes == 0 {
-                return 0;
+                return free(0, false);
             }
-            // What nobody has written to this time, nobody may write to the next time: it would be zeroed for nothing.
-            let used = len <= PRESENT || ranges.iter().any(|(start, len)| !memory.is_zero(*start, *len));
-            if used && self.state().free.keeps(bytes) {
-                ranges.iter().for_each(|(start, len)| memory.zero(*start, *len));
-                return bytes;
+            if self.keeps(bytes) {
+                let end = place.start + len.next_multiple_of(PAGE);
+                let used = || ranges.iter().map(|(at, len)| (*at, (*len).min(end.saturating_sub(*at))));
+                // What nobody has written to this time, nobody may write to the next time: it would be zeroed for nothing.
+                if len > PRESENT && self.looks_untouched(used()) {
+                    return free(bytes, true);
+                }
+                used().for_each(|(at, len)| memory.zero(at, len));
+                return free(bytes, false);
             }
         }
-        if memory.discard(place.start, pages).is_err() {
-            memory.zero(place.start, len);
+        self.give_up(place);
+        free(0, false)
+    }
+
+    /// Whether all of some pages are zero, which lie all over the ranges. To look at every page takes longer than to zero it.
+    fn looks_untouched(&self, ranges: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
+        let pages: u64 = ranges.clone().map(|(_, len)| len / PAGE).sum();
+        let step = pages.div_ceil(SAMPLES).max(1);
+        let all = ranges.flat_map(|(at, len)| (at..at + len).step_by(PAGE as usize));
+        all.step_by(step as usize).all(|page| self.arena.memory.is_zero(page, PAGE))
+    }
+
+    /// Whether a place may keep pages of so many bytes, counted from now on. Doubtful places make room for it.
+    fn keeps(&self, bytes: u64) -> bool {
+        loop {
+            let mut state = self.state();
+            if state.free.keeps(bytes) {
+                return true;
+            }
+            let doubtful = if state.free.may_keep(bytes) { state.free.oldest_doubtful() } else { None };
+            drop(state);
+            let Some(place) = doubtful else { return false };
+            self.give_up(place);
+            self.state().free.give(Place { kept: 0, doubtful: false, ..place });
         }
-        0
+    }
+
+    /// Gives the pages of a place back to the system, all that it may have from its uses: it is zero then.
+    fn give_up(&self, place: Place) {
+        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
+        if memory.discard(place.start, all).is_err() {
+            memory.zero(place.start, all);
+        }
     }
 }
 

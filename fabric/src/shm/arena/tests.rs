@@ -71,6 +71,78 @@ fn a_place_keeps_its_pages_for_as_long_as_they_are_used() {
 }
 
 #[test]
+fn pages_of_a_longer_use_before_are_counted() {
+    // The last of these has no room left, but for what was counted as too short.
+    for (kept, lens) in [(MIB, [MIB, 600 << 10, 300 << 10]), (64 << 10, [64 << 10, 40 << 10, 16 << 10])] {
+        let owner = owner(16 * MIB, kept);
+        for len in lens {
+            let (_, piece, start) = owner.allocate(len).unwrap();
+            fill(owner.arena(), start, len);
+            drop(piece);
+        }
+        assert!(pages(&owner) <= kept + 4096, "{} and a page of the table", pages(&owner));
+    }
+}
+
+#[test]
+fn a_place_that_looked_untouched_has_no_old_contents() {
+    for room in [16 * MIB, 4 * MIB] {
+        let owner = owner(room, 2 * MIB);
+        let (_, piece, start) = owner.allocate(MIB).unwrap();
+        fill(owner.arena(), start, MIB);
+        drop(piece);
+        let (_, piece, again) = owner.allocate(MIB).unwrap();
+        // Pages that nobody looks at.
+        for page in (0..256).filter(|page| page % 4 != 0) {
+            owner.arena().memory.word(start + page * 4096).unwrap().store(7, Ordering::Relaxed);
+        }
+        drop(piece);
+        assert_eq!(again, start);
+        // Its pages make room for those of others, or nothing else is left.
+        let others: Vec<_> = std::iter::from_fn(|| owner.allocate(MIB)).collect();
+        others.iter().for_each(|(.., start)| fill(owner.arena(), *start, MIB));
+        assert!(others.iter().any(|(.., theirs)| *theirs == start), "it comes back when all others are used");
+        drop(others);
+        assert!(pages(&owner) <= 2 * MIB + 4096);
+        let (_, _piece, start) = owner.allocate(MIB).unwrap();
+        fill(owner.arena(), start, MIB);
+    }
+}
+
+#[test]
+fn a_place_that_keeps_its_pages_is_used_before_one_that_may_not() {
+    let owner = owner(16 * MIB, MIB);
+    let place = || owner.allocate(MIB).unwrap();
+    let ((_, one, first), (_, other, second)) = (place(), place());
+    for start in [first, second] {
+        fill(owner.arena(), start, MIB);
+    }
+    drop(one);
+    drop(other);
+    assert_eq!(pages(&owner) / MIB, 1, "there is room for one");
+    assert_eq!(place().2, first);
+}
+
+#[test]
+fn doubtful_places_make_room_for_those_that_are_used() {
+    let owner = owner(16 * MIB, MIB);
+    let used = |touch: bool| {
+        let (_, piece, start) = owner.allocate(MIB).unwrap();
+        if touch {
+            fill(owner.arena(), start, MIB);
+        }
+        drop(piece);
+        start
+    };
+    let first = used(true);
+    assert_eq!(used(false), first);
+    let second = used(true);
+    assert_ne!(second, first, "nobody waits for pages to be given up");
+    assert!(owner.arena().memory.present(first, MIB).unwrap().is_empty(), "until others need their room");
+    assert_eq!(owner.arena().memory.present(second, MIB).unwrap(), [(second, MIB)]);
+}
+
+#[test]
 fn a_peer_that_holds_a_piece_keeps_its_place_from_others() {
     let owner = owner(16 * MIB, MIB);
     let peer = peer(&owner);

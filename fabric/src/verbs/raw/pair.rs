@@ -31,8 +31,9 @@ pub(in crate::verbs) struct Route {
     /// The numbers that the first packets bear, its own and ours.
     pub(in crate::verbs) their_first: u32,
     pub(in crate::verbs) our_first: u32,
-    /// How many reads and atomics may be under way, each way.
-    pub(in crate::verbs) reads: u8,
+    /// How many reads and atomics may be under way: this side's, no more than the other takes, and the other's.
+    pub(in crate::verbs) reads_of_ours: u8,
+    pub(in crate::verbs) reads_of_theirs: u8,
 }
 
 /// One side of a reliable connection.
@@ -134,7 +135,7 @@ impl QueuePair {
             path_mtu: route.mtu,
             dest_qp_num: route.queue_pair,
             rq_psn: route.their_first,
-            max_dest_rd_atomic: route.reads,
+            max_dest_rd_atomic: route.reads_of_theirs,
             min_rnr_timer: NO_RECEIVE_WAIT,
             ah_attr: way,
             ..Default::default()
@@ -156,7 +157,7 @@ impl QueuePair {
             timeout: TIMEOUT,
             retry_cnt: RETRIES,
             rnr_retry: NO_RECEIVE_RETRIES,
-            max_rd_atomic: route.reads,
+            max_rd_atomic: route.reads_of_ours,
             ..Default::default()
         };
         self.modify(
