@@ -45,7 +45,7 @@
 //!
 //! ```
 //! # use onesided::{Error, Window};
-//! # fn repair(_: &onesided::Epoch<'_, u64>) -> Result<(), Error> { Ok(()) }
+//! # fn repair(_: &onesided::Epoch<'_, u64, onesided::Any>) -> Result<(), Error> { Ok(()) }
 //! # fn main() -> Result<(), Error> {
 //! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
 //! # let scores = Window::<u64>::allocate(&world, 8).wait()?;
