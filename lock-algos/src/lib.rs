@@ -9,8 +9,8 @@
 //!
 //! | lock | source | words | uncontended acquire + release | contended | when an owner dies |
 //! |---|---|---|---|---|---|
-//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the next one takes its word, alone, and is told its name |
-//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, the first is told a name |
+//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the heir takes its word, alone, and is told its name; others are told until then |
+//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
 //!
 //! Dead readers are a count: a waiter doubts them when some rank has died and they have not released for a second since.
 //!
@@ -19,13 +19,13 @@
 //! `tests/verify` runs the shipped code over two memories of its own, on programs that are data:
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
-//!   1 round each at up to 3 (the queue lock: 3 and 2): exclusive, shared, mixed, and with other work between the start of
+//!   1 round each at up to 3 (the queue lock: 3 and 2, with owners without a node and tries): exclusive, shared, mixed, and with other work between the start of
 //!   an acquire and the wait for it; 4,000 to 25,000 executions each. Also 2 origins of which one dies holding the lock. Its
 //!   waits block until the word changes, so a lost wake-up is a deadlock. Its memory is sequentially consistent: fences are
 //!   the fabric's matter and are tested there.
 //! - **proptest** makes up programs of 2 to 4 origins with 1 to 3 rounds each (released, released without waiting,
 //!   abandoned), the order in which up to 200 operations take effect and complete, and the death of a rank at any point,
-//!   with up to two of its operations lost.
+//!   with up to two of its operations lost. Owners without a node, tries, and acquires that are given up half way are among them.
 //!
 //! Both check exclusion, lost updates, that every wait ends, that exactly the first owner after a death inside is told of
 //! it, and that the lock is free at the end and can be had; both must catch locks that are wrong on purpose.
@@ -34,16 +34,20 @@
 
 mod algorithm;
 mod backoff;
+mod chosen;
 mod mcs;
 mod owner;
 mod place;
 mod recovery;
 mod test_and_set;
+mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::Backoff;
+pub use crate::chosen::{Chosen, held_by_word};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;
 pub use crate::test_and_set::TestAndSet;
+pub use crate::wish::{Wanted, Wish};
 pub use remote_memory;

