@@ -43,6 +43,13 @@ impl Error {
         }
     }
 
+    /// Whether a lock could not be had because a rank died that held it, or that may have:
+    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied))
+    }
+
     /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {

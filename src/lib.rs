@@ -51,11 +51,11 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info, Kind,
-    LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall, LockDesign, LockRequest, Locked,
+    FenceEpoch, FenceRequest, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info, Inheritance,
+    Kind, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall, LockDesign, LockRequest, Locked,
     LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, Path, Paths, Place, Reach, ReadGuard, Request,
-    Runs, RwLock, Scope, Shape, Shaped, StartRequest, Transfer, Unlock, UnlockAll, UnlockCall, ValueLock, ValueUnlock,
-    Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
+    Runs, RwLock, Scope, Shape, Shaped, StartRequest, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
+    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
 };
 
 mod error;

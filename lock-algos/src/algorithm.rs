@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
+use remote_memory::{Fault, Link, RemoteMemory};
 
-use crate::{Held, Mode, Place};
+use crate::{Held, Mode, Place, Wish};
 
 /// A lock, written once for every fabric, the simulator and the model checkers.
 ///
@@ -17,9 +17,10 @@ use crate::{Held, Mode, Place};
 ///
 /// # Death
 ///
-/// An owner that dies never keeps the others: who waits takes the lock from it, or sets the lock right together with
-/// those who wait as well, and learns that somebody ended inside ([`Held::inherited`]). What this rests on: when
-/// [`liveness`](RemoteMemory::liveness) calls a rank dead, all its operations have taken effect or never will.
+/// An owner that dies never keeps the others: whoever [inherits](Wish::inherits) takes the lock from it, or sets the lock
+/// right together with those who wait as well, and learns that somebody ended inside ([`Held::inherited`]). Whoever does
+/// not is told, `OwnerDied` or `MemberDied`, and so is everybody after him until somebody has inherited. What this rests
+/// on: when [`liveness`](RemoteMemory::liveness) calls a rank dead, all its operations have taken effect or never will.
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Its name in configuration, benchmarks and reports.
     const NAME: &'static str;
@@ -37,8 +38,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         home.iter().all(|word| *word == 0)
     }
 
-    /// Whether an owner in this mode uses its node, if the place has any, from [`start`](Self::start) until
-    /// [`finish_release`](Self::finish_release) is done: then its slot is for nobody else meanwhile.
+    /// Whether an owner in this mode uses its node, if it has one, from [`start`](Self::start) until the release is done:
+    /// then its slot is for nobody else meanwhile. One whose [`slot`](crate::Owner::slot) is none of the place's goes on
+    /// without, at a price that the algorithm names.
     fn uses_node(&self, mode: Mode) -> bool;
 
     /// Resolves the words of a lock. Done once for each acquire.
@@ -47,7 +49,17 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// As [`RemoteMemory::word`].
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
 
-    /// Posts the first operation of an acquire.
+    /// The same for an acquire that is wanted [only if free](Wish::TRY) from the beginning. With the usual words that may take
+    /// longer, where a first operation that did not suffice cannot be taken back at once.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`].
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.words(place)
+    }
+
+    /// Posts the first operation of an acquire. From now on an owner without a slot may
+    /// [count](Place::count_without_slot), and it is the caller who takes that back if the operation fails.
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
@@ -62,12 +74,13 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether the first operation alone acquired the lock. `first` is its value.
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
 
-    /// The acquire after a first operation that did not suffice. `first` is its value. `wanted` is asked between two
-    /// operations: once it says no, the acquire ends as soon as it holds nothing that others wait for.
+    /// The acquire after a first operation that did not suffice. `first` is its value. `wish` is asked between two
+    /// operations.
     ///
     /// # Errors
-    /// `Closed` where it was not wanted any more, and what the operations report. After an error the lock is not held,
-    /// but for `Unknown`.
+    /// An owner without a slot does not count any more then. `Closed` where it was not wanted any more, `TimedOut` where it
+    /// was wanted only if free, `OwnerDied` and `MemberDied` where it would have had to be inherited, and what the
+    /// operations report. After an error the lock is not held, but for `Unknown`.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
@@ -79,7 +92,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         words: Self::Words<'m, M>,
         mode: Mode,
         first: u64,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm;
 
     /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
@@ -96,42 +109,14 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
             let first = started.await?;
             if self.holds(words, mode, first) {
                 return Ok(Held::cleanly(mode));
             }
-            self.contend(memory, place, words, mode, first, wanted).await
-        }
-    }
-
-    /// Takes the lock if nobody has to be waited for and nothing has to be set right, else nothing: `None`, and the lock is
-    /// as if nobody had asked. In place of [`start`](Self::start) and [`finish`](Self::finish).
-    ///
-    /// Unless an algorithm has a better way, this is an acquire that is not wanted any more when it begins: it finds a lock
-    /// that readers share busy, and takes as long as giving up does.
-    ///
-    /// # Errors
-    /// What the operations report.
-    ///
-    /// # Cancel safety
-    /// As [`contend`](Self::contend).
-    fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        place: P,
-        words: Self::Words<'m, M>,
-        mode: Mode,
-    ) -> impl Future<Output = Result<Option<Held>, Fault>> + Send + 'm {
-        async move {
-            let started = self.start(memory, place, words, mode)?;
-            match self.finish(memory, place, words, mode, started, || false).await {
-                Ok(held) => Ok(Some(held)),
-                Err(fault) if fault.kind() == FaultKind::Closed => Ok(None),
-                Err(fault) => Err(fault),
-            }
+            self.contend(memory, place, words, mode, first, wish).await
         }
     }
 
@@ -163,7 +148,24 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         None
     }
 
-    /// The rest of the release. `started` is what [`start_release`](Self::start_release) gave.
+    /// Whether the first operation alone released the lock, and nothing is left to do. `found` is its value.
+    ///
+    /// # Errors
+    /// As [`finish_release`](Self::finish_release): the release is over.
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        let _ = (memory, place, words, mode, found);
+        Ok(false)
+    }
+
+    /// The rest of the release. `started` is what [`start_release`](Self::start_release) gave, or its value if that was
+    /// not [enough](Self::released).
     ///
     /// # Errors
     /// `NotHeld` where the algorithm can tell, and what the operations report.
@@ -173,6 +175,6 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
 }

@@ -9,9 +9,9 @@
 //!
 //! | lock | source | words | uncontended acquire + release | contended | when an owner dies |
 //! |---|---|---|---|---|---|
-//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the next one takes its word, alone, and is told its name |
-//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, the first is told a name |
-//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, the first to take the lock is told a name |
+//! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the heir takes its word, alone, and is told its name; others are told until then |
+//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
+//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
 //!
 //! Dead readers are a count, and so are tickets: a waiter doubts them when some rank has died and nobody has released for a
 //! second since.
@@ -21,15 +21,17 @@
 //! `tests/verify` runs the shipped code over two memories of its own, on programs that are data:
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
-//!   1 round each at up to 3 (the other locks: 3 and 2): exclusive, shared, mixed, and with other work between the start of
-//!   an acquire and the wait for it; 4,000 to 25,000 executions each (the other locks: 300 to 9,000). Also 2 origins of
-//!   which one dies holding the lock, and 2 and 3 of which one gives up an acquire, at up to 2 preemptions (the queue lock:
-//!   1): adopted, it goes on beside its origin's next one. The ticket lock runs with counters of 1 and 2 bits, which wrap
-//!   within a run, and its owners are held to the order of their tickets. Waits block until the word changes, so a lost
-//!   wake-up is a deadlock. The memory is sequentially consistent: fences are the fabric's matter and are tested there.
+//!   1 round each at up to 3 (the other locks: 3 and 2): exclusive, shared, mixed, with owners without a node, with tries, and
+//!   with other work between the start of an acquire and the wait for it; 4,000 to 25,000 executions each (the other locks:
+//!   300 to 9,000). Also 2 origins of which one dies holding the lock, and 2 and 3 of which one gives up an acquire, at up to
+//!   2 preemptions (the queue lock: 1): adopted, it goes on beside its origin's next one. The ticket lock runs with counters
+//!   of 1 and 2 bits, which wrap within a run, and its owners are held to the order of their tickets. Waits block until the
+//!   word changes, so a lost wake-up is a deadlock. The memory is sequentially consistent: fences are the fabric's matter and
+//!   are tested there.
 //! - **proptest** makes up programs of 2 to 4 origins with 1 to 3 rounds each (released, released without waiting,
 //!   abandoned), the order in which up to 200 operations take effect and complete, and the death of a rank at any point,
-//!   with up to two of its operations lost.
+//!   with up to two of its operations lost. Owners without a node, tries, and acquires that are given up half way are among
+//!   them.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //!
@@ -40,18 +42,22 @@
 
 mod algorithm;
 mod backoff;
+mod chosen;
 mod mcs;
 mod owner;
 mod place;
 mod recovery;
 mod test_and_set;
 mod ticket;
+mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::Backoff;
+pub use crate::chosen::{Chosen, held_by_word};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
+pub use crate::wish::{Wanted, Wish};
 pub use remote_memory;

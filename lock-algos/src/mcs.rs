@@ -2,8 +2,8 @@
 
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
-use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts, stamp};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
+use crate::recovery::{self, COUNTS, Doubt, nobody_counts, stamp};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
 /// mode is ours, in the manner of Mellor-Crummey and Scott's fair reader-writer lock (PPoPP 1991).
@@ -16,11 +16,15 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 /// One word at the home: who came last (rank and slot), and how many read. Three in each node. Uncontended, an acquire is one
 /// compare-swap and a release one that nobody need wait for; a hand-over is one write.
 ///
+/// An owner without a node, and one that wants the lock only if it is free, cannot queue: it asks at the home, with backoff,
+/// until nobody queues, so it may wait while others overtake it.
+///
 /// # Death
 ///
 /// Who waits behind a rank that died, or hands over to one, freezes the word, and so does who waits for readers though a rank
-/// has died and they have not released for a second since. All who wait leave then; when no living rank counts, the first of
-/// them to say so has the lock, alone, if anybody had died there. Its order starts anew.
+/// has died and they have not released for a second since. All who wait leave then; when no living rank counts, and if
+/// anybody had died there, those who inherit nothing are told, the word stays frozen, and the first one to inherit has the
+/// lock, alone. Its order starts anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
@@ -56,7 +60,7 @@ const fn grant_to(next: Owner, from: Mode) -> u64 {
     GRANTED | reading | next.generation as u64
 }
 
-/// The home's word: flags 4 bits | readers 24 bits | slot 12 bits | rank 24 bits of who came last.
+/// The home's word: flags 3 bits | alone 1 bit | readers 24 bits | slot 12 bits | rank 24 bits of who came last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Home(u64);
 
@@ -69,7 +73,9 @@ impl Home {
     /// Frozen because this rank died in the queue.
     const LOST: u64 = 1 << 61;
     const READER: u64 = 1 << 36;
-    const READERS: u64 = 0xff_ffff << 36;
+    /// Somebody without a node has it alone. Stands among the readers: who comes waits for it as for them.
+    const ALONE: u64 = 1 << 60;
+    const READERS: u64 = 0x1ff_ffff << 36;
 
     const fn is(self, flag: u64) -> bool {
         self.0 & flag != 0
@@ -104,6 +110,23 @@ impl Home {
         Self(Self::FROZEN | self.0 & Self::READERS | which)
     }
 
+    /// What an owner makes of a word that nobody has.
+    const fn taken(owner: Owner, mode: Mode, has_node: bool) -> Self {
+        match (mode, has_node) {
+            (Mode::Shared, _) => Self::FREE.joined(),
+            (Mode::Exclusive, true) => Self::FREE.behind(owner),
+            (Mode::Exclusive, false) => Self(Self::ALONE),
+        }
+    }
+
+    /// What it adds to the word to release it, if it is not in the queue.
+    const fn departs(mode: Mode) -> u64 {
+        match mode {
+            Mode::Shared => Self::READER.wrapping_neg(),
+            Mode::Exclusive => Self::ALONE.wrapping_neg(),
+        }
+    }
+
     const fn rank(self) -> Rank {
         Rank(self.0 as u32 & 0xff_ffff)
     }
@@ -116,44 +139,28 @@ impl Home {
 /// How often a waiter looks whether the word was frozen, in nanoseconds.
 const LOOK: u64 = 10_000_000;
 
-/// See [`LockAlgorithm::Words`].
-#[derive(Debug)]
-pub struct Words<W> {
-    home: W,
-    counts: W,
-    next: W,
-    grant: W,
-    lock: u64,
-    owner: Owner,
-}
-
-impl<W: Copy> Clone for Words<W> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<W: Copy> Copy for Words<W> {}
-
-/// Makes the node one that may be in the queue.
+/// Makes the node, if there is one, one that may be in the queue.
 #[inline]
-fn enter<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
-    memory.store(words.next, 0)?;
-    memory.store(words.grant, 0)?;
-    memory.store(words.counts, counts_for(words.lock))
+fn enter<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    if place.has_node() {
+        memory.store(place.node(NEXT)?, 0)?;
+        memory.store(place.node(GRANT)?, 0)?;
+    }
+    recovery::count(memory, place)
 }
 
 /// Nobody writes to the node any more, and it counts for nothing.
 #[inline]
-fn leave<M: RemoteMemory>(memory: &M, words: Words<M::Word<'_>>) -> Result<(), Fault> {
-    memory.store(words.counts, 0)
+fn leave<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    recovery::discount(memory, place)
 }
 
 /// An acquire or a release that did not end with its first operation.
 struct Way<'m, M: RemoteMemory, P> {
     memory: &'m M,
     place: P,
-    words: Words<M::Word<'m>>,
+    home: M::Word<'m>,
+    owner: Owner,
 }
 
 /// How the wait for a turn ended.
@@ -170,17 +177,17 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
     }
 
     async fn home(&self) -> Result<Home, Fault> {
-        self.memory.read(self.words.home).await.map(Home)
+        self.memory.read(self.home).await.map(Home)
     }
 
     async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
-        self.memory.compare_swap(self.words.home, found.0, new.0).await.map(Home)
+        self.memory.compare_swap(self.home, found.0, new.0).await.map(Home)
     }
 
     /// Turns everybody away who comes. Gives the frozen word.
     async fn freeze(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
         while !found.is(Home::FROZEN) {
-            let frozen = found.frozen(lost, stamp(self.memory, self.words.owner));
+            let frozen = found.frozen(lost, stamp(self.memory, self.owner));
             let now = self.swap(found, frozen).await?;
             found = if now == found { frozen } else { now };
         }
@@ -189,29 +196,30 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
 
     /// Waits behind who came before.
     async fn turn(&self, before: Home) -> Result<Turn, Fault> {
-        let (memory, words, place) = (self.memory, self.words, self.place);
+        let Self { memory, place, owner, .. } = *self;
+        let grant = place.node(GRANT)?;
         let linked = match place.node_of(before.rank(), before.slot(), NEXT) {
-            Ok(next) => memory.write(next, LINKED | words.owner.to_bits(), Notify::Yes).await,
+            Ok(next) => memory.write(next, LINKED | owner.to_bits(), Notify::Yes).await,
             Err(fault) => Err(fault),
         };
         if let Err(fault) = linked
             && self.is_alive(before.rank())
         {
             // Nobody will hand over to this owner: as if it had died, but that the others go on.
-            self.freeze(self.home().await?, Some(words.owner.rank)).await?;
-            leave(memory, words)?;
+            self.freeze(self.home().await?, Some(owner.rank)).await?;
+            leave(memory, place)?;
             return Err(fault);
         }
         let mine = move |grant| match grant {
-            _ if grant == grant_to(words.owner, Mode::Exclusive) => Some(Mode::Exclusive),
-            _ if grant == grant_to(words.owner, Mode::Shared) => Some(Mode::Shared),
+            _ if grant == grant_to(owner, Mode::Exclusive) => Some(Mode::Exclusive),
+            _ if grant == grant_to(owner, Mode::Shared) => Some(Mode::Shared),
             _ => None,
         };
         loop {
             let known = memory.casualty().is_some();
             let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
             let granted = move |grant| mine(grant).is_some() || !known && memory.casualty().is_some();
-            match memory.wait_until(words.grant, granted, patience).await.map(mine) {
+            match memory.wait_until(grant, granted, patience).await.map(mine) {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 Ok(None) | Err(_) => {}
@@ -219,25 +227,35 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             let mut home = self.home().await?;
             if !self.is_alive(before.rank()) {
                 // What it wrote before it ended is there.
-                if let Some(from) = mine(memory.load(words.grant)?) {
+                if let Some(from) = mine(memory.load(grant)?) {
                     return Ok(Turn::Mine(from));
                 }
                 home = self.freeze(home, Some(before.rank())).await?;
             }
             if home.is(Home::FROZEN) {
                 // Who had its turn before that, has it.
-                return Ok(mine(memory.load(words.grant)?).map_or(Turn::Lost(home), Turn::Mine));
+                return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
             }
         }
     }
 
-    /// Waits until nobody reads. First in the queue.
-    async fn readers_gone(&self, mut pause: impl FnMut() -> u64, mut home: Home) -> Result<Turn, Fault> {
+    /// Waits until nobody reads who must not, `mode` being this owner's. First in the queue.
+    async fn readers_gone(
+        &self,
+        mut pause: impl FnMut() -> u64 + Send,
+        mode: Mode,
+        mut home: Home,
+        wish: &(impl Fn() -> Wish + Sync),
+    ) -> Result<Turn, Fault> {
         let memory = self.memory;
         let mut doubt = Doubt::default();
         loop {
-            if !home.has_readers() {
-                return Ok(Turn::Mine(Mode::Exclusive));
+            let waits = match mode {
+                Mode::Exclusive => home.has_readers(),
+                Mode::Shared => home.is(Home::ALONE),
+            };
+            if !waits {
+                return Ok(Turn::Mine(mode));
             }
             if doubt.of_members(memory).is_some() {
                 home = self.freeze(home, None).await?;
@@ -245,24 +263,31 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));
             }
-            memory.pause(self.words.home, pause()).await;
+            if wish().is_over() && !home.is(Home::ALONE) {
+                // Who is behind waits for the readers as well.
+                self.hand_over(home, Mode::Shared).await?;
+                leave(memory, self.place)?;
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            memory.pause(self.home, pause()).await;
             home = self.home().await?;
         }
     }
 
     /// Hands the queue over to who is behind. `home` is the word as it was last seen.
     async fn hand_over(&self, home: Home, from: Mode) -> Result<(), Fault> {
-        let Self { memory, words, place } = self;
+        let Self { memory, place, owner, .. } = *self;
         let mut home = home;
+        let link = place.node(NEXT)?;
         let next = loop {
-            let next = memory.load(words.next)?;
+            let next = memory.load(link)?;
             if next != 0 {
                 break Owner::from_bits(next);
             }
-            if home.is(Home::FROZEN) && nobody_counts(*memory, *place).await {
+            if home.is(Home::FROZEN) && nobody_counts(memory, place).await {
                 return Ok(()); // all who waited have left, and none of them has yet to link itself
             }
-            if home == home.behind(words.owner) {
+            if home == home.behind(owner) {
                 let now = self.swap(home, home.unqueued()).await?;
                 if now == home {
                     return Ok(());
@@ -271,7 +296,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
                 continue;
             }
             let patience = Patience::until(memory.now().saturating_add(LOOK));
-            match memory.wait_until(words.next, |next| next != 0, patience).await {
+            match memory.wait_until(link, |next| next != 0, patience).await {
                 Ok(_) => continue,
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 Err(_) => home = self.home().await?,
@@ -293,27 +318,38 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
     }
 
     /// The lock from a frozen word, if no living rank counts: else the word as it is then.
-    async fn take_frozen(&self, found: Home, mode: Mode) -> Result<Result<Held, Home>, Fault> {
-        let Self { memory, words, place } = self;
-        if !nobody_counts(*memory, *place).await {
+    async fn take_frozen(&self, found: Home, mode: Mode, wish: Wish) -> Result<Result<Held, Home>, Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        if !nobody_counts(memory, place).await {
             return Ok(Err(found));
+        }
+        // Nobody writes to the node any more.
+        if wish.is_over() {
+            return Err(Fault::new(FaultKind::Closed));
         }
         let lost = if found.is(Home::LOST) { Some(found.rank()) } else { None };
         let dead = lost.or_else(|| memory.casualty().filter(|_| found.has_readers()));
-        let (new, held) = match (dead, mode) {
-            (Some(dead), _) => {
-                (Home::FREE.behind(words.owner), Held::after(Fault::of(FaultKind::MemberDied, dead), Mode::Exclusive))
+        let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
+            Some(died) if !wish.inherits => {
+                // It may have been inherited meanwhile.
+                let now = self.home().await?;
+                return if now == found { Err(died) } else { Ok(Err(now)) };
             }
-            (None, Mode::Exclusive) => (Home::FREE.behind(words.owner), Held::cleanly(mode)),
-            (None, Mode::Shared) => (Home::FREE.joined(), Held::cleanly(mode)),
+            Some(died) => Held::after(died, Mode::Exclusive),
+            None => Held::cleanly(mode),
         };
-        enter(*memory, *words)?;
-        let now = self.swap(found, new).await?;
+        enter(memory, place)?;
+        let now = self.swap(found, Home::taken(owner, held.mode, place.has_node())).await?;
         if now == found {
             return Ok(Ok(held));
         }
-        leave(*memory, *words)?;
+        leave(memory, place)?;
         Ok(Err(now))
+    }
+
+    /// Whether who came last died: then it falls to whoever does not queue to say so.
+    fn ends_dead(&self, found: Home) -> bool {
+        found.is(Home::QUEUED) && !self.is_alive(found.rank())
     }
 }
 
@@ -322,7 +358,8 @@ impl LockAlgorithm for Mcs {
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = GRANT + 1;
 
-    type Words<'m, M: RemoteMemory> = Words<M::Word<'m>>;
+    /// The home's word, and the owner's bits.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
     fn uses_node(&self, _mode: Mode) -> bool {
@@ -331,30 +368,20 @@ impl LockAlgorithm for Mcs {
 
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok(Words {
-            home: place.home(0)?,
-            counts: place.node(COUNTS)?,
-            next: place.node(NEXT)?,
-            grant: place.node(GRANT)?,
-            lock: place.lock(),
-            owner: place.owner(),
-        })
+        Ok((place.home(0)?, place.owner().to_bits()))
     }
 
     #[inline]
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl Place<'m, M>,
-        words: Self::Words<'m, M>,
+        place: impl Place<'m, M>,
+        (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        enter(memory, words)?;
-        let new = match mode {
-            Mode::Exclusive => Home::FREE.behind(words.owner),
-            Mode::Shared => Home::FREE.joined(),
-        };
-        Ok(memory.compare_swap(words.home, Home::FREE.0, new.0))
+        enter(memory, place)?;
+        let new = Home::taken(Owner::from_bits(owner), mode, place.has_node());
+        Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
 
     #[inline]
@@ -366,94 +393,96 @@ impl LockAlgorithm for Mcs {
         &'m self,
         memory: &'m M,
         place: P,
-        words: Self::Words<'m, M>,
+        (home, owner): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
-        let way = Way { memory, place, words };
-        let mut pauses = self.backoff.pauses(words.owner);
-        let mut found = Home(first);
+        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let mut pauses = self.backoff.pauses(way.owner);
+        let (mut found, mut doubt) = (Home(first), Doubt::default());
         let mut entered = true;
         loop {
+            let wished = wish();
+            let queues = place.has_node() && wished.wanted != Wanted::IfFree;
             // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
-            if !wanted() && !found.is(Home::FROZEN) {
-                leave(memory, words)?;
+            if wished.is_over() && !found.is(Home::FROZEN) {
+                if entered {
+                    leave(memory, place)?;
+                }
                 return Err(Fault::new(FaultKind::Closed));
             }
             if found.is(Home::FROZEN) {
-                leave(memory, words)?;
-                entered = false;
-                found = match way.take_frozen(found, mode).await? {
+                if std::mem::take(&mut entered) {
+                    leave(memory, place)?;
+                }
+                found = match way.take_frozen(found, mode, wished).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
+                    // It has never queued.
+                    Err(_) if wished.wanted == Wanted::IfFree => return Err(Fault::new(FaultKind::TimedOut)),
                     Err(_) => {
-                        memory.pause(words.home, pauses.next_nanos()).await;
+                        memory.pause(home, pauses.next_nanos()).await;
                         way.home().await?
                     }
                 };
                 continue;
             }
-            if !entered {
-                enter(memory, words)?;
-                entered = true;
+            if !std::mem::replace(&mut entered, true) {
+                enter(memory, place)?;
             }
-            let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
-            let new = if joins { found.joined() } else { found.behind(words.owner) };
+            let joins = mode == Mode::Shared && !found.is(Home::QUEUED | Home::ALONE);
+            if !queues && !joins && found != Home::FREE {
+                let doubted = !found.is(Home::QUEUED) && doubt.of_members(memory).is_some();
+                if way.ends_dead(found) || doubted {
+                    // Only if it is so still: the last one may have released before it died.
+                    let frozen = found.frozen((!doubted).then_some(found.rank()), stamp(memory, way.owner));
+                    let now = way.swap(found, frozen).await?;
+                    found = if now == found { frozen } else { now };
+                    continue;
+                }
+                if !wished.is_patient() {
+                    leave(memory, place)?;
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(home, pauses.next_nanos()).await;
+                found = way.home().await?;
+                continue;
+            }
+            let new = match joins {
+                true => found.joined(),
+                false if place.has_node() => found.behind(way.owner),
+                false => Home::taken(way.owner, mode, false),
+            };
             let now = way.swap(found, new).await?;
             if now != found {
                 found = now;
                 continue;
             }
-            if joins {
+            if joins || !place.has_node() {
                 return Ok(Held::cleanly(mode));
             }
             let turn = match found.is(Home::QUEUED) {
                 true => way.turn(found).await?,
                 false => Turn::Mine(Mode::Shared),
             };
-            let turn = match (turn, mode) {
-                (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
+            let turn = match turn {
+                // Behind a reader nobody has it alone.
+                Turn::Mine(Mode::Shared) if mode == Mode::Exclusive || !found.is(Home::QUEUED) => {
                     let home = if found.is(Home::QUEUED) { way.home().await? } else { new };
-                    way.readers_gone(|| pauses.next_nanos(), home).await?
+                    way.readers_gone(|| pauses.next_nanos(), mode, home, &wish).await?
                 }
+                turn => turn,
+            };
+            match (turn, mode) {
+                (Turn::Mine(_), Mode::Exclusive) => return Ok(Held::cleanly(mode)),
                 (Turn::Mine(_), Mode::Shared) => {
-                    let before = Home(memory.fetch_add(words.home, Home::READER).await?);
+                    let before = Home(memory.fetch_add(home, Home::READER).await?);
                     way.hand_over(before.joined(), mode).await?;
                     return Ok(Held::cleanly(mode));
                 }
-                (turn, _) => turn,
-            };
-            match turn {
-                Turn::Mine(_) => return Ok(Held::cleanly(mode)),
-                Turn::Lost(home) => found = home,
+                (Turn::Lost(home), _) => found = home,
             }
-        }
-    }
-
-    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        _place: P,
-        words: Self::Words<'m, M>,
-        mode: Mode,
-    ) -> Result<Option<Held>, Fault> {
-        let mut expected = Home::FREE;
-        enter(memory, words)?;
-        loop {
-            let new = match mode {
-                Mode::Exclusive => Home::FREE.behind(words.owner),
-                Mode::Shared => expected.joined(),
-            };
-            let found = Home(memory.compare_swap(words.home, expected.0, new.0).await?);
-            if found == expected {
-                return Ok(Some(Held::cleanly(mode)));
-            }
-            if mode == Mode::Exclusive || found.is(Home::QUEUED | Home::FROZEN) {
-                leave(memory, words)?;
-                return Ok(None);
-            }
-            expected = found;
         }
     }
 
@@ -467,24 +496,49 @@ impl LockAlgorithm for Mcs {
         &self,
         memory: &M,
         place: impl Place<'m, M>,
-        words: Self::Words<'m, M>,
+        (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if memory.load(words.counts)? != counts_for(words.lock) {
+        if !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if mode == Mode::Shared {
-            return Ok(memory.fetch_add(words.home, Home::READER.wrapping_neg()));
+        if mode == Mode::Shared || !place.has_node() {
+            return Ok(memory.fetch_add(home, Home::departs(mode)));
         }
-        let next = memory.load(words.next)?;
+        let next = memory.load(place.node(NEXT)?)?;
         if next != 0 {
             let next = Owner::from_bits(next);
             if let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) {
-                memory.store(words.grant, HANDED)?;
+                memory.store(place.node(GRANT)?, HANDED)?;
                 return Ok(memory.write(grant, grant_to(next, mode), Notify::Yes));
             }
         }
-        Ok(memory.compare_swap(words.home, Home::FREE.behind(words.owner).0, Home::FREE.0))
+        Ok(memory.compare_swap(home, Home::FREE.behind(Owner::from_bits(owner)).0, Home::FREE.0))
+    }
+
+    #[inline]
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        (_, owner): Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        let queued = mode == Mode::Exclusive && place.has_node();
+        if queued
+            && Home(found) != Home::FREE.behind(Owner::from_bits(owner))
+            && memory.load(place.node(GRANT)?)? != HANDED
+        {
+            return Ok(false);
+        }
+        leave(memory, place)?;
+        let held = match mode {
+            _ if queued => true,
+            Mode::Exclusive => Home(found).is(Home::ALONE),
+            Mode::Shared => Home(found).has_readers(),
+        };
+        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
@@ -493,19 +547,24 @@ impl LockAlgorithm for Mcs {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let way = Way { memory, place, words };
-        let outcome = started.await;
-        if mode == Mode::Shared {
-            outcome?;
-        } else if memory.load(words.grant)? == HANDED {
-            let next = Owner::from_bits(memory.load(words.next)?);
-            way.unless_dead(next.rank, outcome.map(|_| ()))?;
-        } else if Home(outcome?) != Home::FREE.behind(words.owner) {
-            way.hand_over(Home(outcome?), mode).await?;
+        let (home, owner) = words;
+        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let found = match started.await {
+            Ok(found) => found,
+            Err(fault) if mode == Mode::Exclusive && place.has_node() && memory.load(place.node(GRANT)?)? == HANDED => {
+                let next = Owner::from_bits(memory.load(place.node(NEXT)?)?);
+                way.unless_dead(next.rank, Err(fault))?;
+                return leave(memory, place);
+            }
+            Err(fault) => return Err(fault),
+        };
+        if !self.released(memory, place, words, mode, found)? {
+            way.hand_over(Home(found), mode).await?;
+            leave(memory, place)?;
         }
-        leave(memory, words)
+        Ok(())
     }
 }
 

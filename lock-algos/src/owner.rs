@@ -17,7 +17,7 @@ pub enum Mode {
 pub struct Owner {
     /// The rank; 24 bits.
     pub rank: Rank,
-    /// Which of the rank's slots; 12 bits.
+    /// Which of the rank's slots; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for one that uses no node.
     pub slot: u16,
     /// Which use of the slot; 26 bits, wrapping.
     pub generation: u32,
@@ -26,6 +26,9 @@ pub struct Owner {
 impl Owner {
     /// Bits of [`to_bits`](Self::to_bits): the two highest of a word are left to the algorithm.
     pub const BITS: u32 = 62;
+
+    /// The slot of an owner without a node.
+    pub const NO_SLOT: u16 = 0xfff;
 
     /// The owner in the low 62 bits of a word.
     #[must_use]

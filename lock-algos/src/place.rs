@@ -22,13 +22,33 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has no nodes.
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// Slots of each rank that may be in use; 0 where the place has no nodes.
+    /// Slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 where the place has no nodes.
     fn slots(&self) -> u16;
 
-    /// How many owners there may be at once, of all ranks, acquires that were given up and go on included: a lock whose words
-    /// have no room for that many takes more care. As many as can be told apart, unless the place knows better.
+    /// How many owners there may be at once, of all ranks, those without a slot and acquires that were given up and go on
+    /// included: a lock whose words have no room for that many takes more care. Any number, unless the place knows better.
     fn owners(&self) -> u64 {
-        (u64::from(Rank::LIMIT) + 1) * u64::from(self.slots().max(1))
+        u64::MAX
+    }
+
+    /// Where a rank says how many of its slots may be in use, in the low 32 bits, and how many of its owners count
+    /// without a slot, in the high 32. `None`: all may be in use, and no owner is without.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`].
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        let _ = rank;
+        Ok(None)
+    }
+
+    /// Adds this owner, which is without a slot, to those of its rank that count, or takes it away: for all locks that
+    /// share the nodes.
+    ///
+    /// # Errors
+    /// `Unsupported` where every owner has a slot.
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        let _ = counts;
+        Err(Fault::new(remote_memory::FaultKind::Unsupported))
     }
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.
@@ -36,6 +56,12 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// On whose behalf.
     fn owner(&self) -> Owner;
+
+    /// Whether the owner has a node.
+    #[inline]
+    fn has_node(&self) -> bool {
+        self.owner().slot < self.slots()
+    }
 
     /// Word `index` of this owner's node.
     ///

@@ -5,10 +5,13 @@
 //! release, those who wait give up. When no living rank counts any more, what the words still say is of the dead alone,
 //! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
 //!
+//! An owner without a node counts in its rank's [tally](Place::tally), for every lock at once: recovery waits for it even
+//! where it holds another lock.
+//!
 //! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
 //! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
 
-use remote_memory::{FaultKind, Liveness, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::{Owner, Place};
@@ -19,6 +22,32 @@ pub(crate) const COUNTS: usize = 0;
 /// What [`COUNTS`] says of a lock; 0 is none.
 pub(crate) const fn counts_for(lock: u64) -> u64 {
     lock + 1
+}
+
+/// Says that the owner counts from now on.
+#[inline]
+pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    match place.has_node() {
+        true => memory.store(place.node(COUNTS)?, counts_for(place.lock())),
+        false if place.slots() == 0 => Ok(()),
+        false => place.count_without_slot(true),
+    }
+}
+
+/// Says that it does not count any more.
+#[inline]
+pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    match place.has_node() {
+        true => memory.store(place.node(COUNTS)?, 0),
+        false if place.slots() == 0 => Ok(()),
+        false => place.count_without_slot(false),
+    }
+}
+
+/// Whether the owner counts, as far as that can be told: one without a node is believed.
+#[inline]
+pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<bool, Fault> {
+    Ok(!place.has_node() || memory.load(place.node(COUNTS)?)? == counts_for(place.lock()))
 }
 
 /// For how long a waiter believes that members will release, in nanoseconds from when it saw that some rank had died.
@@ -49,22 +78,55 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {
     let Owner { rank: me, slot: mine, .. } = place.owner();
     for rank in (0..memory.size()).map(Rank) {
-        for slot in (0..place.slots()).filter(|slot| (rank, *slot) != (me, mine)) {
-            if memory.liveness(rank) != Liveness::Alive {
-                break;
-            }
-            let found = match place.node_of(rank, slot, COUNTS) {
-                Ok(word) => memory.read(word).await,
-                Err(fault) => Err(fault),
-            };
-            match found {
+        let slots = match in_use(memory, place, rank).await {
+            Ok(slots) => slots,
+            Err(End::HasNone) => continue,
+            Err(End::Counts) => return false,
+        };
+        for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
+            match look(memory, rank, place.node_of(rank, slot, COUNTS)).await {
                 Ok(found) if found == counts_for(place.lock()) => return false,
                 Ok(_) => {}
-                Err(fault) if fault.kind() == FaultKind::NoSuchRegion => break, // has given up the nodes
-                Err(_) if memory.liveness(rank) != Liveness::Alive => break,
-                Err(_) => return false, // its end is not known here yet
+                Err(End::HasNone) => break,
+                Err(End::Counts) => return false,
             }
         }
     }
     true
+}
+
+/// Why a rank's nodes need not be looked at.
+enum End {
+    /// It lives no more, or has given up the nodes.
+    HasNone,
+    /// It may count.
+    Counts,
+}
+
+/// How many of a rank's slots may be in use.
+async fn in_use<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> Result<u16, End> {
+    if memory.liveness(rank) != Liveness::Alive {
+        return Err(End::HasNone);
+    }
+    let tally = match place.tally(rank) {
+        Ok(None) => return Ok(place.slots()),
+        Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
+        Err(fault) => look(memory, rank, Err(fault)).await?,
+    };
+    if tally >> 32 != 0 { Err(End::Counts) } else { Ok(place.slots().min(tally as u16)) }
+}
+
+async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {
+    if memory.liveness(rank) != Liveness::Alive {
+        return Err(End::HasNone);
+    }
+    let found = match word {
+        Ok(word) => memory.read(word).await,
+        Err(fault) => Err(fault),
+    };
+    found.map_err(|fault| match fault.kind() {
+        FaultKind::NoSuchRegion => End::HasNone,
+        _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
+        _ => End::Counts, // its end is not known here yet
+    })
 }

@@ -3,8 +3,8 @@
 use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{COUNTS, Doubt, counts_for, nobody_counts, stamp};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
+use crate::recovery::{self, COUNTS, Doubt, nobody_counts, stamp};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
 /// is ours.
@@ -20,18 +20,17 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 ///
 /// # Death
 ///
-/// A dead owner's word is swapped for the next owner's own. A count names nobody: readers are doubted when a rank has
-/// died and they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which
-/// the nodes tell, and taken. Only readers use their nodes; where the place has none, who waits for doubted readers gets
-/// `MemberDied`, and the lock stays theirs.
+/// A dead owner's word is swapped for the heir's own. A count names nobody: readers are doubted when a rank has died and
+/// they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which the nodes
+/// tell, and taken. Only readers use their nodes, and lose nothing without; where the place has none, who waits for doubted
+/// readers gets `MemberDied`, and the lock stays theirs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
-    reports: bool,
 }
 
 const FREE: u64 = 0;
-const EXCLUSIVE: u64 = 1 << 63;
+pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 const FROZEN: u64 = 1 << 62;
 /// How many read.
 const READERS: u64 = (1 << 36) - 1;
@@ -48,13 +47,13 @@ impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff, reports: false }
+        Self { backoff }
     }
 
-    /// The same, but that the lock stays with an owner that died: everybody who waits for it gets `OwnerDied`.
-    #[must_use]
-    pub const fn reporting(self) -> Self {
-        Self { reports: true, ..self }
+    /// Posts the release of an exclusive owner.
+    #[inline]
+    pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: (M::Word<'m>, u64)) -> M::Op {
+        memory.post_link(release(memory, words, Mode::Exclusive))
     }
 }
 
@@ -67,22 +66,16 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     }
 }
 
-/// Where a reader says for which lock it counts; nobody else does, and nobody where there are no nodes.
-#[inline]
-fn counter<'m, M: RemoteMemory>(place: impl Place<'m, M>, mode: Mode) -> Result<Option<M::Word<'m>>, Fault> {
-    if mode == Mode::Shared && place.slots() > 0 { place.node(COUNTS).map(Some) } else { Ok(None) }
-}
-
 /// Says that this owner counts from now on, if it is a reader.
 #[inline]
 fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
-    counter(place, mode)?.map_or(Ok(()), |node| memory.store(node, counts_for(place.lock())))
+    if mode == Mode::Shared { recovery::count(memory, place) } else { Ok(()) }
 }
 
 /// Says that it does not count any more.
 #[inline]
 fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
-    counter(place, mode)?.map_or(Ok(()), |node| memory.store(node, 0))
+    if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
 }
 
 /// Who holds a lock.
@@ -120,8 +113,8 @@ enum Step {
 /// What a waiter knows.
 struct Waiter<'b> {
     mode: Mode,
-    /// Whether the lock stays with dead owners, and with dead readers.
-    reports: [bool; 2],
+    /// Whether the nodes can tell who reads.
+    tells: bool,
     pauses: Pauses<'b>,
     /// Races against readers that were lost one after the other.
     races: u32,
@@ -129,16 +122,16 @@ struct Waiter<'b> {
 }
 
 impl Waiter<'_> {
-    fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
+    fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64, inherits: bool) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubt) = (0, Doubt::default());
             return match holder(found) {
                 Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
                 Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
                     let died = Fault::of(FaultKind::OwnerDied, rank);
-                    match self.reports {
-                        [true, _] => Step::Report(died),
-                        [false, _] => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                    match inherits {
+                        true => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                        false => Step::Report(died),
                     }
                 }
                 Holder::Frozen => Step::Ask,
@@ -146,10 +139,10 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
-            return match (self.doubt.of_members(memory), self.reports) {
+            return match (self.doubt.of_members(memory), self.tells) {
                 (None, _) => Step::Wait,
-                (Some(dead), [_, true]) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
-                (Some(_), [_, false]) => Step::Freeze,
+                (Some(_), true) => Step::Freeze,
+                (Some(dead), false) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
             };
         }
         self.races = (self.races + 1) % READER_RACES;
@@ -210,27 +203,42 @@ impl LockAlgorithm for TestAndSet {
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
-        let reports = [self.reports, place.slots() == 0];
         let pauses = self.backoff.pauses(place.owner());
-        let mut waiter = Waiter { mode, reports, pauses, races: 0, doubt: Doubt::default() };
+        let mut waiter = Waiter { mode, tells: place.slots() > 0, pauses, races: 0, doubt: Doubt::default() };
         let mut found = first;
+        let mut counts = true;
         loop {
-            let mut step = waiter.step(memory, owner, found);
+            let Wish { wanted, inherits } = wish();
+            let mut step = waiter.step(memory, owner, found, inherits);
             if let Step::Ask = step {
-                discount(memory, place, mode)?;
+                if std::mem::take(&mut counts) {
+                    discount(memory, place, mode)?;
+                }
                 if nobody_counts(memory, place).await {
                     let dead = memory.casualty().filter(|_| found & READERS != 0); // else the last reader has released
-                    let inherited = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
-                    step = Step::Take(taken(FREE, mode, owner), Held { mode, inherited });
+                    step = match dead.map(|rank| Fault::of(FaultKind::MemberDied, rank)) {
+                        Some(died) if !inherits => Step::Report(died),
+                        Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                        None => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
+                    };
                 }
             }
             if let Step::Wait | Step::Ask = step {
+                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                if wanted == Wanted::IfFree && !races {
+                    if counts {
+                        discount(memory, place, mode)?;
+                    }
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
                 memory.pause(word, waiter.pauses.next_nanos()).await;
             }
-            if !wanted() {
-                discount(memory, place, mode)?;
+            if wish().is_over() {
+                if counts {
+                    discount(memory, place, mode)?;
+                }
                 return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
             }
             let (expected, new, held) = match step {
@@ -238,7 +246,9 @@ impl LockAlgorithm for TestAndSet {
                 Step::Freeze => (found, found | FROZEN | stamp(memory, place.owner()) & STAMP, Held::cleanly(mode)),
                 Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
             };
-            count(memory, place, mode)?;
+            if !std::mem::replace(&mut counts, true) {
+                count(memory, place, mode)?;
+            }
             let now = memory.compare_swap(word, expected, new).await?;
             match step {
                 Step::Freeze if now == expected => found = new,
@@ -257,28 +267,6 @@ impl LockAlgorithm for TestAndSet {
         }
     }
 
-    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        place: P,
-        (word, owner): Self::Words<'m, M>,
-        mode: Mode,
-    ) -> Result<Option<Held>, Fault> {
-        let mut expected = FREE;
-        count(memory, place, mode)?;
-        loop {
-            let found = memory.compare_swap(word, expected, taken(expected, mode, owner)).await?;
-            match (holder(found), mode) {
-                _ if found == expected => return Ok(Some(Held::cleanly(mode))),
-                (Holder::Nobody, _) | (Holder::Readers, Mode::Shared) => expected = found,
-                _ => {
-                    discount(memory, place, mode)?;
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
     #[inline]
     fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
         mode == Mode::Exclusive || place.slots() == 0
@@ -292,9 +280,7 @@ impl LockAlgorithm for TestAndSet {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if let Some(node) = counter(place, mode)?
-            && memory.load(node)? != counts_for(place.lock())
-        {
+        if mode == Mode::Shared && !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release(memory, words, mode)))
@@ -310,20 +296,37 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        place: P,
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
-    ) -> Result<(), Fault> {
-        let found = started.await?;
+        found: u64,
+    ) -> Result<bool, Fault> {
         discount(memory, place, mode)?;
         let held = match mode {
             Mode::Exclusive => memory.write_is_atomic() || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
         };
-        if held { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
+        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+    ) -> Result<(), Fault> {
+        let found = started.await;
+        match found {
+            Ok(found) => self.released(memory, place, words, mode, found).map(|_| ()),
+            Err(fault) => {
+                discount(memory, place, mode)?;
+                Err(fault)
+            }
+        }
     }
 }

@@ -57,7 +57,7 @@ async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquire
     let words = lock.words(place)?;
     loop {
         let started = lock.start(&memory, place, words, mode)?;
-        lock.finish(&memory, place, words, mode, started, || true).await?;
+        lock.finish(&memory, place, words, mode, started, || lock_algos::Wish::LOCK).await?;
         acquired.set(acquired.get() + 1);
         lock.start_release(&memory, place, words, mode)?.await?;
     }

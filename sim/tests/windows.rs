@@ -5,7 +5,7 @@ use std::time::Duration;
 use fabric::World;
 use fabric::remote_memory::Rank;
 use sim::{End, Network, SimFabric, Simulation};
-use windows::{Error, Window};
+use windows::{Error, Inheritance, LockDesign, Mode, Window};
 
 const ROUNDS: u64 = 5;
 
@@ -84,23 +84,60 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
 
 #[test]
 fn a_dead_owner_is_named() {
+    for design in LockDesign::ALL {
+        dies_inside(*design, Mode::Exclusive);
+    }
+}
+
+#[test]
+fn a_dead_reader_is_suspected() {
+    for design in LockDesign::ALL {
+        dies_inside(*design, Mode::Shared);
+    }
+}
+
+/// Rank 1 dies with the lock of rank 0's part. The others are told, and told again; then rank 2 inherits it and heals it.
+fn dies_inside(design: LockDesign, mode: Mode) {
     let network = Network::default();
-    let report = Simulation::new(network).ranks(3).seed(3).kill(1, Duration::from_millis(50)).run(|world| async move {
-        let scores = make(&world, 1).await?;
+    let simulation = Simulation::new(network).ranks(3).seed(3).kill(1, Duration::from_millis(50));
+    let report = simulation.run(move |world| async move {
+        let scores = Window::<u64>::builder().lock(design).name("scores").allocate(&world, 1).await?;
         if world.rank() == 1 {
-            std::mem::forget(scores.lock_exclusive(0).await?);
-            pause(world.fabric(), 1_000_000_000).await; // dies meanwhile
+            let epoch = match mode {
+                Mode::Exclusive => scores.lock_exclusive(0).await?,
+                Mode::Shared => scores.lock_shared(0).await?,
+            };
+            std::mem::forget(epoch);
+            pause(world.fabric(), 10_000_000_000).await; // dies meanwhile
         }
         pause(world.fabric(), 10_000_000).await;
-        let outcome = scores.lock_exclusive(0).await.map(drop);
+        let told = scores.lock_exclusive(0).await.map(drop).unwrap_err();
+        let again = scores.lock_shared(0).deadline(Duration::from_millis(100)).await.map(drop).unwrap_err();
+        assert!(again.is_abandoned(), "{again}");
+        let last = scores.try_lock_exclusive(0).await.map(drop).unwrap_err();
+        assert!(last.is_abandoned(), "{last}");
+        pause(world.fabric(), 1_000_000_000).await; // both have asked
+        if world.rank() == 2 {
+            let epoch = scores.lock_exclusive(0).inherit().await?;
+            let named = (design, mode) == (LockDesign::TestAndSet, Mode::Exclusive);
+            let heir = if named { Inheritance::Owner(1) } else { Inheritance::Member(1) };
+            assert_eq!((epoch.inherited(), epoch.mode()), (Some(heir), Mode::Exclusive));
+            epoch.unlock().await?;
+        }
+        pause(world.fabric(), 1_000_000_000).await; // it is healed
+        scores.lock_exclusive(0).await?.unlock().await?;
         pause(world.fabric(), 100_000_000).await; // rank 0's memory stays until both have asked
-        outcome
+        Ok::<_, Error>(told)
     });
     for rank in [0, 2] {
-        let error = report.results[rank].as_ref().unwrap().as_ref().unwrap_err();
-        assert!(error.is_owner_died(), "{error}");
+        let error = report.results[rank].as_ref().unwrap().as_ref().unwrap();
+        assert!(error.is_abandoned(), "{error}");
         assert_eq!(error.fault().unwrap().rank(), Some(Rank(1)));
-        let told = "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock";
+        let reason = match (design, mode) {
+            (LockDesign::TestAndSet, Mode::Exclusive) => "died while it held the lock",
+            _ => "died, and may have held the lock",
+        };
+        let told = format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
         assert_eq!(error.to_string(), told);
     }
 }

@@ -19,8 +19,8 @@
 //!
 //! | what happened | who learns it | how |
 //! |---|---|---|
-//! | a rank died while it held an exclusive lock | whoever waits for the lock | [`Error::is_owner_died`](crate::Error::is_owner_died), naming it |
-//! | a rank died that may hold a shared lock | whoever waits for it exclusively, after a second | [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
+//! | a rank died while it held an exclusive lock | whoever asks for the lock, until somebody inherits it | [`Error::is_abandoned`](crate::Error::is_abandoned), naming it |
+//! | a rank died that may hold a shared lock, or waits in a queue | whoever asks for it, after up to a second | the same, with [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | whoever waits for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
@@ -57,8 +57,8 @@
 //!   go alone, and the launcher's stay. A lock waits for as long as its owner lives, or until its deadline: an owner that its
 //!   cards cut off from the lock cannot release it before it ends.
 //!
-//! **A lock whose owner died stays locked.** Locks that recover, with fencing tokens, are the next step of this project; for
-//! now the error names the owner, and the job decides.
+//! **A lock whose owner died is poisoned** until somebody [inherits](crate::LockRequest::inherit) it: see [locks](super::locks). Fencing
+//! tokens, for an owner that is only late, are a step of this project that is to come.
 //!
 //! # Walking away
 //!

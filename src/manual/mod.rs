@@ -3,11 +3,13 @@
 //! - [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
 //! - [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
 //! - [`fabrics`]: shared memory, verbs, the simulator: what each needs and can do.
+//! - [`locks`]: the lock designs of windows, and what becomes of a lock whose owner dies.
 //! - [`failures`]: what happens when a rank dies, a peer is lost, something runs out.
 //! - [`architecture`]: how the library is built, for whoever reads or changes it.
 
 pub mod architecture;
 pub mod fabrics;
 pub mod failures;
+pub mod locks;
 pub mod memory_model;
 pub mod processes;

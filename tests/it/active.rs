@@ -128,12 +128,27 @@ fn leaked_active_epochs_harm_nobody_else() {
             assert_eq!(window.local().read(0..1), [3]);
         } else {
             world.barrier().wait().unwrap();
-            std::mem::forget(window.start(&[0]).wait().unwrap()); // its target would wait for ever
-            drop(window.start(&[0]).wait().unwrap());
+            for _ in 0..2 {
+                drop(window.start(&[0]).wait().unwrap());
+            }
             let epoch = window.start(&[0]).wait().unwrap();
             epoch.at(0).unwrap().put(0, &[3]).unwrap();
             epoch.complete().wait().unwrap();
         }
+        // An access that is leaked keeps its target waiting, whatever comes behind it.
+        let leaky = Window::<u64>::allocate(&world, 1).wait().unwrap();
+        if world.rank() == 0 {
+            let (one, another) = (leaky.post(&[1]).unwrap(), leaky.post(&[1]).unwrap());
+            world.barrier().wait().unwrap();
+            for exposure in [one, another] {
+                assert!(exposure.deadline(Duration::from_millis(20)).wait().unwrap_err().is_timed_out());
+            }
+        } else {
+            std::mem::forget(leaky.start(&[0]).wait().unwrap());
+            leaky.start(&[0]).wait().unwrap().complete().wait().unwrap();
+            world.barrier().wait().unwrap();
+        }
+        leaky.close().wait().unwrap();
         std::mem::forget(window.fence().wait().unwrap());
         window.fence().wait().unwrap().end().wait().unwrap();
         window.close().wait().unwrap();

@@ -5,16 +5,16 @@ use std::time::Duration;
 use onesided::fabric::bootstrap::environment;
 use onesided::fabric::remote_memory::{Mailbox as _, Notify, Patience, Port, Rank, RemoteMemory as _};
 use onesided::fabric::{Fabric as _, block_on};
-use onesided::{Error, FaultKind, Window, World};
+use onesided::{Error, FaultKind, Inheritance, LockDesign, Mode, Window, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
 use crate::support::{compute, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("exclusive owner", |world| holder_ends(&world, true, FaultKind::OwnerDied, || die())),
-    ("shared owner", |world| holder_ends(&world, false, FaultKind::MemberDied, || die())),
-    ("deserter", |world| holder_ends(&world, true, FaultKind::OwnerDied, || std::process::exit(0))),
+    ("exclusive owner", |world| holder_ends(&world, true, || die())),
+    ("shared owner", |world| holder_ends(&world, false, || die())),
+    ("deserter", |world| holder_ends(&world, true, || std::process::exit(0))),
     ("panics", panics),
     ("waiter", waiter_dies),
     ("barrier", barrier_dies),
@@ -34,6 +34,8 @@ const DOUBT: Duration = Duration::from_millis(2500);
 const PID: usize = 0;
 const TIME: usize = 1;
 const DONE: usize = 2;
+const HEARD: usize = 3;
+const HEALED: usize = 4;
 const WORDS: usize = 8;
 
 struct Board(Window<u64>);
@@ -116,8 +118,9 @@ fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
     }
 }
 
-/// Rank 0 takes the lock of rank 1's part and ends; the others wait for it.
-fn holder_ends(world: &World, exclusive: bool, kind: FaultKind, end: fn()) {
+/// Rank 0 takes the lock of rank 1's part and ends; the others wait for it, and are told. Then rank 2 inherits it, and the
+/// lock is as any other.
+fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let (board, window) = (Board::new(world), filled(world));
     if world.rank() == 0 {
         let request = if exclusive { window.lock_exclusive(1) } else { window.lock_shared(1) };
@@ -130,21 +133,36 @@ fn holder_ends(world: &World, exclusive: bool, kind: FaultKind, end: fn()) {
     world.barrier().wait().unwrap();
     let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
     let took = board.since_the_end();
+    // A queue cannot tell who of the dead held it.
+    let named = exclusive && window.info().lock == LockDesign::TestAndSet;
+    let kind = if named { FaultKind::OwnerDied } else { FaultKind::MemberDied };
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
-    let reason = if exclusive {
-        assert!(error.is_owner_died() && took < SOON, "{took:?}");
-        "rank 0 died while it held the lock"
-    } else {
-        assert!(!error.is_owner_died() && took < DOUBT, "{took:?}");
-        "the lock is held shared, and rank 0 died: whether it held the lock cannot be told"
-    };
-    assert_eq!(error.to_string(), format!("lock_exclusive on rank 1 of window \"scores\": {reason}"));
+    assert!(error.is_abandoned() && error.is_owner_died() == named);
+    assert!(took < if exclusive { SOON } else { DOUBT }, "{took:?}");
+    let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
+    let told = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");
+    assert_eq!(error.to_string(), told);
     assert!(!world.is_alive(0) && world.is_alive(1));
-    // Whoever comes later hears the same. Readers join readers, dead or not.
-    let again = window.lock_shared(1).wait();
-    assert_eq!(again.err().map(|error| error.is_owner_died()), exclusive.then_some(true));
-    goes_on(&board, &window, Some(1));
+    // Whoever comes later hears the same, at once, as long as nobody has inherited.
+    for again in [window.lock_shared(1).wait().map(drop), window.try_lock_exclusive(1).wait().map(drop)] {
+        assert!(Error::from(again.unwrap_err()).is_abandoned());
+    }
+    board.tell(HEARD, 1);
+    if world.rank() == 2 {
+        eventually(SOON * 10, "rank 1 has heard", || board.told(1, HEARD) == 1);
+        let epoch = window.lock_shared(1).inherit().wait().unwrap();
+        let heir = if named { Inheritance::Owner(0) } else { Inheritance::Member(0) };
+        assert_eq!((epoch.inherited(), epoch.mode()), (Some(heir), Mode::Exclusive));
+        assert!(window.try_lock_shared(1).wait().unwrap().is_none());
+        epoch.unlock().wait().unwrap();
+        board.tell(HEALED, 1);
+    }
+    eventually(SOON * 10, "it is healed", || board.told(2, HEALED) == 1);
+    let epoch = window.lock_exclusive(1).inherit().wait().unwrap();
+    assert_eq!(epoch.inherited(), None);
+    epoch.unlock().wait().unwrap();
+    goes_on(&board, &window, None);
     ok();
 }
 
@@ -179,10 +197,21 @@ fn waiter_dies(world: World) {
             send(board.told(0, PID), Signal::KILL);
             eventually(SOON, "its death is known", || !world.is_alive(0));
             epoch.unlock().wait().unwrap();
+            eventually(SOON * 10, "it is healed", || board.told(2, HEALED) == 1);
         }
         _ => {
             world.barrier().wait().unwrap();
-            window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap(); // waits, too
+            let epoch = window.lock_exclusive(1).inherit().wait().unwrap(); // waits, too
+            let inherited = epoch.inherited();
+            epoch.unlock().wait().unwrap();
+            let queues = window.info().lock == LockDesign::Mcs;
+            assert!(inherited.is_none() || queues, "{inherited:?}");
+            if queues && inherited.is_none() {
+                // It was before the dead one, who is in the queue yet.
+                eventually(SOON, "its death is known", || !world.is_alive(0));
+                drop(window.lock_exclusive(1).inherit().wait().unwrap());
+            }
+            board.tell(HEALED, 1);
         }
     }
     goes_on(&board, &window, None);
@@ -358,9 +387,13 @@ fn waits_for_ever(world: World) {
 
 /// Plays a role with three ranks, of which 1 and 2 must end well.
 fn survivors(role: &str, code: i32) -> Ended {
-    let ended = jobs::start(3, role).wait();
-    assert_eq!(ended.code, code, "{ended:#?}");
-    assert_eq!(ended.ok().iter().filter(|rank| **rank != 0).count(), 2, "{ended:#?}");
+    survivors_under(LockDesign::default(), role, code)
+}
+
+fn survivors_under(design: LockDesign, role: &str, code: i32) -> Ended {
+    let ended = jobs::start_under(3, role, ("ONESIDED_LOCK", design.name())).wait();
+    assert_eq!(ended.code, code, "{design} {ended:#?}");
+    assert_eq!(ended.ok().iter().filter(|rank| **rank != 0).count(), 2, "{design} {ended:#?}");
     ended
 }
 
@@ -368,18 +401,24 @@ const KILLED: i32 = 128 + 9;
 
 #[test]
 fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
-    let ended = survivors("exclusive owner", KILLED);
-    assert!(ended.lines.iter().any(|line| line.contains("was killed by SIGKILL")), "{ended:#?}");
+    for design in LockDesign::ALL {
+        let ended = survivors_under(*design, "exclusive owner", KILLED);
+        assert!(ended.lines.iter().any(|line| line.contains("was killed by SIGKILL")), "{ended:#?}");
+    }
 }
 
 #[test]
 fn a_dead_shared_owner_is_suspected_by_those_who_wait() {
-    survivors("shared owner", KILLED);
+    for design in LockDesign::ALL {
+        survivors_under(*design, "shared owner", KILLED);
+    }
 }
 
 #[test]
 fn ending_without_leaving_is_a_death() {
-    survivors("deserter", 1);
+    for design in LockDesign::ALL {
+        survivors_under(*design, "deserter", 1);
+    }
 }
 
 #[test]
@@ -390,7 +429,9 @@ fn a_panic_is_a_death() {
 
 #[test]
 fn a_dead_waiter_harms_nobody() {
-    survivors("waiter", KILLED);
+    for design in LockDesign::ALL {
+        survivors_under(*design, "waiter", KILLED);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod active;
 mod collectives;
 mod creation;
+mod designs;
 mod examples;
 mod exclusion;
 mod faults;

@@ -1,87 +1,16 @@
 //! How a window comes to be: every rank makes its part, then all compare.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use backoff::ExponentialBackoffBuilder;
-use backoff::backoff::Backoff as _;
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Capabilities, Fabric, Segment, UserMemory, World};
-use lock_algos::{Backoff, LockAlgorithm, TestAndSet};
+use fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::{Layout, has_packed, is_wordless};
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LentMemory, Request, Window, place, signals};
-
-/// Which lock a window uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockDesign {
-    /// Compare-swap with exponential backoff (jiang-2004, section 5.1).
-    #[default]
-    TestAndSet,
-}
-
-impl LockDesign {
-    /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = TestAndSet::NAME;
-
-    /// The design that `ONESIDED_LOCK` names.
-    fn from_environment() -> Result<Self, Error> {
-        // What is no text is no lock's name either.
-        std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
-    }
-
-    fn algorithm(self, capabilities: &Capabilities) -> TestAndSet {
-        // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round trip.
-        let backoff = if capabilities.immediate {
-            Backoff::default()
-        } else {
-            exponential(Duration::from_micros(4), Duration::from_millis(1))
-        };
-        match self {
-            Self::TestAndSet => TestAndSet::new(backoff).reporting(),
-        }
-    }
-}
-
-impl fmt::Display for LockDesign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TestAndSet => TestAndSet::NAME,
-        })
-    }
-}
-
-impl FromStr for LockDesign {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "tas" => Ok(Self::TestAndSet),
-            name if name == TestAndSet::NAME => Ok(Self::TestAndSet),
-            name => Err(Error::Design { name: name.into(), known: Self::NAMES }),
-        }
-    }
-}
-
-/// The table of pauses of an exponential backoff. The `backoff` crate reads a clock at every step, so it is asked once,
-/// here; randomness is the algorithm's own.
-fn exponential(first: Duration, longest: Duration) -> Backoff {
-    let mut intervals = ExponentialBackoffBuilder::new()
-        .with_initial_interval(first)
-        .with_multiplier(2.0)
-        .with_max_interval(longest)
-        .with_randomization_factor(0.0)
-        .with_max_elapsed_time(None)
-        .build();
-    Backoff::new(std::iter::from_fn(|| intervals.next_backoff()))
-}
+use crate::{Element, Error, LentMemory, LockDesign, Request, Window, nodes, place};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
@@ -297,7 +226,7 @@ impl<T: Element> Builder<T> {
         let design = self.design.map_or_else(LockDesign::from_environment, Ok);
         let hidden = match made {
             Made::Allocated if packed => Layout::new(world.size()).end(),
-            Made::Allocated => signals::hidden_bytes(world.size()),
+            Made::Allocated => nodes::hidden_bytes(world.size()),
             Made::Created => Layout::new(world.size()).end(),
             Made::Attached => place::hidden_bytes(world.size()),
         };
@@ -329,14 +258,14 @@ impl<T: Element> Builder<T> {
         };
         let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
         let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
-        let algorithm = design?.algorithm(&fabric.capabilities());
+        let design = design?;
         let mut keys = Vec::with_capacity(all.len());
         let parts = all.iter().map(|bytes| Part::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
             let theirs = part.outcome.and_then(|keys| match world.fabric_rank(rank) {
-                Some(owner) if keys.are_whole::<T>(owner, signals::hidden_bytes(world.size())) => Ok(keys),
+                Some(owner) if keys.are_whole(part.element.size, owner, nodes::hidden_bytes(world.size())) => Ok(keys),
                 owner => Err(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()))),
             });
             keys.push(theirs.map_err(|fault| {
@@ -350,7 +279,7 @@ impl<T: Element> Builder<T> {
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Parts { segments, keys, made, counted };
-        let window = Window::from_inner(world, Inner::new(world.background(), self.name, algorithm, parts));
+        let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         if made == Made::Allocated && packed {
             let inner = window.inner();
             crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;

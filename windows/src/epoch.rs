@@ -4,17 +4,18 @@ use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
 use fabric::remote_memory::Fault;
-use lock_algos::{LockAlgorithm, Mode};
+use lock_algos::{LockAlgorithm, Mode, TestAndSet, held_by_word};
 
+use crate::inheritance::Holding;
 use crate::lock::{Words, release};
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Unlock};
+use crate::{Access, Element, Inheritance, Unlock};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
@@ -24,18 +25,23 @@ use crate::{Access, Element, Unlock};
 pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,
     words: Words<'w, F>,
-    mode: Mode,
+    holding: Holding,
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline]
-    pub(crate) fn new(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, mode: Mode) -> Self {
-        Self { access: Access::new(inner, target), words, mode }
+    pub(crate) fn new(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) -> Self {
+        Self { access: Access::new(inner, target), words, holding }
     }
 
-    /// How the lock is held.
+    /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::inherited).
     pub const fn mode(&self) -> Mode {
-        self.mode
+        self.holding.mode()
+    }
+
+    /// Who died inside, if the lock was [inherited](crate::LockRequest::inherit): what it protects may be half done.
+    pub fn inherited(&self) -> Option<Inheritance> {
+        self.holding.inherited(&self.access.inner.world)
     }
 
     /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
@@ -71,59 +77,120 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         if inner.immediate {
             return ManuallyDrop::new(self).post_release();
         }
-        if let Some(release) = inner.algorithm.release_link(inner.fabric(), self.words, self.mode) {
+        let (home, mode) = (inner.home(self.access.target, self.words.1), self.mode());
+        if inner.algorithm.releases_in_one_step(home, mode)
+            && let Some(release) = inner.algorithm.release_link(inner.fabric(), self.words, mode)
+        {
             inner.fabric().post_release(release);
+            inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);
         } // else its drop flushes and releases
     }
 
     /// Posts the release; what is left of it, if anything, goes to the endpoint.
-    #[inline(always)] // see `unlock`
+    // No function that is called gets the address of the guard: then it would pass through memory.
+    #[inline(always)]
     pub(crate) fn post_release(&self) {
-        let Self { access: Access { inner, target, .. }, words, mode } = self;
-        match inner.algorithm.start_release(inner.fabric(), inner.home(target), *words, *mode) {
-            Ok(_) if inner.algorithm.releases_in_one_step(inner.home(target), *mode) => {}
-            started => adopt_release(inner, target.rank, *mode, started),
-        }
+        let Self { access: Access { inner, target, .. }, words, holding } = self;
+        post_release(inner, target, *words, *holding);
     }
 }
 
-/// Gives the rest of a release to the endpoint.
+#[inline(always)]
+fn post_release<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) {
+    if held_by_word(words.1, holding.mode()) {
+        drop(TestAndSet::release_word(inner.fabric(), words));
+    } else {
+        // In registers, each by itself.
+        release_node(inner, target, words.0, words.1, holding);
+    }
+}
+
+/// The release where an owner may have a node.
+#[inline(never)]
+fn release_node<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) {
+    let words = (word, owner);
+    let (home, mode) = (inner.home(target, words.1), holding.mode());
+    let mut started = match inner.algorithm.start_release(inner.fabric(), home, words, mode) {
+        Ok(started) => started,
+        Err(fault) => return keep(inner, target.rank, fault),
+    };
+    if inner.algorithm.releases_in_one_step(home, mode) {
+        return inner.give_back(words.1);
+    }
+    let found = match Pin::new(&mut started).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(found) => found,
+        Poll::Pending => return adopt_release(inner, target.rank, words.1, mode, started),
+    };
+    match found.map(|found| inner.algorithm.released(inner.fabric(), home, words, mode, found)) {
+        Ok(Ok(true)) => inner.give_back(words.1),
+        Ok(Err(fault)) => keep(inner, target.rank, fault),
+        Ok(Ok(false)) | Err(_) => adopt_release(inner, target.rank, words.1, mode, std::future::ready(found)),
+    }
+}
+
+/// Ends a release whose first operation is posted, here or, where it has to wait, by the endpoint.
+#[inline(never)]
+fn adopt_release<F: Fabric>(
+    inner: &Arc<Inner<F>>,
+    rank: u32,
+    owner: u64,
+    mode: Mode,
+    started: impl Future<Output = Result<u64, Fault>> + Send + 'static,
+) {
+    let theirs = Arc::clone(inner);
+    let mut task = Box::pin(async move {
+        if let Err(fault) = theirs.finish_release(rank, owner, mode, started).await {
+            theirs.keep(theirs.failed("unlock", rank, fault));
+        }
+    });
+    if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        inner.adopt(task);
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn adopt_release<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Result<F::Op, Fault>) {
-    let inner = Arc::clone(inner);
-    let adopts = Arc::clone(&inner);
-    adopts.adopt(Box::pin(async move {
-        let outcome = async {
-            let target = inner.target(rank)?;
-            let words = inner.algorithm.words(inner.home(target))?;
-            inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started?).await
-        };
-        if let Err(fault) = outcome.await {
-            inner.keep(inner.failed("unlock", rank, fault));
-        }
-    }));
+fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
+    inner.keep(inner.failed("unlock", rank, fault));
 }
 
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
-    #[inline]
+    #[inline(always)] // see `post_release`
     fn drop(&mut self) {
-        let inner = self.access.inner;
-        let rank = self.access.target.rank;
-        let flushed = pin!(inner.fabric().flush_before_release(self.access.target.fabric_rank()))
-            .poll(&mut Context::from_waker(Waker::noop()));
-        match flushed {
-            Poll::Ready(flushed) => {
-                self.post_release();
-                if let Err(fault) = flushed {
-                    inner.keep(inner.failed("unlock", rank, fault));
-                }
+        let Self { access: Access { inner, target, .. }, words, holding } = self;
+        let_go(inner, target, words.0, words.1, *holding);
+    }
+}
+
+/// Flushes and releases, here or, where that has to wait, by the endpoint.
+#[inline(never)]
+fn let_go<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) {
+    let words = (word, owner);
+    let flushed =
+        pin!(inner.fabric().flush_before_release(target.fabric_rank())).poll(&mut Context::from_waker(Waker::noop()));
+    match flushed {
+        Poll::Ready(flushed) => {
+            post_release(inner, target, words, holding);
+            if let Err(fault) = flushed {
+                keep(inner, target.rank, fault);
             }
-            Poll::Pending => {
-                let (inner, mode) = (Arc::clone(self.access.inner), self.mode);
-                self.access.inner.adopt(Box::pin(async move { release(&inner, rank, mode).await }));
-            }
+        }
+        Poll::Pending => {
+            let (theirs, rank, mode) = (Arc::clone(inner), target.rank, holding.mode());
+            inner.adopt(Box::pin(async move { release(&theirs, rank, owner, mode).await }));
         }
     }
 }
@@ -139,6 +206,6 @@ impl<'w, T: Element, F: Fabric> Deref for Epoch<'w, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for Epoch<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} lock on {:?}", self.mode, self.access)
+        write!(f, "{:?} lock on {:?}", self.mode(), self.access)
     }
 }

@@ -216,6 +216,13 @@ impl Error {
         }
     }
 
+    /// Whether a lock could not be had because a rank died that held it, or that may have:
+    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied))
+    }
+
     /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {
@@ -231,9 +238,9 @@ impl Error {
 
 fn lock_reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
-        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock"),
+        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`inherit` takes it over)"),
         (FaultKind::MemberDied, Some(dead)) => {
-            format!("the lock is held shared, and {dead} died: whether it held the lock cannot be told")
+            format!("{dead} died, and may have held the lock (`inherit` takes it over)")
         }
         _ => fault.to_string(),
     }

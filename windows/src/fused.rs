@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fabric::{Call, Drive, Fabric, call, handle};
-use lock_algos::Mode;
+use lock_algos::{Mode, Wish};
 
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
@@ -106,7 +106,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
 
     #[inline]
     pub(crate) const fn place(&self, mode: Mode) -> Place<'w, T, F> {
-        Place { window: self.window, target: self.target, mode, deadline: self.deadline }
+        Place { window: self.window, target: self.target, mode, deadline: self.deadline, wish: Wish::LOCK }
     }
 }
 
@@ -116,9 +116,15 @@ pub(crate) struct Place<'w, T: Element, F: Fabric> {
     target: u32,
     mode: Mode,
     deadline: Option<Duration>,
+    wish: Wish,
 }
 
 impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
+    pub(crate) const fn inherit(mut self) -> Self {
+        self.wish = self.wish.inheriting();
+        self
+    }
+
     pub(crate) const fn window(&self) -> &'w Window<T, F> {
         self.window
     }
@@ -135,7 +141,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     }
 
     pub(crate) fn request(self) -> LockRequest<'w, T, F> {
-        let request = LockRequest::start(self.window, self.target, self.mode);
+        let request = LockRequest::start(self.window, self.target, self.mode, self.wish);
         match self.deadline {
             Some(after) => request.deadline(after),
             None => request,

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use fabric::{Agent, Fabric};
-use lock_algos::{LockAlgorithm as _, TestAndSet};
 
 use crate::{Element, Kind, LockDesign, Paths, Window};
 
@@ -51,7 +50,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             element: (std::any::type_name::<T>(), size_of::<T>()),
             kind: inner.made.into(),
             lengths: (0..size).map(|rank| inner.len(rank)).collect(),
-            lock: LockDesign::TestAndSet,
+            lock: inner.design,
             fabric: capabilities.name,
             agent: capabilities.agent,
             paths: (0..size).map(|rank| self.paths(rank)).collect(),
@@ -83,9 +82,4 @@ pub(crate) const fn agent_name(agent: Agent) -> &'static str {
         Agent::Card => "card",
         _ => "simulator",
     }
-}
-
-/// The name of the lock that windows use.
-pub(crate) const fn lock_name() -> &'static str {
-    TestAndSet::NAME
 }

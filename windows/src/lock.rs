@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Drive, Fabric, block_on, handle, wait_for};
-use lock_algos::{LockAlgorithm, Mode, Owner, Place, TestAndSet};
+use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
+use crate::inheritance::Holding;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, Window};
 
-/// The words of a target's lock.
-pub(crate) type Words<'w, F> = <TestAndSet as LockAlgorithm>::Words<'w, F>;
+/// The words of a target's lock: the home's first, and the owner's bits.
+pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
 
-/// Where a window keeps the lock of one target.
-#[derive(Debug)]
+/// Where a window keeps the lock of one target, for one owner.
 pub(crate) struct Home<'w, F: Fabric> {
-    pub(crate) fabric: &'w F,
-    pub(crate) locks: &'w F::Segment,
+    pub(crate) inner: &'w Inner<F>,
+    pub(crate) target: &'w Target<F>,
+    pub(crate) owner: u64,
 }
 
 impl<F: Fabric> Clone for Home<'_, F> {
@@ -34,29 +35,53 @@ impl<F: Fabric> Clone for Home<'_, F> {
 
 impl<F: Fabric> Copy for Home<'_, F> {}
 
+impl<'w, F: Fabric> Home<'w, F> {
+    /// The hidden region of a rank of the fabric.
+    #[inline]
+    fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
+        if rank == self.inner.fabric().rank() {
+            return Ok(&self.inner.own_locks);
+        }
+        let target = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        Ok(&self.inner.target(target)?.locks)
+    }
+}
+
 impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.fabric.word_in(self.locks, 8 * index as u64)
+        self.inner.fabric().word_in(&self.target.locks, 8 * index as u64)
     }
 
-    fn node_of(&self, _rank: Rank, _slot: u16, _index: usize) -> Result<F::Word<'w>, Fault> {
-        Err(Fault::new(FaultKind::Unsupported))
+    #[inline]
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'w>, Fault> {
+        if slot >= self.slots() {
+            return Err(Fault::of(FaultKind::OutOfRange, rank));
+        }
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.node(slot, index))
     }
 
-    /// No design of a window has nodes yet.
     #[inline]
     fn slots(&self) -> u16 {
-        0
+        self.inner.nodes.slots
     }
 
+    fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
+    }
+
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        self.inner.count_without_slot(counts)
+    }
+
+    #[inline]
     fn lock(&self) -> u64 {
-        0
+        self.target.rank.into()
     }
 
     #[inline]
     fn owner(&self) -> Owner {
-        Owner { rank: self.fabric.rank(), slot: 0, generation: 0 }
+        Owner::from_bits(self.owner)
     }
 }
 
@@ -74,6 +99,12 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// # Cancel safety
 /// A request that is dropped, at whatever point, is not tried any more. What is under way of it is finished by the endpoint,
 /// even while the application computes, and released if it took the lock.
+///
+/// # Death
+/// A lock that its owner left by dying is poisoned, as a [`std::sync::Mutex`] is by a panic: whoever asks for it, now and
+/// later, gets an error that names the dead rank ([`Error::is_abandoned`]), until somebody has asked with
+/// [`inherit`](Self::inherit), got it, and given it back. For what the dead owner left half done stays so: an error that
+/// only the next one got would leave all others with data that nobody has looked at.
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
@@ -82,12 +113,23 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
     deadline: Option<Duration>,
+    pub(crate) wish: Wish,
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
     later: Option<Box<Later<'w, F>>>,
 }
 
 /// A lock, and whether the first operation sufficed.
-type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Error>;
+type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
+
+/// The parts of an epoch.
+type Parts<'w, F> = (&'w Target<F>, Words<'w, F>, Had);
+
+/// How a lock was had.
+struct Had {
+    holding: Holding,
+    /// By the first operation.
+    at_once: bool,
+}
 
 /// The rest of an acquire whose first operation did not suffice, and when it has to end.
 struct Later<'w, F: Fabric> {
@@ -105,8 +147,22 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
     fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
-        let words = inner.algorithm.words(inner.home(target))?;
-        Ok(Self { target, words, op: inner.algorithm.start(inner.fabric(), inner.home(target), words, mode)? })
+        let Some(lock) = inner.algorithm.only_word(mode) else {
+            // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
+            let (word, owner, op) = Self::with_node(inner, target, mode)?;
+            return Ok(Self { target, words: (word, owner), op });
+        };
+        let home = inner.home(target, inner.slotless());
+        let words = lock.words(home)?;
+        Ok(Self { target, words, op: lock.start(inner.fabric(), home, words, mode)? })
+    }
+
+    /// The same where an owner may have a node.
+    #[inline(never)]
+    fn with_node(inner: &'w Inner<F>, target: &'w Target<F>, mode: Mode) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+        let home = inner.home(target, inner.owner(mode)?);
+        let words = inner.algorithm.words(home)?;
+        Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
     }
 }
 
@@ -115,13 +171,14 @@ impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
-    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode) -> Self {
+    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Wish) -> Self {
         Self {
             window,
             rank,
             mode,
             started: Some(Started::new(window.inner(), rank, mode)),
             deadline: None,
+            wish,
             later: None,
         }
     }
@@ -133,17 +190,56 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
+    /// Takes the lock from a rank that died while it held it: [`Epoch::inherited`] tells then from whom, and the lock is held
+    /// exclusively whatever was asked for, because what the dead rank left half done is for nobody else to see. The unlock
+    /// heals it: who comes later is not told any more.
+    ///
+    /// ```
+    /// # use windows::{Error, Window};
+    /// # fn repair(_: &windows::Epoch<'_, u64, fabric::Any>) -> Result<(), Error> { Ok(()) }
+    /// # fabric::threads(2, |world| {
+    /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
+    /// let epoch = window.lock_exclusive(1).inherit().wait()?;
+    /// if let Some(inheritance) = epoch.inherited() {
+    ///     eprintln!("{inheritance}");
+    ///     repair(&epoch)?;
+    /// }
+    /// epoch.unlock().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), Error>>().unwrap();
+    /// ```
+    #[inline]
+    pub const fn inherit(mut self) -> Self {
+        self.wish = self.wish.inheriting();
+        self
+    }
+
     /// Waits until the lock is held, and tells whether the first operation sufficed: then words that were read behind it
     /// were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
     ///
     /// # Cancel safety
     /// As the request.
-    pub(crate) async fn held(mut self) -> Held<'w, T, F> {
-        poll_fn(|cx| self.poll_held(cx)).await
+    pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
+        poll_fn(|cx| self.poll_held(cx)).await.map_err(|fault| self.failed(fault))
     }
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
-        let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
+    pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
+        self.window.inner()
+    }
+
+    pub(crate) fn failed(&self, fault: Fault) -> Error {
+        failed(self.inner(), self.rank, self.mode, fault)
+    }
+
+    /// The same, of a request that is consumed.
+    #[inline]
+    pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F> {
+        let (inner, rank, mode) = (self.inner(), self.rank, self.mode);
+        move |fault| failed(inner, rank, mode, fault)
+    }
+
+    pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
+        let inner = self.window.inner();
         if let Some(after) = self.deadline.take() {
             // It may be said at any time.
             let first = self.started.as_ref().and_then(|started| started.as_ref().ok()).map(|started| started.target);
@@ -164,14 +260,35 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         };
         // What was begun goes to the endpoint.
         self.give_up(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
-        Poll::Ready(match outcome {
-            Ok((target, words, at_once)) => Ok((Epoch::new(inner, target, words, mode), at_once)),
-            Err(fault) => Err(failed(inner, rank, mode, fault)),
-        })
+        Poll::Ready(
+            outcome
+                .map(|(target, words, Had { holding, at_once })| (Epoch::new(inner, target, words, holding), at_once)),
+        )
     }
 
-    #[allow(clippy::type_complexity, reason = "the parts of an epoch, and whether it was had at once")]
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<(&'w Target<F>, Words<'w, F>, bool), Fault>> {
+    /// Whether the first operation sufficed, and the lock if it did: otherwise nothing is held, and nobody waits yet.
+    pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
+        let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
+        Poll::Ready(Ok(first.map(|(target, words, Had { holding, .. })| {
+            self.give_up(Fault::new(FaultKind::Closed)); // the lock is the epoch's
+            Epoch::new(self.inner(), target, words, holding)
+        })))
+    }
+
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts<'w, F>, Fault>> {
+        if let Some(held) = ready!(self.poll_started(cx))? {
+            return Poll::Ready(Ok(held));
+        }
+        match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
+            Some((target, words, rest)) => {
+                rest.poll(cx).map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
+            }
+            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
+        }
+    }
+
+    /// The first operation. `None` once more than it is needed.
+    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parts<'w, F>>, Fault>> {
         let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
         match &mut self.started {
             // In place, so that a drop meanwhile is the drop of the request.
@@ -181,23 +298,25 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 self.started = None; // there is nothing to walk away from
                 match first {
                     Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => {
-                        return Poll::Ready(Ok((target, words, true)));
+                        let had = Had { holding: Holding::cleanly(mode), at_once: true };
+                        return Poll::Ready(Ok(Some((target, words, had))));
                     }
                     Ok(first) => {
-                        let rest = Abandonable::new(Arc::clone(inner), rank, mode, std::future::ready(Ok(first)));
+                        let first = std::future::ready(Ok(first));
+                        let rest = Abandonable::new(Arc::clone(inner), (rank, mode, self.wish), words.1, first);
                         let later = self.later.get_or_insert_with(|| Box::new(Later { rest: None, until: None }));
                         later.rest = Some((target, words, rest));
                     }
-                    Err(fault) => return Poll::Ready(Err(fault)),
+                    Err(fault) => {
+                        inner.spoil(words.1, mode, fault);
+                        return Poll::Ready(Err(fault));
+                    }
                 }
             }
             Some(Err(fault)) => return Poll::Ready(Err(*fault)),
             None => {}
         }
-        match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
-            Some((target, words, rest)) => rest.poll(cx).map_ok(|()| (*target, *words, false)),
-            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
-        }
+        Poll::Ready(Ok(None))
     }
 
     /// Ends it; a request is consumed by whoever takes the lock.
@@ -219,28 +338,33 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_owner_died`]), the deadline passed ([`Error::is_timed_out`]), the
-    /// target died; [`Error::Rank`].
+    /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
+    /// ([`Error::is_timed_out`]), the target died; [`Error::Rank`].
+    #[inline(always)] // see `hold`
+    pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
+        let failed = self.failing();
+        self.hold().map_err(failed)
+    }
+
     // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
     #[inline(always)]
-    pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
-        let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
+    pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
+        let (inner, mode, wish) = (self.window.inner(), self.mode, self.wish);
         if self.deadline.is_some() || self.later.is_some() {
-            return self.wait_slowly();
+            return self.hold_slowly();
         }
-        let failed = |fault| failed(inner, rank, mode, fault);
-        let Started { target, words, op } = ManuallyDrop::new(self).take().map_err(failed)?;
-        let first = wait_for(inner.fabric(), op).map_err(failed)?;
-        if !inner.algorithm.holds::<F>(words, mode, first) {
-            contend(inner, target, words, mode, first).map_err(failed)?;
-        }
-        Ok(Epoch::new(inner, target, words, mode))
+        let Started { target, words, op } = ManuallyDrop::new(self).take()?;
+        let holding = match wait_for(inner.fabric(), op) {
+            Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
+            first => contend(inner, target, words, (mode, wish), first)?,
+        };
+        Ok(Epoch::new(inner, target, words, holding))
     }
 
     #[cold]
     #[inline(never)]
-    fn wait_slowly(self) -> Result<Epoch<'w, T, F>, Error> {
-        block_on(self.window.inner().fabric(), self)
+    fn hold_slowly(mut self) -> Result<Epoch<'w, T, F>, Fault> {
+        block_on(self.inner().fabric(), poll_fn(|cx| self.poll_held(cx))).map(|(epoch, _)| epoch)
     }
 }
 
@@ -250,7 +374,7 @@ impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
     type Output = Result<Epoch<'w, T, F>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_held(cx).map_ok(|(epoch, _)| epoch)
+        self.poll_held(cx).map_ok(|(epoch, _)| epoch).map_err(|fault| self.failed(fault))
     }
 }
 
@@ -261,11 +385,37 @@ fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     words: Words<'w, F>,
-    mode: Mode,
-    first: u64,
-) -> Result<(), Fault> {
-    block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), inner.home(target), words, mode, first, || true))
-        .map(drop)
+    (mode, wish): (Mode, Wish),
+    first: Result<u64, Fault>,
+) -> Result<Holding, Fault> {
+    let first = first.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?;
+    let home = inner.home(target, words.1);
+    let held =
+        block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish));
+    held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, *fault))
+}
+
+impl<F: Fabric> Inner<F> {
+    /// Ends an owner whose first operation failed.
+    #[cold]
+    fn spoil(&self, owner: u64, mode: Mode, fault: Fault) {
+        match Owner::from_bits(owner).slot {
+            Owner::NO_SLOT if self.algorithm.uses_node(mode) => drop(self.count_without_slot(false)),
+            Owner::NO_SLOT => {}
+            // Otherwise it may have the lock, and who comes then writes to its node.
+            _ if fault.kind() != FaultKind::Unknown => self.give_back(owner),
+            _ => {}
+        }
+    }
+
+    /// Ends an owner who contended in vain.
+    fn give_up(&self, owner: u64, fault: Fault) {
+        use FaultKind::{Closed, MemberDied, OwnerDied, TimedOut};
+        // What failed in the queue may be written to yet: the node is for nobody any more.
+        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | MemberDied) {
+            self.give_back(owner);
+        }
+    }
 }
 
 #[cold]
@@ -292,7 +442,7 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
 /// Walks away from an acquire.
 #[cold]
 fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Started<'_, F>) {
-    drop(Abandonable::new(Arc::clone(inner), rank, mode, started.op));
+    drop(Abandonable::new(Arc::clone(inner), (rank, mode, Wish::NONE), started.words.1, started.op));
 }
 
 /// A point in time, waited for by pauses on the lock's word, which may each end early.
@@ -327,37 +477,41 @@ impl<'w, F: Fabric> Deadline<'w, F> {
 struct Abandonable<F: Fabric> {
     inner: Arc<Inner<F>>,
     rank: u32,
-    mode: Mode,
+    owner: u64,
     wanted: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
 
-type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
 
 impl<F: Fabric> Abandonable<F> {
     /// `first` gives the value of the first operation.
     fn new(
         inner: Arc<Inner<F>>,
-        rank: u32,
-        mode: Mode,
+        (rank, mode, wish): (u32, Mode, Wish),
+        owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
         let wanted = Arc::new(AtomicBool::new(true));
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
-            let target = theirs.target(rank)?;
-            let words = theirs.algorithm.words(theirs.home(target))?;
-            let first = first.await?;
+            let home = theirs.home(theirs.target(rank)?, owner);
+            let words = theirs.algorithm.words(home)?;
+            let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
-                return Ok(());
+                return Ok(Holding::cleanly(mode));
             }
-            let wanted = || still.load(Ordering::Relaxed);
-            theirs.algorithm.contend(theirs.fabric(), theirs.home(target), words, mode, first, wanted).await.map(drop)
+            let wish = || match still.load(Ordering::Relaxed) {
+                true => wish,
+                false => Wish { wanted: Wanted::No, ..wish },
+            };
+            let held = theirs.algorithm.contend(theirs.fabric(), home, words, mode, first, wish).await;
+            held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, *fault))
         });
-        Self { inner, rank, mode, wanted, rest: Some(rest) }
+        Self { inner, rank, owner, wanted, rest: Some(rest) }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;
@@ -369,11 +523,11 @@ impl<F: Fabric> Drop for Abandonable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         self.wanted.store(false, Ordering::Relaxed);
-        let (inner, rank, mode) = (Arc::clone(&self.inner), self.rank, self.mode);
+        let (inner, rank, owner) = (Arc::clone(&self.inner), self.rank, self.owner);
         let mut task = Box::pin(async move {
             // An acquire that fails holds nothing.
-            if rest.await.is_ok() {
-                release(&inner, rank, mode).await;
+            if let Ok(holding) = rest.await {
+                release(&inner, rank, owner, holding.mode()).await;
             }
         });
         // Where an operation is done when it is posted, most of them end here.
@@ -384,17 +538,35 @@ impl<F: Fabric> Drop for Abandonable<F> {
 }
 
 /// Flushes and releases for somebody who is gone; the window keeps what goes wrong.
-pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, mode: Mode) {
+pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, owner: u64, mode: Mode) {
     let outcome = async {
         let target = inner.target(rank)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let words = inner.algorithm.words(inner.home(target))?;
-        let started = inner.algorithm.start_release(inner.fabric(), inner.home(target), words, mode)?;
-        let released = inner.algorithm.finish_release(inner.fabric(), inner.home(target), words, mode, started).await;
+        let home = inner.home(target, owner);
+        let words = inner.algorithm.words(home)?;
+        let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
+        let released = inner.finish_release(rank, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
         inner.keep(inner.failed("unlock", rank, fault));
+    }
+}
+
+impl<F: Fabric> Inner<F> {
+    /// The rest of a release, and the end of its owner.
+    pub(crate) async fn finish_release(
+        &self,
+        rank: u32,
+        owner: u64,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send,
+    ) -> Result<(), Fault> {
+        let home = self.home(self.target(rank)?, owner);
+        let words = self.algorithm.words(home)?;
+        self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
+        self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
+        Ok(())
     }
 }
 

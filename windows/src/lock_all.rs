@@ -1,6 +1,7 @@
 //! The lock of all ranks at once.
 
 use std::fmt;
+use std::future::poll_fn;
 
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Call, Drive, Fabric, call};
@@ -22,13 +23,32 @@ type Requests<'w, T, F> = Vec<LockRequest<'w, T, F>>;
 
 impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
     pub(crate) fn start(window: &'w Window<T, F>) -> Self {
-        Self { window, call: Call::Asked((0..window.world().size()).map(|rank| window.lock_shared(rank)).collect()) }
+        Self { window, call: Call::Asked(Self::requests(window, 0)) }
+    }
+
+    /// From one rank on.
+    fn requests(window: &'w Window<T, F>, from: u32) -> Requests<'w, T, F> {
+        (from..window.world().size()).map(|rank| window.lock_shared(rank)).collect()
     }
 
     async fn locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<LockAll<'w, T, F>, Error> {
         let mut epochs = Vec::with_capacity(requests.len());
-        for request in requests {
-            epochs.push(request.await?);
+        let mut requests = requests.into_iter();
+        while let Some(mut request) = requests.next() {
+            if !window.inner().design.queues() {
+                epochs.push(request.await?);
+                continue;
+            }
+            match poll_fn(|cx| request.poll_first(cx)).await? {
+                Some(epoch) => epochs.push(epoch),
+                None => {
+                    // Who waits in a queue holds locks of lower ranks only. Else two could wait for one another: each for a
+                    // writer who waits for what the other one holds already.
+                    drop(requests);
+                    epochs.push(request.await?);
+                    requests = Self::requests(window, epochs.len() as u32).into_iter();
+                }
+            }
         }
         Ok(LockAll { window, epochs })
     }

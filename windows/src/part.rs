@@ -79,9 +79,9 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Whether they are keys of the rank's own memory, of which there is as much as it says.
-    pub(crate) fn are_whole<T>(&self, owner: Rank, hidden: u64) -> bool {
-        let bytes = self.len.checked_mul(size_of::<T>() as u64);
+    /// Whether they are keys of the rank's own memory, of which there is as much as it says for elements of this size.
+    pub(crate) fn are_whole(&self, element: u32, owner: Rank, hidden: u64) -> bool {
+        let bytes = self.len.checked_mul(element.into());
         (self.data.rank, self.locks.rank) == (owner, owner)
             && bytes.is_some_and(|bytes| bytes <= self.data.len)
             && hidden <= self.locks.len
@@ -91,7 +91,7 @@ impl Keys {
 /// An element's type, as far as two processes can compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElementType {
-    size: u32,
+    pub(crate) size: u32,
     align: u32,
     name: String,
 }
@@ -203,13 +203,13 @@ mod tests {
     fn keys_are_not_believed() {
         let key = |rank, len| SegmentKey { rank: Rank(rank), region: RegionId(2), len, address: 4, rkey: 5 };
         let keys = |data, locks, len| Keys { data, locks, len };
-        assert!(keys(key(1, 80), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
-        assert!(keys(key(1, 8), key(1, 64), 0).are_whole::<u64>(Rank(1), 64));
-        assert!(!keys(key(1, 79), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_whole::<u64>(Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 63), 10).are_whole::<u64>(Rank(1), 64));
-        assert!(!keys(key(2, 80), key(1, 64), 10).are_whole::<u64>(Rank(1), 64));
-        assert!(!keys(key(1, 80), key(0, 64), 10).are_whole::<u64>(Rank(1), 64));
+        assert!(keys(key(1, 80), key(1, 64), 10).are_whole(8, Rank(1), 64));
+        assert!(keys(key(1, 8), key(1, 64), 0).are_whole(8, Rank(1), 64));
+        assert!(!keys(key(1, 79), key(1, 64), 10).are_whole(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_whole(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 63), 10).are_whole(8, Rank(1), 64));
+        assert!(!keys(key(2, 80), key(1, 64), 10).are_whole(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(0, 64), 10).are_whole(8, Rank(1), 64));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
 use crate::window::{Inner, LOCK_BYTES, Target};
 
-/// How many bytes of hidden region a rank of a world of this size has: the lock's line, then two words for each peer,
-/// which that peer alone writes.
+/// How many bytes of its hidden region a rank of a world of this size has for signals, and before them: the lock's line,
+/// then two words for each peer, which that peer alone writes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     LOCK_BYTES + 16 * size as u64
 }

@@ -10,7 +10,7 @@ use fabric::{Call, Drive, Fabric, World, call};
 use lock_algos::Mode;
 
 use crate::fused::{Locked, Place};
-use crate::{Builder, Element, Epoch, Error, Request, Window};
+use crate::{Builder, Element, Epoch, Error, Inheritance, Request, Window};
 
 /// A window of one element, at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
@@ -91,6 +91,16 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     }
 }
 
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
+    /// Takes the lock from a rank that died while it held it: the guard's `inherited` tells then from whom, and the lock is
+    /// held exclusively. The value may have been put back in part. See
+    /// [`LockRequest::inherit`](crate::LockRequest::inherit).
+    pub const fn inherit(mut self) -> Self {
+        self.place = self.place.inherit();
+        self
+    }
+}
+
 impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Blocks until the lock is held and the value is here.
     ///
@@ -144,6 +154,13 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
     }
 }
 
+impl<T: Element, F: Fabric> ReadGuard<'_, T, F> {
+    /// Who died inside, if the lock was [inherited](ValueLock::inherit).
+    pub fn inherited(&self) -> Option<Inheritance> {
+        self.epoch.as_ref().and_then(Epoch::inherited)
+    }
+}
+
 impl<T: Element, F: Fabric> Deref for ReadGuard<'_, T, F> {
     type Target = T;
 
@@ -186,6 +203,11 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
+    /// Who died inside, if the lock was [inherited](ValueLock::inherit).
+    pub fn inherited(&self) -> Option<Inheritance> {
+        self.epoch.as_ref().and_then(Epoch::inherited)
+    }
+
     /// Puts the value back, if it was borrowed mutably, and releases, when it is waited for: then the value is complete at its
     /// home, for everybody who synchronises with this rank, and the release is posted.
     ///

@@ -9,19 +9,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabric::bootstrap::Maker;
 use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use fabric::{Agent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
-use lock_algos::{Mode, TestAndSet};
+use lock_algos::{Chosen, Mode, Wish};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
-use crate::info::{agent_name, lock_name};
+use crate::info::agent_name;
 use crate::lent;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
 use crate::lock_all::LockAllRequest;
+use crate::nodes::Nodes;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
-use crate::{Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, Request, StartRequest};
+use crate::{
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, LockDesign, Request, StartRequest,
+    TryLock,
+};
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
 pub(crate) const SETTLE: u64 = 5_000_000_000;
@@ -67,7 +71,9 @@ pub struct Window<T, F: Fabric = fabric::Any> {
 pub(crate) struct Inner<F: Fabric> {
     pub(crate) world: World<F>,
     pub(crate) name: Arc<str>,
-    pub(crate) algorithm: TestAndSet,
+    pub(crate) design: LockDesign,
+    pub(crate) algorithm: Chosen,
+    pub(crate) nodes: Nodes,
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
@@ -149,15 +155,18 @@ pub(crate) struct Parts<F: Fabric> {
 }
 
 impl<F: Fabric> Inner<F> {
-    pub(crate) fn new(world: World<F>, name: Arc<str>, algorithm: TestAndSet, parts: Parts<F>) -> Self {
+    pub(crate) fn new(world: World<F>, name: Arc<str>, design: LockDesign, parts: Parts<F>) -> Self {
         let Parts { segments: (own, own_locks), keys, made, counted } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
-        let immediate = world.fabric().capabilities().immediate;
+        let capabilities = world.fabric().capabilities();
+        let (immediate, algorithm) = (capabilities.immediate, design.algorithm(&capabilities));
         Self {
+            nodes: Nodes::new(world.size()),
             world,
             name,
+            design,
             algorithm,
             own,
             own_locks,
@@ -336,9 +345,10 @@ impl<F: Fabric> Inner<F> {
         self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
     }
 
-    /// A lock's words at a target.
-    pub(crate) fn home<'w>(&'w self, target: &'w Target<F>) -> Home<'w, F> {
-        Home { fabric: self.fabric(), locks: &target.locks }
+    /// Where the lock of a target lies, for an owner.
+    #[inline]
+    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, owner: u64) -> Home<'w, F> {
+        Home { inner: self, target, owner }
     }
 }
 
@@ -385,13 +395,40 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// returns; the request is then waited for or awaited.
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
-        LockRequest::start(self, target, Mode::Exclusive)
+        LockRequest::start(self, target, Mode::Exclusive, Wish::LOCK)
     }
 
     /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
     #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
-        LockRequest::start(self, target, Mode::Shared)
+        LockRequest::start(self, target, Mode::Shared, Wish::LOCK)
+    }
+
+    /// Locks a rank's part for this origin alone, if that can be had at once.
+    ///
+    /// ```
+    /// # use windows::Window;
+    /// # fabric::threads(2, |world| {
+    /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
+    /// match window.try_lock_exclusive(1).wait()? {
+    ///     Some(epoch) => {
+    ///         epoch.put(0, &[7])?;
+    ///         epoch.unlock().wait()?;
+    ///     }
+    ///     None => { /* somebody holds it: do something else meanwhile */ }
+    /// }
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    #[inline]
+    pub fn try_lock_exclusive(&self, target: u32) -> TryLock<'_, T, F> {
+        TryLock::start(self, target, Mode::Exclusive)
+    }
+
+    /// Locks a rank's part together with other shared holders, if that can be had at once.
+    #[inline]
+    pub fn try_lock_shared(&self, target: u32) -> TryLock<'_, T, F> {
+        TryLock::start(self, target, Mode::Shared)
     }
 
     /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
@@ -513,7 +550,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             self.len(target),
             size_of::<T>(),
             capabilities.name,
-            lock_name(),
+            self.inner.design,
         )
     }
 }

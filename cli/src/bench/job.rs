@@ -19,9 +19,9 @@ pub(crate) enum Outcome {
     Ended(u8),
 }
 
-/// Runs a suite by `ranks` processes of this program; `step` is called as its steps are done.
+/// Runs a suite by `ranks` processes of this program, whose windows have this lock; `step` is called as its steps are done.
 pub(crate) fn run(
-    (suite, effort): (Suite, Effort),
+    (suite, effort, lock): (Suite, Effort, &str),
     (ranks, fabric): (u32, &str),
     interrupts: &[Interrupt],
     step: impl Fn() + Send,
@@ -34,6 +34,8 @@ pub(crate) fn run(
     if suite == Suite::RmaHelper {
         command.splice(0..0, ["env", "ONESIDED_PROCESS_VM=off"].map(OsString::from));
     }
+    let lock_variable = format!("ONESIDED_LOCK={lock}");
+    command.splice(0..0, ["env", &lock_variable].map(OsString::from));
     let launch = Launch {
         size: ranks,
         program: command.remove(0),
@@ -48,7 +50,10 @@ pub(crate) fn run(
         drop(write); // the reader's end of file
         let measured = reader.join().map_err(|_| "the thread that reads the reports panicked")??;
         match code? {
-            0 => Ok(Outcome::Measured(measured)),
+            0 => {
+                let of_lock = |measured| Measured { lock: lock.to_owned(), ..measured };
+                Ok(Outcome::Measured(measured.into_iter().map(of_lock).collect()))
+            }
             code => Ok(Outcome::Ended(code)),
         }
     })

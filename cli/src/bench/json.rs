@@ -3,7 +3,6 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use windows::LockDesign;
 
 use crate::bench::report::{Against, Measured};
 use crate::info;
@@ -79,7 +78,9 @@ pub(crate) struct Row {
 
 impl Document {
     pub(crate) fn new(machine: Machine, fabric: &str, measured: &[Measured]) -> Self {
-        let limits = measured.iter().filter(|measured| measured.against == Against::IsLimit);
+        let first = measured.first().map(|first| &first.lock);
+        let is_limit = |measured: &&Measured| measured.against == Against::IsLimit && Some(&measured.lock) == first;
+        let limits = measured.iter().filter(is_limit);
         let results = measured.iter().filter(|measured| measured.against != Against::IsLimit);
         Self {
             machine,
@@ -124,16 +125,16 @@ impl Limit {
 
 impl Row {
     fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
-        let Measured { what, size, metric, ranks, value, against } = result;
+        let Measured { what, size, metric, ranks, value, against, lock } = result;
         let is_limit = |other: &&Measured| {
             other.against == Against::IsLimit
                 && matches!(against, Against::Limit(name) if *name == other.what)
-                && (other.metric, other.ranks, other.size) == (*metric, *ranks, *size)
+                && (other.metric, other.ranks, other.size, &other.lock) == (*metric, *ranks, *size, lock)
         };
         let limit = measured.iter().find(is_limit).map(|limit| limit.value.median);
         Self {
             benchmark: what.clone(),
-            algorithm: LockDesign::default().to_string(),
+            algorithm: lock.clone(),
             fabric: fabric.to_owned(),
             size: *size,
             ranks: *ranks,
@@ -157,7 +158,8 @@ mod tests {
     fn results_find_their_own_limits() {
         let sized = |what: &str, size, ranks, value: f64, against| {
             let value = Spread { median: value, min: value, max: value };
-            Measured { what: what.into(), size, metric: Metric::Latency, ranks, value, against }
+            let lock = "mcs".to_owned();
+            Measured { what: what.into(), size, metric: Metric::Latency, ranks, value, against, lock }
         };
         let measured = |what: &str, ranks, value, against| sized(what, None, ranks, value, against);
         let against = || Against::Limit("bare".into());

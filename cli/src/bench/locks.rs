@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use windows::LockDesign;
+
 use crate::bench::measure::{self, HELP, Options};
 use crate::bench::worker::Suite;
 use crate::failure::Failure;
@@ -19,14 +21,21 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
+    /// Which locks: test-and-set, mcs; several, with commas between them, are shown side by side
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set")]
+    locks: Vec<LockDesign>,
+
     #[command(flatten)]
     options: Options,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let contended = args.ranks.map_or(vec![2, 4, 8], |ranks| vec![ranks]);
-    let jobs: Vec<_> = std::iter::once((Suite::Uncontended, args.ranks.unwrap_or(2)))
+    let suites: Vec<_> = std::iter::once((Suite::Uncontended, args.ranks.unwrap_or(2)))
         .chain(contended.into_iter().map(|ranks| (Suite::Contended, ranks)))
         .collect();
+    // The same with each lock shortly after one another.
+    let jobs: Vec<_> =
+        suites.iter().flat_map(|(suite, ranks)| args.locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();
     measure::run("onesided bench locks", &args.options, &jobs)
 }

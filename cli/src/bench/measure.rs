@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use windows::LockDesign;
 
 use crate::bench::html;
 use crate::bench::job::{self, Outcome};
@@ -47,8 +48,11 @@ JSON: an object with `machine`, `limits` and `results`. Each result has `benchma
 bytes of one operation, or null), `ranks`, `metric`, `value` (the median), `unit`, `limit` (what bare instructions reach,
 or null) and `ratio` (value / limit, or null). These names stay.";
 
-/// Runs the jobs, suites with their numbers of ranks, and prints and writes the results.
-pub(crate) fn run(title: &str, options: &Options, jobs: &[(Suite, u32)]) -> Result<ExitCode, Failure> {
+/// What is measured: a suite, by so many ranks, whose windows have this lock.
+pub(crate) type Job = (Suite, u32, LockDesign);
+
+/// Runs the jobs and prints and writes the results.
+pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCode, Failure> {
     let fabric = options.fabric.built_in()?;
     let (machine, begun) = (Machine::collect(), SystemTime::now());
     // Made first: a minute of measurements must not end in a file that cannot be written.
@@ -57,12 +61,16 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[(Suite, u32)]) -> Resu
     let interrupts = interrupts()?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
 
-    let progress = progress(jobs.iter().map(|(suite, _)| suite.steps(effort)).sum());
+    let progress = progress(jobs.iter().map(|(suite, ..)| suite.steps(effort)).sum());
     let mut measured = Vec::new();
-    for (suite, ranks) in jobs {
-        progress.set_message(format!("{}, {ranks} ranks", suite.name()));
-        match job::run((*suite, effort), (*ranks, fabric), &interrupts, || progress.inc(1))? {
-            Outcome::Measured(more) => measured.extend(more),
+    for (suite, ranks, lock) in jobs {
+        progress.set_message(format!("{}, {ranks} ranks, {lock}", suite.name()));
+        let first = jobs.first().is_some_and(|(.., first)| first == lock);
+        match job::run((*suite, effort, lock.name()), (*ranks, fabric), &interrupts, || progress.inc(1))? {
+            // What has nothing to do with the lock stands there once.
+            Outcome::Measured(more) => {
+                measured.extend(more.into_iter().filter(|one| first || one.what.contains("lock")))
+            }
             Outcome::Ended(code) => return Ok(code.into()),
         }
     }

@@ -106,7 +106,15 @@ impl RankOfBench {
             Some(_) => Against::Nothing,
         };
         let (what, ranks, value) = (what.to_owned(), self.world.size(), Spread::of(values));
-        Ok(self.reporter.say(&Line::Measured(Measured { what, size, metric, ranks, value, against }))?)
+        Ok(self.reporter.say(&Line::Measured(Measured {
+            what,
+            size,
+            metric,
+            ranks,
+            value,
+            against,
+            lock: String::new(),
+        }))?)
     }
 }
 

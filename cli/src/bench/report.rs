@@ -28,6 +28,9 @@ pub(crate) struct Measured {
     /// The name of a result's limit, which is a [`Measured`] of the same metric, ranks and size; a limit has
     /// none.
     pub(crate) against: Against,
+    /// The lock of the windows; whoever started the job knows it.
+    #[serde(skip)]
+    pub(crate) lock: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

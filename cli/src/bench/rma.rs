@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::bench::measure::{self, HELP, Options};
+use windows::LockDesign;
+
+use crate::bench::measure::{self, HELP, Job, Options};
 use crate::bench::worker::Suite;
 use crate::failure::Failure;
 
@@ -47,7 +49,7 @@ enum PathName {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut jobs: Vec<(Suite, u32)> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
     for path in &args.paths {
         let suite = match path {
             PathName::Direct => Suite::Rma,
@@ -57,8 +59,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if suite != Suite::Rma && (args.ranks < 2 || !args.options.is_shm()) {
             return Err("--path process-vm and helper: these ways lead from process to process over shm".into());
         }
-        if !jobs.contains(&(suite, args.ranks)) {
-            jobs.push((suite, args.ranks));
+        let job = (suite, args.ranks, LockDesign::default());
+        if !jobs.contains(&job) {
+            jobs.push(job);
         }
     }
     measure::run("onesided bench rma", &args.options, &jobs)

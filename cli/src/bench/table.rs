@@ -14,12 +14,44 @@ impl Document {
             text +=
                 &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(limit));
         }
-        if let Some(Row { algorithm, fabric, .. }) = self.results.first() {
+        let mut locks: Vec<&str> = self.results.iter().map(|row| &*row.algorithm).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        if locks.len() > 1 {
+            text += &self.by_lock();
+        } else if let Some(Row { algorithm, fabric, .. }) = self.results.first() {
             let title = format!("{algorithm} over {fabric}");
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
             text += &table(head, self.results.iter().map(result));
         }
         text + RATIO
+    }
+
+    /// A line for each benchmark; the locks beside one another.
+    fn by_lock(&self) -> String {
+        let Some(Row { algorithm: first, fabric, .. }) = self.results.first() else { return String::new() };
+        let mut locks: Vec<&String> = Vec::new();
+        for row in &self.results {
+            if !locks.contains(&&row.algorithm) {
+                locks.push(&row.algorithm);
+            }
+        }
+        let mut head = vec![format!("over {fabric}"), "ranks".to_owned()];
+        head.extend(locks.iter().flat_map(|lock| [lock.to_string(), String::new(), "ratio".to_owned()]));
+        let rows = self.results.iter().filter(|row| row.algorithm == *first).map(|row| {
+            let mut cells = vec![title(&row.benchmark, row.metric), row.ranks.to_string()];
+            for lock in &locks {
+                let same = |other: &&Row| {
+                    (&other.algorithm, &other.benchmark, other.metric) == (lock, &row.benchmark, row.metric)
+                        && (other.ranks, other.size) == (row.ranks, row.size)
+                };
+                let [_, _, median, _, _, unit, _, ratio] =
+                    self.results.iter().find(same).map(result).unwrap_or_default();
+                cells.extend([median, unit, ratio]);
+            }
+            cells
+        });
+        columns(&head, rows)
     }
 
     /// A line for each operation and size: first the latencies, then what many operations reach, whose two metrics are

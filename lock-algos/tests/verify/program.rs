@@ -1,12 +1,12 @@
 //! What an origin does, as data, and the code that does it over any memory.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Place};
+use lock_algos::{LockAlgorithm, Mode, Owner, Place, Wish};
 use remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::record::Record;
@@ -20,6 +20,17 @@ pub(crate) struct Round {
     /// How often the section touches the data.
     pub(crate) touches: u8,
     pub(crate) ending: Ending,
+    pub(crate) manner: Manner,
+}
+
+/// How the lock is asked for. Whoever abandons it does so in the usual manner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Usual,
+    /// By an owner without a node.
+    WithoutNode,
+    /// If it is free.
+    Try,
 }
 
 /// How a round ends.
@@ -32,14 +43,13 @@ pub(crate) enum Ending {
     /// While the acquire was under way: whoever adopts it finishes and releases it. It is not wanted any more after it was
     /// asked for that so many times, which covers every await between two questions.
     Abandoned { asked: u8 },
-    /// By a release that is waited for, if the lock could be had without waiting; else it was over at once.
-    Tried,
     /// By the origin's end inside the section.
     Dies,
 }
 
 impl Round {
-    pub(crate) const EXCLUSIVE: Self = Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released };
+    pub(crate) const EXCLUSIVE: Self =
+        Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released, manner: Manner::Usual };
     pub(crate) const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
 }
 
@@ -59,7 +69,7 @@ pub(crate) trait Mortal: RemoteMemory + Clone {
 
 /// Where the lock and the data lie.
 const HOME: Rank = Rank(0);
-/// Each rank has one region. Its words: the data, the lock, a queue node for each slot.
+/// Each rank has one region. Its words: the data, the lock, the tally, a queue node for each slot.
 const DATA: usize = 0;
 pub(crate) const LOCK: usize = 1;
 
@@ -69,8 +79,10 @@ pub(crate) struct Slots {
     pub(crate) each: u16,
     /// Whether they have nodes.
     pub(crate) nodes: bool,
-    /// Whether an owner sees an idle word instead of others' nodes: one that does not ask.
+    /// Whether an owner sees idle words instead of others' nodes and tallies: one that does not ask.
     pub(crate) deaf: bool,
+    /// Whether an owner may be without a slot.
+    pub(crate) tallied: bool,
 }
 
 /// Words of each rank's region. The last one stays 0.
@@ -78,15 +90,20 @@ pub(crate) const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
     1 + if slots.nodes { node_at::<A>(slots.each) } else { node_at::<A>(0) }
 }
 
+const fn tally_at<A: LockAlgorithm>() -> usize {
+    LOCK + A::HOME_WORDS
+}
+
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    LOCK + A::HOME_WORDS + slot as usize * A::NODE_WORDS
+    tally_at::<A>() + 1 + slot as usize * A::NODE_WORDS
 }
 
 /// Slots that these programs need: one for the rounds that follow one another, one for each that is abandoned.
 pub(crate) fn slots_of(programs: &[Vec<Round>]) -> Slots {
     let abandoned = |rounds: &Vec<Round>| rounds.iter().filter(|round| round.is_abandoned()).count();
-    Slots { each: 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16, nodes: true, deaf: false }
+    let tallied = programs.iter().flatten().any(|round| round.manner == Manner::WithoutNode);
+    Slots { each: 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16, nodes: true, deaf: false, tallied }
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
@@ -99,9 +116,16 @@ pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
     adopt: impl Fn(Task),
 ) {
     let mut abandoned = 0;
+    if let Err(fault) = open::<M, A>(&memory, slots) {
+        record.violated(|| format!("{fault}"));
+    }
     for (number, round) in rounds.into_iter().enumerate() {
         abandoned += u16::from(round.is_abandoned());
-        let slot = if round.is_abandoned() { abandoned } else { 0 };
+        let slot = match round.manner {
+            _ if round.is_abandoned() => abandoned,
+            Manner::WithoutNode => Owner::NO_SLOT,
+            Manner::Usual | Manner::Try => 0,
+        };
         let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
         let done = match round.ending {
             Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
@@ -114,6 +138,14 @@ pub(crate) async fn run<M: Mortal, A: LockAlgorithm>(
     }
 }
 
+/// Says how many slots this rank uses.
+pub(crate) fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
+    if slots.tallied {
+        memory.store(word(memory, memory.rank(), tally_at::<A>())?, slots.each.into())?;
+    }
+    Ok(())
+}
+
 async fn section<M: Mortal, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
@@ -123,22 +155,24 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     let mode = round.mode;
     let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = algorithm.words(ground)?;
+    let words = match round.manner {
+        Manner::Try => algorithm.words_to_try(ground)?,
+        Manner::Usual | Manner::WithoutNode => algorithm.words(ground)?,
+    };
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
-    let held = if round.ending == Ending::Tried {
-        let Some(held) = algorithm.try_acquire(memory, ground, words, mode).await? else {
+    let started = algorithm.start(memory, ground, words, mode)?;
+    for _ in 0..round.early {
+        memory.read(data).await?;
+    }
+    let wish = if round.manner == Manner::Try { Wish::TRY } else { Wish::LOCK };
+    let held = match algorithm.finish(memory, ground, words, mode, started, || wish.inheriting()).await {
+        Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
             record.outside(owner);
             return Ok(());
-        };
-        held
-    } else {
-        let started = algorithm.start(memory, ground, words, mode)?;
-        for _ in 0..round.early {
-            memory.read(data).await?;
         }
-        algorithm.finish(memory, ground, words, mode, started, || true).await?
+        held => held?,
     };
     let mode = held.mode;
     record.enters(owner, held);
@@ -208,12 +242,17 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     record: &Record,
 ) -> Result<(), Fault> {
     let Round { mode, ending, .. } = round;
-    let left = Cell::new(if let Ending::Abandoned { asked } = ending { asked } else { u8::MAX });
-    let wanted = move || left.replace(left.get().saturating_sub(1)) > 0;
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
-    match algorithm.finish(memory, ground, words, mode, started, wanted).await {
-        Err(fault) if fault.kind() == FaultKind::Closed => {}
+    // It is wanted for a while, and inherits nothing.
+    let limit = if let Ending::Abandoned { asked } = ending { usize::from(asked) } else { usize::MAX };
+    let asked = AtomicUsize::new(0);
+    let wish = || match asked.fetch_add(1, Relaxed) < limit {
+        true => Wish::LOCK,
+        false => Wish::NONE,
+    };
+    match algorithm.finish(memory, ground, words, mode, started, wish).await {
+        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::MemberDied) => {}
         finished => {
             let held = finished?;
             let mode = held.mode;
@@ -247,6 +286,12 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
     pub(crate) const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
         Self { memory, owner, slots, algorithm: PhantomData }
     }
+
+    /// What an owner sees who asks whether somebody counts.
+    fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+        let deaf = self.slots.deaf && rank != self.owner.rank;
+        word(self.memory, rank, if deaf { region_words::<A>(self.slots) - 1 } else { index })
+    }
 }
 
 impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
@@ -261,10 +306,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
         if index >= A::NODE_WORDS || slot >= self.slots() {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
-        if self.slots.deaf && rank != self.owner.rank {
-            return word(self.memory, rank, region_words::<A>(self.slots) - 1);
-        }
-        word(self.memory, rank, node_at::<A>(slot) + index)
+        self.asked(rank, node_at::<A>(slot) + index)
     }
 
     fn slots(&self) -> u16 {
@@ -272,7 +314,20 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     }
 
     fn owners(&self) -> u64 {
-        u64::from(self.memory.size()) * u64::from(self.slots.each)
+        u64::from(self.memory.size()) * (u64::from(self.slots.each) + u64::from(self.slots.tallied))
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        if !self.slots.tallied {
+            return Ok(None);
+        }
+        self.asked(rank, tally_at::<A>()).map(Some)
+    }
+
+    /// One owner of a rank at a time is without a node.
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
+        self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
     }
 
     fn lock(&self) -> u64 {
@@ -297,7 +352,8 @@ pub(crate) fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
     (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
 }
 
-/// Whether none of a region's nodes says that its owner counts.
+/// Whether neither a region's nodes nor its tally say that an owner counts.
 pub(crate) fn idle<A: LockAlgorithm>(region: &[u64]) -> bool {
-    A::NODE_WORDS == 0 || region[node_at::<A>(0)..].chunks(A::NODE_WORDS).all(|node| node[0] == 0)
+    let counts = |node: &[u64]| node[0] != 0;
+    region[tally_at::<A>()] >> 32 == 0 && !region[node_at::<A>(0)..].chunks(A::NODE_WORDS.max(1)).any(counts)
 }

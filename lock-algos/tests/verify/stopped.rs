@@ -3,14 +3,14 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use remote_memory::{Fault, Rank};
 
 use crate::model_memory::{Action, ModelMemory};
 use crate::program::{Ground, Slots, region_words};
 use crate::wrong::{mcs, right, ticket};
 
-const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false };
+const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: false };
 /// More events than anything takes here that ends at all.
 const ENDLESS: usize = 500;
 
@@ -24,7 +24,8 @@ fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, rank: u32
     let place = Ground::<_, A>::new(memory, owner(rank), SLOTS);
     Box::pin(async move {
         let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || true).await
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK.inheriting())
+            .await
     })
 }
 

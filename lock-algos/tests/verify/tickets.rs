@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
+use lock_algos::{LockAlgorithm, Mode, Owner, Ticket, Wish};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -12,7 +12,7 @@ use crate::explored::{EARLY, S, X, explore, verify, verify_abandoned, verify_dea
 use crate::loom_memory::Atomics;
 use crate::model_memory::{Action, ModelMemory, Posted};
 use crate::modelled::{Scenario, Setting, drive, expect_caught, run, run_in, scenario};
-use crate::program::{Ending, Ground, LOCK, Round, Slots, lock_and_data, region_words};
+use crate::program::{Ending, Ground, LOCK, Manner, Round, Slots, lock_and_data, region_words};
 use crate::wrong::ticket;
 
 /// What is added to the word, as its documentation says.
@@ -67,9 +67,9 @@ fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Resu
 
 fn waits_for_all(mut scenario: Scenario) -> Scenario {
     for round in
-        scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned() || round.ending == Ending::Tried)
+        scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned() || round.manner == Manner::Try)
     {
-        round.ending = Ending::Released;
+        (round.ending, round.manner) = (Ending::Released, Manner::Usual);
     }
     scenario
 }
@@ -265,14 +265,14 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         (false, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
         (false, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
-        let slots = Slots { each: 1, nodes, deaf: false };
+        let slots = Slots { each: 1, nodes, deaf: false, tallied: false };
         let memory = ModelMemory::new(1, region_words::<Ticket>(slots));
         memory.net().words[LOCK] = start;
         let lock = ticket::<15>();
         let place = Ground::<_, Ticket>::new(&memory, owner, slots);
         let twice = async {
             let words = lock.words(place)?;
-            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || true).await?;
+            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
             lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
             let before = memory.region();
             let again = match lock.start_release(&memory, place, words, mode) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket};
+use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl LockAlgorithm for Wrong {
         (words, word): Self::Words<'m, M>,
         mode: Mode,
         first: u64,
-        wanted: impl Fn() -> bool + Send + 'm,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
         let owner = EXCLUSIVE | place.owner().to_bits();
         match (self.flaw, mode) {
@@ -163,7 +163,7 @@ impl LockAlgorithm for Wrong {
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first).await,
             (Flaw::WaitsForTheDead, _) => self.wait(memory, place, (words, word), mode, first).await,
             (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first).await,
-            _ => self.right.contend(memory, place, words, mode, first, wanted).await,
+            _ => self.right.contend(memory, place, words, mode, first, wish).await,
         }
     }
 
@@ -192,7 +192,7 @@ impl LockAlgorithm for Wrong {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        started: M::Op,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         match self.right.finish_release(memory, place, words.0, mode, started).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),

@@ -21,7 +21,7 @@ pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
 pub(crate) use self::request::{Request, is_wordless};
 pub(crate) use self::server::serve;
 
-use crate::window::LOCK_BYTES;
+use crate::nodes;
 
 /// What the requests and answers between this rank and its peers take of its hidden region: a line whose first word is 1
 /// once this rank answers no more, then for each peer a line each that begins with a number which counts the requests of that peer, then two rooms:
@@ -47,7 +47,7 @@ impl Layout {
     const ROOMS: u64 = 1 << 20;
 
     pub(crate) const fn new(size: u32) -> Self {
-        let start = (LOCK_BYTES + 16 * size as u64).next_multiple_of(64);
+        let start = nodes::hidden_bytes(size);
         let share = Self::ROOMS / 2 / size as u64 / 64 * 64;
         let room = if share < 512 {
             512

@@ -21,7 +21,7 @@ pub(crate) mod tests {
     fn measured(what: &str, size: Option<usize>, ranks: u32, metric: Metric, value: f64) -> [Measured; 2] {
         let of = |what: &str, value: f64, against| {
             let value = Spread { median: value, min: value * 0.75, max: value * 1.25 };
-            Measured { what: what.to_owned(), size, metric, ranks, value, against }
+            Measured { what: what.to_owned(), size, metric, ranks, value, against, lock: "test-and-set".to_owned() }
         };
         let bare = format!("bare {what}");
         let limit = if metric == Metric::Latency { value / 2.0 } else { value * 2.0 };

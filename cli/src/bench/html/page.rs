@@ -56,7 +56,13 @@ fn about(document: &Document, command: &str, begun: SystemTime) -> String {
     let mut more = Vec::new();
     if let Some(Row { algorithm, fabric, .. }) = document.results.first() {
         more.push(("Fabric", fabric.clone()));
-        more.push(("Lock", algorithm.clone()));
+        let mut locks = vec![algorithm.as_str()];
+        for row in &document.results {
+            if !locks.contains(&row.algorithm.as_str()) {
+                locks.push(&row.algorithm);
+            }
+        }
+        more.push(("Lock", locks.join(", ")));
     }
     more.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
     facts(&document.machine, command, begun, &more)

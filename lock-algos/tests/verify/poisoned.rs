@@ -1,0 +1,108 @@
+//! A lock of the dead: who does not inherit is told, again and again, until somebody inherits.
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::model_memory::ModelMemory;
+use crate::modelled::drive;
+use crate::program::{Ground, Slots, idle, lock_and_data, open, region_words};
+use crate::wrong::{mcs, right, ticket};
+
+const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: true };
+
+/// One rank's use of a lock.
+#[derive(Clone, Copy)]
+struct User<'a, A> {
+    lock: &'a A,
+    memory: &'a ModelMemory,
+    owner: Owner,
+}
+
+impl<'a, A: LockAlgorithm> User<'a, A> {
+    fn ask(&self, mode: Mode, wish: Wish) -> Result<Held, Fault> {
+        let Self { lock, memory, owner } = *self;
+        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        drive(memory, async {
+            let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || wish).await
+        })
+    }
+
+    fn release(&self, mode: Mode) -> Result<(), Fault> {
+        let Self { lock, memory, owner } = *self;
+        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        drive(memory, async {
+            let words = lock.words(place)?;
+            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+        })
+    }
+}
+
+/// Rank 1 dies inside, in mode `dying`. `slot` is everybody's.
+fn poison<A: LockAlgorithm>(lock: &A, slot: u16, dying: Mode, heir: Wish) {
+    let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    for memory in &all {
+        open::<_, A>(memory, SLOTS).unwrap();
+    }
+    let user = |rank: u32| {
+        let owner = Owner { rank: Rank(rank), slot, generation: 0 };
+        User { lock, memory: &all[rank as usize], owner }
+    };
+    let of_owner = A::NAME == "test-and-set" && dying == Mode::Exclusive; // its word names him
+    let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+    let died = Fault::of(kind, Rank(1));
+    let case = format!("{} slot {slot} {dying:?} {heir:?}", A::NAME);
+
+    assert_eq!(user(1).ask(dying, Wish::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    let busy = Err(Fault::new(FaultKind::TimedOut));
+    assert_eq!(user(2).ask(Mode::Exclusive, Wish::TRY), busy, "{case}: who tries does not wait for who lives");
+    memory.net().kill(Rank(1), 0);
+
+    for _ in 0..2 {
+        for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
+            assert_eq!(user(rank).ask(mode, Wish::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(user(rank).ask(mode, Wish::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = user(rank).ask(mode, Wish::NONE);
+            assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
+        }
+    }
+    assert_eq!(user(3).ask(Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
+    assert_eq!(user(0).ask(Mode::Shared, Wish::TRY.inheriting()), busy, "{case}: nobody has it beside the heir");
+    assert_eq!(user(3).release(Mode::Exclusive), Ok(()), "{case}");
+
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK.inheriting()] {
+            assert_eq!(user(2).ask(mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
+            assert_eq!(user(2).release(mode), Ok(()), "{case}: healed");
+        }
+    }
+    assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}");
+    assert!([0, 2, 3].iter().all(|rank| idle::<A>(&all[*rank].region())), "{case}: somebody counts");
+}
+
+fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
+    for slot in [0, Owner::NO_SLOT] {
+        for dying in [Mode::Exclusive, Mode::Shared] {
+            for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
+                poison(lock, slot, dying, heir);
+            }
+        }
+    }
+}
+
+#[test]
+fn test_and_set() {
+    poison_all_ways(&right());
+}
+
+#[test]
+fn the_queue_lock() {
+    poison_all_ways(&mcs());
+}
+
+#[test]
+fn tickets() {
+    poison_all_ways(&ticket::<15>());
+    poison_all_ways(&ticket::<2>());
+}

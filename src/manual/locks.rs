@@ -1,0 +1,73 @@
+//! The locks that windows have, and what each promises.
+//!
+//! Every part of a window has a lock. Its design is the window's: [`Builder::lock`](crate::Builder::lock) chooses it, or
+//! `ONESIDED_LOCK` by name for windows whose builder names none; [`info`](crate::Window::info) and
+//! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
+//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs` shows them side by side.
+//!
+//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) |
+//! |---|---|---|
+//! | name | `test-and-set` (or `tas`) | `mcs` |
+//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours |
+//! | words at the target | 1 | 1 |
+//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 |
+//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) |
+//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over |
+//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together |
+//! | readers | join readers, also while a writer waits | wait behind a writer who came before |
+//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock |
+//!
+//! Test-and-set is the default: it is the cheapest while a lock is free, which most locks are most of the time. The queue is for
+//! locks that many want at once and for long: everybody gets a turn, and nobody polls over the network. With more ranks than
+//! cores a queue is slow, because the next owner has to be scheduled before it can go on.
+//!
+//! **With a queue, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
+//! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.
+//!
+//! # What users ask for
+//!
+//! - [`lock_exclusive`](crate::Window::lock_exclusive) and [`lock_shared`](crate::Window::lock_shared) have sent their first
+//!   operation when they return; `.wait()` blocks, `.await` does not, `.test()` looks.
+//! - [`try_lock_exclusive`](crate::Window::try_lock_exclusive) and [`try_lock_shared`](crate::Window::try_lock_shared) come back
+//!   after a few operations, with the lock or without.
+//! - [`deadline`](crate::LockRequest::deadline): gives up after a time. A request may be dropped at any point, too. In a queue
+//!   whoever gave up keeps its place until its turn comes, and the endpoint passes the lock on.
+//! - Threads of a rank lock at once, and one thread many: a window has one queue node in each rank for each rank, and 31 more. Who finds none
+//!   goes on without: with test-and-set that makes no difference; with the queue it polls, and others overtake it. After a death
+//!   a doubted lock is not set right before all locks of such owners are released, in the whole window.
+//!
+//! # Death
+//!
+//! **A lock that its owner left by dying is poisoned**, as a [`std::sync::Mutex`] is by a panic: everybody who asks for it is told, with
+//! an error that names the dead rank ([`is_abandoned`](crate::Error::is_abandoned)), at once, until somebody asks with
+//! [`inherit`](crate::LockRequest::inherit). That one holds the lock alone, [`inherited`](crate::Epoch::inherited) names the dead rank, and
+//! when it unlocks the lock is as any other.
+//!
+//! ```
+//! # use onesided::{Error, Window};
+//! # fn repair(_: &onesided::Epoch<'_, u64, onesided::Any>) -> Result<(), Error> { Ok(()) }
+//! # fn main() -> Result<(), Error> {
+//! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
+//! # let scores = Window::<u64>::allocate(&world, 8).wait()?;
+//! let epoch = scores.lock_exclusive(1).inherit().wait()?;
+//! if let Some(inheritance) = epoch.inherited() {
+//!     eprintln!("{inheritance}"); // rank 3 died while it held the lock
+//!     repair(&epoch)?;
+//! }
+//! epoch.unlock().wait()?;
+//! # scores.close().wait()?;
+//! # Ok(()) })? { outcome?; }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Why it stays poisoned, where a robust mutex of POSIX tells the next owner only: what the dead rank left half done is there for
+//! everybody. If one survivor got the error, and the lock were then free again, the others would go on with data that nobody has looked at,
+//! and the one who knew may have ended on that error. So the default is the one that cannot be overlooked, and whoever
+//! knows how to repair, or that nothing needs it, says so.
+//!
+//! How it is found out: a rank's death is known on its host within milliseconds, elsewhere see [failures](super::failures). An
+//! exclusive owner is then told of at once with test-and-set, within some ten milliseconds with the queue. Readers are a count, which
+//! names nobody: they are doubted when some rank has died and they have not released for a second since, and the lock is poisoned once no
+//! living rank reads. A rank that died *waiting* harms nobody with test-and-set; with the queue it counts as if it may have held the lock.
+//! Readers who only read lose nothing by [`inherit`](crate::LockRequest::inherit).

@@ -1,0 +1,144 @@
+//! Every lock design, chosen by name: what all of them promise.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use onesided::{Error, LockDesign, Mode, Window, World};
+
+use crate::support::{DEADLINE, poll_once, ranks};
+
+/// Runs ranks that share a window of each design.
+fn each(count: u32, run: fn(&World, &Window<u64>)) {
+    for design in LockDesign::ALL {
+        ranks(count, move |world| {
+            let window = Window::<u64>::builder().lock(*design).name("scores").allocate(&world, 8).wait().unwrap();
+            assert_eq!(window.info().lock, *design);
+            assert!(window.explain(0).ends_with(&format!("lock {design}")), "{}", window.explain(0));
+            run(&world, &window);
+            window.close().wait().unwrap();
+        });
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_all_told() {
+    let outcomes = ranks(3, |world| {
+        let design = if world.rank() == 1 { LockDesign::Mcs } else { LockDesign::TestAndSet };
+        let outcome = Window::<u64>::builder().lock(design).name("scores").allocate(&world, 8).wait();
+        outcome.map(drop).map_err(|error| Error::from(error).to_string())
+    });
+    let told = "window \"scores\": rank 1 differs from rank 0 in the lock: mcs against test-and-set";
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert!(error.contains("the lock: mcs against test-and-set"), "{error} / {told}");
+    }
+}
+
+#[test]
+fn a_try_comes_at_once_with_the_lock_or_without() {
+    each(2, |world, window| {
+        for (held, mode) in [(Mode::Exclusive, true), (Mode::Shared, false)] {
+            if world.rank() == 0 {
+                let request = if held == Mode::Exclusive { window.lock_exclusive(0) } else { window.lock_shared(0) };
+                let epoch = request.wait().unwrap();
+                world.barrier().wait().unwrap();
+                world.barrier().wait().unwrap();
+                epoch.unlock().wait().unwrap();
+                world.barrier().wait().unwrap();
+            } else {
+                world.barrier().wait().unwrap();
+                let begin = Instant::now();
+                assert!(window.try_lock_exclusive(0).wait().unwrap().is_none());
+                let shared = window.try_lock_shared(0).wait().unwrap();
+                assert_eq!(shared.is_none(), mode, "{held:?}");
+                assert!(shared.is_none_or(|epoch| epoch.mode() == Mode::Shared));
+                assert!(begin.elapsed() < Duration::from_secs(5));
+                world.barrier().wait().unwrap();
+                world.barrier().wait().unwrap();
+                let epoch = window.try_lock_exclusive(0).wait().unwrap().expect("it is free");
+                epoch.put(0, &[1]).unwrap();
+                epoch.unlock().wait().unwrap();
+                assert!(window.try_lock_shared(0).wait().unwrap().is_some());
+            }
+            world.barrier().wait().unwrap();
+        }
+    });
+}
+
+/// More locks at once than a rank has nodes: some owners go on without.
+#[test]
+fn locks_without_nodes_exclude_as_well() {
+    each(2, |world, window| {
+        let held: Vec<_> = (0..70).map(|_| window.lock_shared(1).wait().unwrap()).collect();
+        world.barrier().wait().unwrap();
+        assert!(window.try_lock_exclusive(1).wait().unwrap().is_none());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for round in 0..100 {
+                        let epoch = window.lock_exclusive(0).wait().unwrap();
+                        let mut count = [0];
+                        epoch.get(0, &mut count).wait().unwrap();
+                        epoch.put(0, &[count[0] + 1]).unwrap();
+                        epoch.unlock().wait().unwrap();
+                        if round % 10 == 0 {
+                            drop(window.lock_all().wait().unwrap());
+                        }
+                    }
+                });
+            }
+        });
+        drop(held);
+        world.barrier().wait().unwrap();
+        window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap();
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            assert_eq!(window.local().read(0..1), [400]);
+        }
+    });
+}
+
+/// A request that is dropped, or comes to its deadline, after any number of polls leaves nothing behind.
+#[test]
+fn who_walks_away_leaves_nothing_behind() {
+    each(3, |world, window| {
+        for round in 0..30 {
+            let epoch = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
+            world.barrier().wait().unwrap();
+            if world.rank() != 0 {
+                let mut request = if round % 2 == 0 { window.lock_exclusive(0) } else { window.lock_shared(0) };
+                for _ in 0..round / 3 {
+                    assert!(poll_once(&mut request).is_pending());
+                }
+                if round % 3 == 0 {
+                    drop(request);
+                } else {
+                    let error = request.deadline(Duration::from_millis(1)).wait().map(drop).unwrap_err();
+                    assert!(error.is_timed_out(), "{error}");
+                }
+            }
+            world.barrier().wait().unwrap();
+            drop(epoch);
+            // Whoever comes gets it.
+            window.lock_exclusive(0).deadline(DEADLINE / 2).wait().unwrap().unlock().wait().unwrap();
+            world.barrier().wait().unwrap();
+        }
+    });
+}
+
+/// What else locks are in the way of, under every design but the default.
+#[test]
+fn the_tests_that_lock_pass_under_every_design() {
+    if std::env::var_os("ONESIDED_LOCK").is_some() {
+        return; // it is one of those
+    }
+    for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::default()) {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["exclusion::", "litmus::locks::", "requests::", "runtimes::", "handles::", "scopes::"])
+            .env("ONESIDED_LOCK", design.name())
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && output.contains("test exclusion::"), "{design}: {output}");
+    }
+}

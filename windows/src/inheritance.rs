@@ -1,0 +1,90 @@
+//! What is left of somebody who died inside.
+
+use std::fmt;
+
+use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::{Fabric, World};
+use lock_algos::{Held, Mode};
+
+/// From whom a lock was inherited: see [`Epoch::inherited`](crate::Epoch::inherited).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Inheritance {
+    /// This rank held the lock alone when it died.
+    Owner(u32),
+    /// This rank died, and may have been among those who held the lock, or waited for it: the lock cannot name them. Others
+    /// may have died with it.
+    Member(u32),
+}
+
+impl fmt::Display for Inheritance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
+            Self::Member(rank) => write!(f, "rank {rank} died, and may have held the lock"),
+        }
+    }
+}
+
+/// How a lock is held, and whether it was inherited, in half a register: mode 1 bit | inherited 1 bit | named 1 bit |
+/// rank 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding(u32);
+
+impl Holding {
+    const SHARED: u32 = 1 << 31;
+    const INHERITED: u32 = 1 << 30;
+    const NAMED: u32 = 1 << 29;
+
+    #[inline]
+    pub(crate) const fn cleanly(mode: Mode) -> Self {
+        Self(match mode {
+            Mode::Exclusive => 0,
+            Mode::Shared => Self::SHARED,
+        })
+    }
+
+    pub(crate) fn of(held: Held) -> Self {
+        let Self(mode) = Self::cleanly(held.mode);
+        let Some(fault) = held.inherited else { return Self(mode) };
+        let named = if fault.kind() == FaultKind::OwnerDied { Self::NAMED } else { 0 };
+        let rank = fault.rank().map_or(0, |rank| rank.0);
+        Self(mode | Self::INHERITED | named | rank & 0xff_ffff)
+    }
+
+    #[inline]
+    pub(crate) const fn mode(self) -> Mode {
+        if self.0 & Self::SHARED == 0 { Mode::Exclusive } else { Mode::Shared }
+    }
+
+    pub(crate) fn inherited<F: Fabric>(self, world: &World<F>) -> Option<Inheritance> {
+        if self.0 & Self::INHERITED == 0 {
+            return None;
+        }
+        let rank = world.translate(Fault::of(FaultKind::OwnerDied, Rank(self.0 & 0xff_ffff))).rank();
+        let rank = rank.map_or(self.0 & 0xff_ffff, |rank| rank.0);
+        Some(if self.0 & Self::NAMED == 0 { Inheritance::Member(rank) } else { Inheritance::Owner(rank) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holding_keeps_what_it_is_given() {
+        fabric::threads(2, |world| {
+            for mode in [Mode::Exclusive, Mode::Shared] {
+                assert_eq!(Holding::cleanly(mode).mode(), mode);
+                assert_eq!(Holding::of(Held::cleanly(mode)), Holding::cleanly(mode));
+                for (kind, inheritance) in
+                    [(FaultKind::OwnerDied, Inheritance::Owner(1)), (FaultKind::MemberDied, Inheritance::Member(1))]
+                {
+                    let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
+                    assert_eq!((holding.mode(), holding.inherited(&world)), (mode, Some(inheritance)));
+                }
+            }
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,255 @@
+//! The queue nodes that a rank's owners have in a window.
+//!
+//! A node is a line in the rank's hidden region, behind the signals: who locks takes one of the rank's slots for as long as
+//! it waits, holds and releases, so that threads, and several locks at once, do not collide. There are as many as a
+//! [`lock_all`](crate::Window::lock_all) needs, and some for threads; who finds none goes on without (see
+//! [`LockAlgorithm::uses_node`](lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
+//! for ever.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use fabric::Fabric;
+use fabric::remote_memory::Fault;
+use lock_algos::{Chosen, LockAlgorithm, Mode, Owner};
+
+use crate::signals;
+use crate::window::Inner;
+
+/// Whether an owner has a slot.
+#[inline]
+pub(crate) const fn has_slot(owner: u64) -> bool {
+    Owner::from_bits(owner).slot != Owner::NO_SLOT
+}
+
+/// What a node takes.
+const NODE_BYTES: u64 = 64;
+const _: () = assert!(8 * Chosen::NODE_WORDS as u64 <= NODE_BYTES);
+
+/// Slots beyond one for each rank.
+const FOR_THREADS: u32 = 31;
+/// No rank has more: the memory that they take would be for nothing.
+const MOST: u32 = 1024;
+const _: () = assert!(MOST < Owner::NO_SLOT as u32);
+
+/// How many slots each rank of a world of this size has.
+const fn slots(size: u32) -> u16 {
+    let wanted = size.saturating_add(FOR_THREADS);
+    if wanted < MOST { wanted as u16 } else { MOST as u16 }
+}
+
+/// Where the tally lies in a rank's hidden region.
+const fn tally(size: u32) -> u64 {
+    signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
+}
+
+/// Where a word of a node lies, behind the tally.
+const fn node(tally: u64, slot: u16, index: usize) -> u64 {
+    tally + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
+}
+
+/// How many bytes of hidden region a rank has, up to the end of its nodes.
+pub(crate) const fn hidden_bytes(size: u32) -> u64 {
+    node(tally(size), slots(size), 0)
+}
+
+/// Which of this rank's slots are in use.
+pub(crate) struct Nodes {
+    /// How many there are.
+    pub(crate) slots: u16,
+    /// Where the tally lies in each rank's hidden region.
+    pub(crate) tally: u64,
+    /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write.
+    lead: AtomicUsize,
+    lead_busy: AtomicBool,
+    /// A bit for each of the others; that of slot 0 is always set.
+    busy: Box<[AtomicU64]>,
+    /// How often each slot was taken.
+    generations: Box<[AtomicU32]>,
+    /// What peers are told: how many slots were ever in use ...
+    marked: AtomicU32,
+    /// ... and how many owners count without.
+    without: Mutex<u32>,
+}
+
+/// Tells this thread from the others that there are.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    // A thread that has the address of one that ended comes after all that one did.
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+impl Nodes {
+    pub(crate) fn new(size: u32) -> Self {
+        let slots = slots(size);
+        Self {
+            slots,
+            tally: tally(size),
+            lead: AtomicUsize::new(0),
+            lead_busy: AtomicBool::new(false),
+            busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
+            generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            marked: AtomicU32::new(0),
+            without: Mutex::new(0),
+        }
+    }
+
+    /// Where a word of a node lies.
+    #[inline]
+    pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
+        node(self.tally, slot, index)
+    }
+
+    #[inline]
+    fn take(&self) -> Option<u16> {
+        let me = this_thread();
+        if self.lead.load(Ordering::Relaxed) == me && !self.lead_busy.load(Ordering::Acquire) {
+            self.lead_busy.store(true, Ordering::Relaxed);
+            return Some(0);
+        }
+        self.take_another(me)
+    }
+
+    #[inline(never)]
+    fn take_another(&self, me: usize) -> Option<u16> {
+        if self.lead.load(Ordering::Relaxed) == 0
+            && self.lead.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.lead_busy.store(true, Ordering::Relaxed);
+            return Some(0);
+        }
+        // The lowest that is free, so that few were ever in use.
+        for (at, busy) in self.busy.iter().enumerate() {
+            let mut found = busy.load(Ordering::Relaxed);
+            while found != u64::MAX {
+                let bit = found.trailing_ones();
+                let slot = 64 * at as u32 + bit;
+                if slot >= u32::from(self.slots) {
+                    return None;
+                }
+                match busy.compare_exchange_weak(found, found | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return Some(slot as u16),
+                    Err(now) => found = now,
+                }
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn give_back(&self, slot: u16) {
+        match slot {
+            0 => self.lead_busy.store(false, Ordering::Release),
+            _ => drop(self.busy[usize::from(slot / 64)].fetch_and(!(1 << (slot % 64)), Ordering::Release)),
+        }
+    }
+}
+
+impl<F: Fabric> Inner<F> {
+    /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
+    #[inline]
+    pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
+        let rank = self.fabric().rank();
+        if !self.algorithm.uses_node(mode) {
+            return Ok(self.slotless());
+        }
+        let Some(slot) = self.nodes.take() else { return Ok(self.slotless()) };
+        if u32::from(slot) >= self.nodes.marked.load(Ordering::Acquire) {
+            self.mark(slot)?;
+        }
+        // Nobody else has the slot.
+        let generations = &self.nodes.generations[usize::from(slot)];
+        let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
+        generations.store(generation, Ordering::Relaxed);
+        Ok(Owner { rank, slot, generation }.to_bits())
+    }
+
+    /// This rank, as an owner that needs no slot.
+    #[inline]
+    pub(crate) fn slotless(&self) -> u64 {
+        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation: 0 }.to_bits()
+    }
+
+    /// Ends the use of an owner's slot, if it has one: nobody writes to its node any more.
+    #[inline]
+    pub(crate) fn give_back(&self, owner: u64) {
+        if has_slot(owner) {
+            self.nodes.give_back(Owner::from_bits(owner).slot);
+        }
+    }
+
+    /// Tells peers that a slot is in use from now on.
+    #[cold]
+    fn mark(&self, slot: u16) -> Result<(), Fault> {
+        self.tell(|_, marked| *marked = (*marked).max(u32::from(slot) + 1))
+    }
+
+    /// Adds one owner to those that count without a slot, or takes one away.
+    #[cold]
+    pub(crate) fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        self.tell(|without, _| *without = if counts { without.saturating_add(1) } else { without.saturating_sub(1) })
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut u32, &mut u32)) -> Result<(), Fault> {
+        let mut without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marked = self.nodes.marked.load(Ordering::Relaxed);
+        change(&mut without, &mut marked);
+        let word = self.fabric().word_in(&self.own_locks, self.nodes.tally)?;
+        self.fabric().store(word, u64::from(*without) << 32 | u64::from(marked))?;
+        self.nodes.marked.store(marked, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} slots were in use", self.marked.load(Ordering::Relaxed), self.slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_slot_is_taken_once_the_lowest_first() {
+        let nodes = Nodes::new(100);
+        assert_eq!(nodes.slots, 131);
+        let all: Vec<_> = std::iter::from_fn(|| nodes.take()).collect();
+        assert_eq!(all, (0..131).collect::<Vec<_>>());
+        for slot in [64, 0, 130, 7] {
+            nodes.give_back(slot);
+        }
+        assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [0, 7, 64, 130]);
+    }
+
+    #[test]
+    fn threads_share_them() {
+        let nodes = Nodes::new(1);
+        let taken: Vec<u16> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut mine: Vec<_> = (0..8).map(|_| nodes.take().unwrap()).collect();
+                        for _ in 0..1000 {
+                            nodes.give_back(mine[3]);
+                            mine[3] = std::iter::repeat_with(|| nodes.take()).find_map(|slot| slot).unwrap();
+                        }
+                        mine
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 32);
+    }
+
+    #[test]
+    fn worlds_of_every_size_have_a_bounded_number() {
+        assert_eq!([1, 2, 992, 993, 994, u32::MAX].map(slots), [32, 33, 1023, 1024, 1024, 1024]);
+        assert_eq!(hidden_bytes(2) % 64, 0);
+    }
+}
