@@ -34,6 +34,7 @@
 //!   them.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
+//! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.
 //!
 //! Both check exclusion, lost updates, that every wait ends, that exactly the first owner after a death inside is told of
 //! it, and that the lock is free at the end and can be had; both must catch locks that are wrong on purpose.

@@ -52,6 +52,9 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 /// living rank counts, which the nodes tell, they are of the dead: those who inherit nothing are told that a member died, the
 /// word stays frozen, and the first one to inherit has the lock, alone. The order of those who waited starts anew.
 ///
+/// An owner without a node, of a place that has some, counts for its rank: a frozen word waits for it while it waits or holds,
+/// whatever lock that is.
+///
 /// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
 /// second gets `MemberDied`. If all tickets come back after all, the lock works again.
 ///

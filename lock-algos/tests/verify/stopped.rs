@@ -1,5 +1,6 @@
 //! A waiter that is stopped at any step of a recovery, while the others go on, and comes back late.
 
+use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -7,21 +8,23 @@ use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use remote_memory::{Fault, Rank};
 
 use crate::model_memory::{Action, ModelMemory};
-use crate::program::{Ground, Slots, region_words};
+use crate::program::{Ground, Slots, open, region_words};
 use crate::wrong::{mcs, right, ticket};
 
-const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: false };
+const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: true };
 /// More events than anything takes here that ends at all.
 const ENDLESS: usize = 500;
 
 type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
 
-const fn owner(rank: u32) -> Owner {
-    Owner { rank: Rank(rank), slot: 0, generation: 0 }
+/// A rank's owner: ranks from 2 on have slots, those before have none if that is told.
+const fn owner(rank: u32, slotted: bool) -> Owner {
+    let slot = if slotted || rank > 1 { 0 } else { Owner::NO_SLOT };
+    Owner { rank: Rank(rank), slot, generation: 0 }
 }
 
-fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, rank: u32, mode: Mode) -> Acquire<'a> {
-    let place = Ground::<_, A>::new(memory, owner(rank), SLOTS);
+fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, owner: Owner, mode: Mode) -> Acquire<'a> {
+    let place = Ground::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(place)?;
         lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK.inheriting())
@@ -29,8 +32,8 @@ fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, rank: u32
     })
 }
 
-async fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, rank: u32, mode: Mode) -> Result<(), Fault> {
-    let place = Ground::<_, A>::new(memory, owner(rank), SLOTS);
+async fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
+    let place = Ground::<_, A>::new(memory, owner, SLOTS);
     let words = lock.words(place)?;
     lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
 }
@@ -56,27 +59,29 @@ fn run<T>(memory: &ModelMemory, future: &mut Pin<Box<dyn Future<Output = T> + '_
 /// Rank 1 dies as a reader. Rank 0, which waits, is stopped after so many events; rank 2 takes the lock and releases it, rank 3
 /// reads for long, and rank 4 doubts that. Then rank 0 goes on: it must not have the lock before rank 3 has released. Gives
 /// how far it came: whether it had the lock before it was stopped, and whether rank 2 had it meanwhile.
-fn stop<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
+fn stop<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
     let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
     memory.net().bend = bend;
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
-    run(&memory, &mut acquire(lock, &all[1], 1, Mode::Shared), ENDLESS).unwrap().unwrap();
+    all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
+    let owner = |rank| owner(rank, slotted);
+    run(&memory, &mut acquire(lock, &all[1], owner(1), Mode::Shared), ENDLESS).unwrap().unwrap();
     memory.net().kill(Rank(1), 0);
 
-    let mut late = acquire(lock, &all[0], 0, Mode::Exclusive);
+    let mut late = acquire(lock, &all[0], owner(0), Mode::Exclusive);
     if run(&memory, &mut late, events).is_some() {
         return (true, false);
     }
     memory.net().stopped = Some(Rank(0));
-    let Some(held) = run(&memory, &mut acquire(lock, &all[2], 2, Mode::Exclusive), ENDLESS) else {
+    let Some(held) = run(&memory, &mut acquire(lock, &all[2], owner(2), Mode::Exclusive), ENDLESS) else {
         return (false, false); // it waits for rank 0
     };
-    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[2], 2, held.unwrap().mode));
+    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[2], owner(2), held.unwrap().mode));
     run(&memory, &mut released, ENDLESS).unwrap().unwrap();
-    let Some(reads) = run(&memory, &mut acquire(lock, &all[3], 3, Mode::Shared), ENDLESS) else {
+    let Some(reads) = run(&memory, &mut acquire(lock, &all[3], owner(3), Mode::Shared), ENDLESS) else {
         return (false, true); // it waits for rank 0
     };
-    let mut doubts = acquire(lock, &all[4], 4, Mode::Exclusive);
+    let mut doubts = acquire(lock, &all[4], owner(4), Mode::Exclusive);
     assert!(run(&memory, &mut doubts, ENDLESS).is_none(), "rank 4 came in beside a reader");
 
     memory.net().stopped = None;
@@ -89,7 +94,8 @@ fn stop<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>, events: 
         assert!(poll(&mut doubts).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
         memory.net().step(None);
     }
-    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[3], 3, reads.unwrap().mode));
+    let mut released: Pin<Box<dyn Future<Output = _>>> =
+        Box::pin(release(lock, &all[3], owner(3), reads.unwrap().mode));
     assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
     let mut waiting = vec![(0, late), (4, doubts)];
     for _ in 0..ENDLESS {
@@ -101,17 +107,17 @@ fn stop<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>, events: 
         };
         waiting.retain(|(other, _)| *other != rank);
         let mut released: Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(release(lock, &all[rank as usize], rank, held.mode));
+            Box::pin(release(lock, &all[rank as usize], owner(rank), held.mode));
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
     }
     assert!(waiting.is_empty(), "{}: {} wait for ever", A::NAME, waiting.len());
     (false, true)
 }
 
-fn stop_everywhere<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action>) {
+fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>) {
     let mut taken_meanwhile = 0;
     for events in 0..ENDLESS {
-        match stop(lock, bend, events) {
+        match stop(lock, slotted, bend, events) {
             (true, _) => break,
             (false, meanwhile) => taken_meanwhile += usize::from(meanwhile),
         }
@@ -121,17 +127,25 @@ fn stop_everywhere<A: LockAlgorithm>(lock: &A, bend: Option<fn(Action) -> Action
 
 #[test]
 fn test_and_set() {
-    stop_everywhere(&right(), None);
+    stop_everywhere(&right(), true, None);
 }
 
 #[test]
 fn the_queue_lock() {
-    stop_everywhere(&mcs(), None);
+    stop_everywhere(&mcs(), true, None);
 }
 
 #[test]
 fn tickets() {
-    stop_everywhere(&ticket::<15>(), None);
+    stop_everywhere(&ticket::<15>(), true, None);
+}
+
+/// Neither who is stopped nor who died has a slot.
+#[test]
+fn owners_without_a_slot() {
+    stop_everywhere(&right(), false, None);
+    stop_everywhere(&mcs(), false, None);
+    stop_everywhere(&ticket::<15>(), false, None);
 }
 
 /// Whose counters begin anew when a frozen lock is taken, so that a frozen word comes again.
@@ -145,7 +159,7 @@ fn tickets_that_begin_anew_are_caught() {
         }
         other => other,
     };
-    stop_everywhere(&ticket::<15>(), Some(bend));
+    stop_everywhere(&ticket::<15>(), true, Some(bend));
 }
 
 /// Whose frozen words are all alike.
@@ -160,5 +174,23 @@ fn freezes_without_a_stamp_are_caught() {
         }
         other => other,
     };
-    stop_everywhere(&right(), Some(bend));
+    stop_everywhere(&right(), true, Some(bend));
+}
+
+/// The same of the queue lock, with a slot and without.
+#[test]
+fn freezes_of_the_queue_without_a_stamp_are_caught() {
+    const FROZEN: u64 = 1 << 63;
+    const READERS: u64 = 0x1ff_ffff << 36;
+    let bend = |action| match action {
+        Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
+            Action::CompareSwap(expected, FROZEN | new & READERS)
+        }
+        other => other,
+    };
+    for slotted in [true, false] {
+        let caught = catch_unwind(|| stop_everywhere(&mcs(), slotted, Some(bend)));
+        let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();
+        assert!(panic.contains("rank 0, stopped"), "{panic}");
+    }
 }

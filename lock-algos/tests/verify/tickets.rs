@@ -8,7 +8,7 @@ use lock_algos::{LockAlgorithm, Mode, Owner, Ticket, Wish};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::explored::{EARLY, S, X, explore, verify, verify_abandoned, verify_death};
+use crate::explored::{EARLY, S, W, WS, X, explore, verify, verify_abandoned, verify_death};
 use crate::loom_memory::Atomics;
 use crate::model_memory::{Action, ModelMemory, Posted};
 use crate::modelled::{Scenario, Setting, drive, expect_caught, run, run_in, scenario};
@@ -211,6 +211,18 @@ fn abandoned() {
     assert!(executions >= 10_000, "only {executions} executions");
 }
 
+/// Owners without a node beside others.
+#[test]
+fn without_nodes() {
+    for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]]] {
+        for executions in
+            [verify(&ticket::<4>(), Atomics::All, programs, 2), verify(&ticket::<1>(), Atomics::All, programs, 2)]
+        {
+            assert!(executions >= 300, "only {executions} executions of {programs:?}");
+        }
+    }
+}
+
 /// One bit: two origins have more owners than tickets of a mode.
 #[test]
 fn in_crowds() {
@@ -225,6 +237,9 @@ fn a_death_inside_is_suspected() {
     verify_death(&ticket::<2>(), Mode::Exclusive, X, FaultKind::MemberDied);
     verify_death(&ticket::<2>(), Mode::Exclusive, S, FaultKind::MemberDied);
     verify_death(&ticket::<2>(), Mode::Shared, X, FaultKind::MemberDied);
+    verify_death(&ticket::<2>(), Mode::Exclusive, W, FaultKind::MemberDied);
+    verify_death(&ticket::<2>(), Mode::Exclusive, WS, FaultKind::MemberDied);
+    verify_death(&ticket::<2>(), Mode::Shared, W, FaultKind::MemberDied);
 }
 
 /// Two survivors; how many executions had an heir.
@@ -253,19 +268,21 @@ fn of_two_survivors_one_inherits() {
     }
 }
 
-/// Who released already, and who never held it; with a node, and where only the word can tell.
+/// Who released already; with a node, and where only the word can tell.
 #[test]
 fn a_release_without_a_lock_is_told_and_harms_nothing() {
-    let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
-    for (nodes, mode, start) in [
-        (true, Mode::Exclusive, 0),
-        (true, Mode::Shared, 0),
-        (false, Mode::Exclusive, 0),
-        (false, Mode::Shared, 0),
-        (false, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
-        (false, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+    for (nodes, slot, mode, start) in [
+        (true, 0, Mode::Exclusive, 0),
+        (true, 0, Mode::Shared, 0),
+        (true, Owner::NO_SLOT, Mode::Exclusive, 0),
+        (true, Owner::NO_SLOT, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+        (false, 0, Mode::Exclusive, 0),
+        (false, 0, Mode::Shared, 0),
+        (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
+        (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
-        let slots = Slots { each: 1, nodes, deaf: false, tallied: false };
+        let owner = Owner { rank: Rank(0), slot, generation: 0 };
+        let slots = Slots { each: 1, nodes, deaf: false, tallied: slot == Owner::NO_SLOT };
         let memory = ModelMemory::new(1, region_words::<Ticket>(slots));
         memory.net().words[LOCK] = start;
         let lock = ticket::<15>();
@@ -282,7 +299,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
             assert_eq!(memory.region(), before);
             again
         };
-        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {mode:?}");
+        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {slot} {mode:?}");
     }
 }
 
