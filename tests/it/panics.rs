@@ -1,7 +1,7 @@
 //! Thread-ranks that panic, and ranks that go without closing: the others hear of it, wherever they wait.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use onesided::{Error, Op, Window, World};
@@ -18,9 +18,11 @@ struct Story {
 /// Plays it, and gives what the others were told.
 fn told(story: &Story, panics: bool) -> Vec<String> {
     let told = Mutex::new(Vec::new());
+    let met = Barrier::new(3);
     let run = |world: World| {
         let window = Window::<u64>::builder().name("scores").allocate(&world, 100).wait().unwrap();
         world.barrier().wait().unwrap();
+        met.wait(); // else the end of rank 1 may be news to who is still in the barrier
         if world.rank() == 1 {
             return (story.ends)(&world, &window);
         }

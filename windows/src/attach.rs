@@ -221,6 +221,9 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// detached after this was waited for gives errors too, by the operations on it: on shm memory of the user's, and on
     /// verbs, where it costs the connection to the target. What was attached by length stays there on shm for as long as
     /// this rank's window.
+    ///
+    /// Every place that was met is remembered until this rank's window ends, on shm with a mapping of its own, of which a
+    /// process has some 65,000: whoever attaches and detaches without end attaches pieces with room for many elements.
     pub fn attached(&self, place: Place) -> Reach<'_, 'w, T, F> {
         Reach { access: self, place, call: Call::Asked(()) }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::ranks::{play, play_inside};
+use crate::ranks::{play, play_by, play_inside};
 use crate::support::{
     Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
@@ -149,6 +149,18 @@ fn what_ranks_leave_running_ends_with_the_job() {
 #[test]
 fn a_killed_launcher_takes_ranks_inside_scripts_with_it() {
     let running = start(&mut play_inside("true", &["-n", "2"], "watch"));
+    let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
+    running.signal(Signal::KILL);
+    all_gone(&ranks);
+}
+
+/// As the kernel does where the program has capabilities of its own, say to lock memory.
+#[test]
+fn a_killed_launcher_takes_ranks_that_forgot_it_with_it() {
+    if !std::path::Path::new("/usr/bin/setpriv").exists() {
+        return; // every Debian has it
+    }
+    let running = start(&mut play_by("setpriv --pdeathsig clear", &["-n", "2"], "watch"));
     let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     running.signal(Signal::KILL);
     all_gone(&ranks);

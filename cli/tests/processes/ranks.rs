@@ -47,6 +47,11 @@ pub(crate) fn play_inside(commands: &str, options: &[&str], role: &str) -> Comma
     play_in(&format!("{START_A_RANK}; {commands}"), options, role)
 }
 
+/// The same by a program that starts it in its own place.
+pub(crate) fn play_by(program: &str, options: &[&str], role: &str) -> Command {
+    play_in(&format!("exec {program} {START_A_RANK}"), options, role)
+}
+
 fn play_in(script: &str, options: &[&str], role: &str) -> Command {
     let mut command = onesided(&[&["run"], options, &["--", "sh", "-c", script]].concat());
     command.arg(std::env::current_exe().unwrap()).env(ROLE, role);

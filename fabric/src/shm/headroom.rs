@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ pub(crate) fn admit(len: u64) -> io::Result<()> {
 }
 
 /// Bytes that can be allocated at this moment, as far as the system tells: `None` if it tells nothing. The smaller of
-/// what the host has left and what this process's control group (version 2) has left.
+/// what the host has left and what this process's control group (version 2) and those around it have left.
 fn bytes() -> Option<u64> {
     [host(), group()].into_iter().flatten().min()
 }
@@ -56,12 +57,18 @@ fn host() -> Option<u64> {
 
 fn group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let number = |name| {
-        let text = fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok()?;
-        text.trim().parse::<u64>().ok() // `max` is none
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    group_below(Path::new("/sys/fs/cgroup"), path)
+}
+
+/// The least that a group, or any that it lies in, has left: whoever sets a limit sets it where it likes.
+fn group_below(root: &Path, path: &str) -> Option<u64> {
+    let whole = root.join(path);
+    let left = |group: &Path| {
+        let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok(); // `max` is none
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
     };
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    whole.ancestors().take_while(|group| group.starts_with(root)).filter_map(left).min()
 }
 
 #[cfg(test)]
@@ -74,6 +81,24 @@ mod tests {
         for _ in 0..3 {
             assert!(admit(2 * SMALL).is_ok() && admit(u64::MAX).is_err() && admit(there * 2).is_err());
         }
+    }
+
+    #[test]
+    fn the_groups_around_count() {
+        let root = std::env::temp_dir().join(format!("onesided-groups-{}", std::process::id()));
+        let below = root.join("job/step/task");
+        fs::create_dir_all(&below).unwrap();
+        let set = |group: &str, most: &str, now: &str| {
+            fs::write(root.join(group).join("memory.max"), most).unwrap();
+            fs::write(root.join(group).join("memory.current"), now).unwrap();
+        };
+        set("job/step/task", "max\n", "10\n");
+        assert_eq!(group_below(&root, "job/step/task"), None);
+        set("job", "5000\n", "1000\n");
+        assert_eq!(group_below(&root, "job/step/task"), Some(4000));
+        set("job/step", "300\n", "400\n");
+        assert_eq!((group_below(&root, "job/step/task"), group_below(&root, "job")), (Some(0), Some(4000)));
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
