@@ -6,7 +6,7 @@ use onesided::fabric::block_on;
 use onesided::{Error, FaultKind, Window, World};
 
 use crate::jobs::{self, Role, die, ok};
-use crate::support::{ranks, run_async};
+use crate::support::{DEADLINE, eventually, ranks, run_async};
 
 pub(crate) const ROLES: &[Role] = &[("parts", parts)];
 
@@ -112,6 +112,10 @@ fn parts(world: World) {
         };
         assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        if part.rank() == 2 {
+            // Its leaving would be news, too, to who is still in the barrier.
+            eventually(DEADLINE, "rank 1 has heard", || !world.is_alive(1));
+        }
         return ok();
     }
     while world.is_alive(3) {
