@@ -180,8 +180,14 @@ fn a_remote_shell_cannot_ask_behind_the_launchers_back() {
     let ssh = Ssh::new(2);
     ssh.know(&[]);
     let job = format!("{} run --hosts host1 --rsh ssh -n 1 -- true", env!("CARGO_BIN_EXE_onesided"));
-    let mut terminal = Command::new("script");
-    let ended = finish(&mut ssh.on_first(terminal.args(["-qec", &job, "/dev/null"])));
+    let mut terminal = Command::new("env"); // under nohup, or in the background of a script, nothing is to be ignored
+    let ended = finish(&mut ssh.on_first(terminal.args([
+        "--default-signal=HUP,INT,QUIT",
+        "script",
+        "-qec",
+        &job,
+        "/dev/null",
+    ])));
     assert_eq!((ended.code(), ended.took < Duration::from_secs(10)), (1, true), "{ended:?}");
     let said = ended.stdout.join("\n");
     assert!(said.contains("verification failed") && said.contains("`ssh host1 true` has to succeed"), "{said}");
@@ -237,9 +243,10 @@ fn control_c_on_a_terminal_ends_all_hosts() {
     // The terminal of `script` gets the character when both ranks are ready.
     let keyboard = ssh.folder.join("keyboard");
     assert!(finish(Command::new("mkfifo").arg(&keyboard)).status.success());
-    let mut terminal = Command::new("script");
+    let mut terminal = Command::new("env"); // under nohup, or in the background of a script, nothing is to be ignored
     let open = fs::File::options().read(true).write(true).open(&keyboard).unwrap();
-    let mut command = ssh.on_first(terminal.args(["-qec", &job, "/dev/null"]));
+    let mut command =
+        ssh.on_first(terminal.args(["--default-signal=HUP,INT,QUIT", "script", "-qec", &job, "/dev/null"]));
     let running = start_with(command.stdin(Stdio::from(open.try_clone().unwrap())));
     assert!([running.line(), running.line()].iter().all(|line| line.trim_end().ends_with("ready")));
     let agents: Vec<_> = descendants(ssh.daemons[0].pid(), "onesided");
