@@ -218,7 +218,9 @@ fn a_lost_ssh_is_a_lost_host() {
         ),
         (
             |ssh, _| {
-                descendants(ssh.daemons[0].pid(), "sshd").into_iter().skip(1).for_each(|pid| kill(pid, Signal::KILL))
+                let daemon = ssh.daemons[0].pid(); // not always the lowest number: they begin anew
+                let sessions = descendants(daemon, "sshd").into_iter().filter(|pid| *pid != daemon);
+                sessions.for_each(|pid| kill(pid, Signal::KILL));
             },
             &["host host1 is lost with 1 rank: the connection ended, ssh exited with status 255"],
         ),
