@@ -202,13 +202,14 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             Ok(next) => memory.write(next, LINKED | owner.to_bits(), Notify::Yes).await,
             Err(fault) => Err(fault),
         };
-        if let Err(fault) = linked
-            && self.is_alive(before.rank())
-        {
-            // Nobody will hand over to this owner: as if it had died, but that the others go on.
-            self.freeze(self.home().await?, Some(owner.rank)).await?;
-            leave(memory, place)?;
-            return Err(fault);
+        match linked {
+            Err(fault) if self.is_alive(before.rank()) => {
+                // Nobody will hand over to this owner: as if it had died, but that the others go on.
+                self.freeze(self.home().await?, Some(owner.rank)).await?;
+                leave(memory, place)?;
+                return Err(fault);
+            }
+            _ => {}
         }
         let mine = move |grant| match grant {
             _ if grant == grant_to(owner, Mode::Exclusive) => Some(Mode::Exclusive),

@@ -78,9 +78,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             return ManuallyDrop::new(self).post_release();
         }
         let (home, mode) = (inner.home(self.access.target, self.words.1), self.mode());
-        if inner.algorithm.releases_in_one_step(home, mode)
-            && let Some(release) = inner.algorithm.release_link(inner.fabric(), self.words, mode)
-        {
+        let in_one_step = inner.algorithm.releases_in_one_step(home, mode);
+        let release = in_one_step.then(|| inner.algorithm.release_link(inner.fabric(), self.words, mode));
+        if let Some(release) = release.flatten() {
             inner.fabric().post_release(release);
             inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);

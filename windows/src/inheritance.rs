@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::remote_memory::{FaultKind, Rank};
 use fabric::{Fabric, World};
 use lock_algos::{Held, Mode};
 
@@ -61,14 +61,16 @@ impl Holding {
         if self.0 & Self::INHERITED == 0 {
             return None;
         }
-        let rank = world.translate(Fault::of(FaultKind::OwnerDied, Rank(self.0 & 0xff_ffff))).rank();
-        let rank = rank.map_or(self.0 & 0xff_ffff, |rank| rank.0);
+        let rank = self.0 & 0xff_ffff;
+        let rank = world.rank_of(Rank(rank)).unwrap_or(rank);
         Some(if self.0 & Self::NAMED == 0 { Inheritance::Member(rank) } else { Inheritance::Owner(rank) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fabric::remote_memory::Fault;
+
     use super::*;
 
     #[test]

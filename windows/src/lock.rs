@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Drive, Fabric, block_on, handle, wait_for};
+use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 use crate::inheritance::Holding;
@@ -134,7 +134,13 @@ struct Had {
 /// The rest of an acquire whose first operation did not suffice, and when it has to end.
 struct Later<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Abandonable<F>)>,
-    until: Option<Deadline<'w, F>>,
+    limit: Limit<'w, F>,
+}
+
+impl<F: Fabric> Default for Later<'_, F> {
+    fn default() -> Self {
+        Self { rest: None, limit: Limit::NONE }
+    }
 }
 
 struct Started<'w, F: Fabric> {
@@ -241,20 +247,13 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
         let inner = self.window.inner();
         if let Some(after) = self.deadline.take() {
-            // It may be said at any time.
-            let first = self.started.as_ref().and_then(|started| started.as_ref().ok()).map(|started| started.target);
-            let rest = self.later.as_ref().and_then(|later| later.rest.as_ref()).map(|(target, ..)| *target);
-            if let Some(target) = first.or(rest) {
-                let until = Deadline::after(inner.fabric(), target, after);
-                self.later.get_or_insert_with(|| Box::new(Later { rest: None, until: None })).until = until;
-            }
+            self.later.get_or_insert_default().limit.said = Some(after); // it may be said at any time
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
-                match self.later.as_mut().and_then(|later| later.until.as_mut()).map(|until| until.poll(cx)) {
-                    Some(Poll::Ready(())) => Err(Fault::new(FaultKind::TimedOut)),
-                    _ => return Poll::Pending,
-                }
+                let Some(later) = &mut self.later else { return Poll::Pending };
+                ready!(later.limit.poll(cx, inner.fabric()));
+                Err(Fault::new(FaultKind::TimedOut))
             }
             Poll::Ready(outcome) => outcome,
         };
@@ -304,7 +303,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                     Ok(first) => {
                         let first = std::future::ready(Ok(first));
                         let rest = Abandonable::new(Arc::clone(inner), (rank, mode, self.wish), words.1, first);
-                        let later = self.later.get_or_insert_with(|| Box::new(Later { rest: None, until: None }));
+                        let later = self.later.get_or_insert_default();
                         later.rest = Some((target, words, rest));
                     }
                     Err(fault) => {
@@ -443,33 +442,6 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
 #[cold]
 fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Started<'_, F>) {
     drop(Abandonable::new(Arc::clone(inner), (rank, mode, Wish::NONE), started.words.1, started.op));
-}
-
-/// A point in time, waited for by pauses on the lock's word, which may each end early.
-struct Deadline<'w, F: Fabric> {
-    fabric: &'w F,
-    word: F::Word<'w>,
-    until: u64,
-    pause: F::Pause<'w>,
-}
-
-impl<'w, F: Fabric> Deadline<'w, F> {
-    /// `None` where the lock has no word, which its acquire then tells.
-    fn after(fabric: &'w F, target: &'w Target<F>, after: Duration) -> Option<Self> {
-        let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let word = fabric.word_in(&target.locks, 0).ok()?;
-        Some(Self { fabric, word, until: fabric.now().saturating_add(nanos), pause: fabric.pause(word, nanos) })
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            ready!(Pin::new(&mut self.pause).poll(cx));
-            match self.until.saturating_sub(self.fabric.now()) {
-                0 => return Poll::Ready(()),
-                left => self.pause = self.fabric.pause(self.word, left),
-            }
-        }
-    }
 }
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which

@@ -89,9 +89,7 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
         self.place = self.place.deadline(after);
         self
     }
-}
 
-impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Takes the lock from a rank that died while it held it: the guard's `inherited` tells then from whom, and the lock is
     /// held exclusively. The value may have been put back in part. See
     /// [`LockRequest::inherit`](crate::LockRequest::inherit).
@@ -181,7 +179,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 ///
 /// [`unlock`](Self::unlock) reports what goes wrong, and tells that the value is at its home. A drop puts it back as well
 /// and waits for nothing; what goes wrong then the value's `close` reports. **Where the thread panics the value is not put back**: what a
-/// panic has left half done nobody sees, so there is no poisoning.
+/// panic has left half done nobody sees, so a panic poisons nothing (a death does: see [`ValueLock::inherit`]).
 #[must_use = "if unused the lock is released at once"]
 pub struct WriteGuard<'m, T: Element, F: Fabric> {
     fabric: &'m F,

@@ -161,9 +161,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             } else if word.nothing_out() {
                 None
             } else {
-                if !self.words.counts
-                    && let Some(dead) = doubt.of_members(self.memory)
-                {
+                let doubted = if self.words.counts { None } else { doubt.of_members(self.memory) };
+                if let Some(dead) = doubted {
                     return Err(Fault::of(FaultKind::MemberDied, dead));
                 }
                 if !wish.is_patient() {
