@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checked;
 pub mod explored;
 pub mod modelled;
 pub mod program;
@@ -38,6 +39,7 @@ mod record;
 mod trace;
 pub mod wrong;
 
+pub use crate::checked::{Checker, Explored};
 pub use crate::explored::{Atomics, Exploration, LoomMemory};
 pub use crate::modelled::{ModelMemory, Posted, Scenario, Search, Setting};
 pub use crate::program::Mortal;

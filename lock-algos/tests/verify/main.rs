@@ -9,6 +9,7 @@
 //!
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
+mod checked;
 mod explored;
 mod modelled;
 mod poisoned;
