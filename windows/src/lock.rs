@@ -45,12 +45,21 @@ impl<'w, F: Fabric> Home<'w, F> {
         let target = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         Ok(&self.inner.target(target)?.locks)
     }
+
+    /// The words of an acquire that was begun.
+    fn words(&self) -> Result<Words<'w, F>, Fault> {
+        Ok((self.home(0)?, self.owner))
+    }
 }
 
 impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.target.locks, 8 * index as u64)
+        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.word(index))
+    }
+
+    fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
     #[inline]
@@ -64,6 +73,19 @@ impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     #[inline]
     fn slots(&self) -> u16 {
         self.inner.nodes.slots
+    }
+
+    #[inline]
+    fn owners(&self) -> u64 {
+        match self.inner.nodes.counted {
+            0 => u64::MAX, // nobody is
+            counted => u64::from(self.inner.world.size()) * u64::from(counted),
+        }
+    }
+
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.owner().slot < self.inner.nodes.counted
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
@@ -151,11 +173,11 @@ struct Started<'w, F: Fabric> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
+    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode, wish: Wish) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         let Some(lock) = inner.algorithm.only_word(mode) else {
             // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-            let (word, owner, op) = Self::with_node(inner, target, mode)?;
+            let (word, owner, op) = Self::with_node(inner, target, mode, wish)?;
             return Ok(Self { target, words: (word, owner), op });
         };
         let home = inner.home(target, inner.slotless());
@@ -165,9 +187,17 @@ impl<'w, F: Fabric> Started<'w, F> {
 
     /// The same where an owner may have a node.
     #[inline(never)]
-    fn with_node(inner: &'w Inner<F>, target: &'w Target<F>, mode: Mode) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+    fn with_node(
+        inner: &'w Inner<F>,
+        target: &'w Target<F>,
+        mode: Mode,
+        wish: Wish,
+    ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, inner.owner(mode)?);
-        let words = inner.algorithm.words(home)?;
+        let words = match wish.is_patient() {
+            true => inner.algorithm.words(home)?,
+            false => inner.algorithm.words_to_try(home)?,
+        };
         Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
     }
 }
@@ -182,7 +212,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             window,
             rank,
             mode,
-            started: Some(Started::new(window.inner(), rank, mode)),
+            started: Some(Started::new(window.inner(), rank, mode, wish)),
             deadline: None,
             wish,
             later: None,
@@ -468,7 +498,7 @@ impl<F: Fabric> Abandonable<F> {
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(rank)?, owner);
-            let words = theirs.algorithm.words(home)?;
+            let words = home.words()?;
             let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
                 return Ok(Holding::cleanly(mode));
@@ -515,7 +545,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, owner: u64, 
         let target = inner.target(rank)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let home = inner.home(target, owner);
-        let words = inner.algorithm.words(home)?;
+        let words = home.words()?;
         let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
         let released = inner.finish_release(rank, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
@@ -535,7 +565,7 @@ impl<F: Fabric> Inner<F> {
         started: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, owner);
-        let words = self.algorithm.words(home)?;
+        let words = home.words()?;
         self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
         self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
         Ok(())
