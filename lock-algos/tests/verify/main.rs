@@ -13,5 +13,6 @@ mod checked;
 mod explored;
 mod modelled;
 mod poisoned;
+mod shared_event;
 mod stopped;
 mod tickets;

@@ -13,6 +13,7 @@ pub use memory::{CheckedMemory, PauseEnd, Reply, Wait};
 pub use world::Event;
 
 use crate::program::Round;
+use crate::trace::Action;
 use run::{End, Run};
 use world::Budget;
 
@@ -48,6 +49,7 @@ pub struct Checker<A> {
     states: usize,
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
+    bend: Option<fn(Action) -> Action>,
 }
 
 /// How much was explored.
@@ -63,8 +65,8 @@ pub struct Explored {
     pub depth: usize,
     /// Ends with an heir.
     pub heirs: usize,
-    /// Ends where an origin was told that nobody knows, and so ended.
-    pub unknown: usize,
+    /// Ends after an operation or an answer was lost.
+    pub lost: usize,
     /// The most that anybody was bypassed.
     pub bypassed: u32,
     /// Whether that was all, and not as many states as were allowed.
@@ -73,12 +75,12 @@ pub struct Explored {
 
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schedules, states, ends, depth, heirs, unknown, bypassed, complete } = self;
+        let Self { schedules, states, ends, depth, heirs, lost, bypassed, complete } = self;
         let all = if *complete { "all" } else { "not all" };
         write!(
             f,
             "{states} states ({all}), {schedules} schedules, {ends} ends, up to {depth} events; {heirs} ends with an heir, \
-             {unknown} with an unknown outcome; at most {bypassed} bypassed"
+             {lost} after a loss; at most {bypassed} bypassed"
         )
     }
 }
@@ -94,6 +96,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             states: 3_000_000,
             bypass: None,
             token: None,
+            bend: None,
         }
     }
 
@@ -148,6 +151,12 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     #[must_use]
     pub fn token(self, of: fn(&[u64]) -> u64) -> Self {
         Self { token: Some(of), ..self }
+    }
+
+    /// What operations become that are bent on purpose: a lock that is wrong without a line of its own.
+    #[must_use]
+    pub fn bend(self, bend: fn(Action) -> Action) -> Self {
+        Self { bend: Some(bend), ..self }
     }
 
     /// Checks these programs, one origin each, in every schedule.
@@ -254,7 +263,7 @@ impl Explored {
     fn count(&mut self, end: End) {
         self.ends += 1;
         self.heirs += usize::from(end.heir);
-        self.unknown += usize::from(end.unknown);
+        self.lost += usize::from(end.lost);
         self.bypassed = self.bypassed.max(end.bypassed);
     }
 }

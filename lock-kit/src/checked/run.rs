@@ -11,7 +11,7 @@ use super::Checker;
 use super::memory::{CheckedMemory, lock};
 use super::world::{Event, World};
 use crate::Record;
-use crate::program::{self, HOME, LOCK, Round, Slots, Task, idle, lock_and_data};
+use crate::program::{self, LOCK, Round, Slots, Task, idle, lock_and_data};
 
 /// More events than any schedule has that ends.
 const ENDLESS: usize = 3_000;
@@ -25,7 +25,8 @@ pub(super) struct Run<A> {
     adopted: Arc<Mutex<Vec<(Rank, Task)>>>,
     /// Whether a survivor has asked for the lock at the end.
     probed: bool,
-    unknown: bool,
+    /// Whether an operation or an answer was lost.
+    lost: bool,
     entered: usize,
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
@@ -36,14 +37,15 @@ pub(super) struct Run<A> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) heir: bool,
-    pub(super) unknown: bool,
+    pub(super) lost: bool,
     pub(super) bypassed: u32,
 }
 
 impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn new(checker: &Checker<A>, programs: &[&[Round]]) -> Self {
         let slots = Slots { nodes: checker.nodes, ..Slots::of(programs) };
-        let world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
+        let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
+        world.bend = checker.bend;
         let mut run = Self {
             lock: Arc::new(checker.lock.clone()),
             slots,
@@ -52,7 +54,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             tasks: Vec::new(),
             adopted: Arc::default(),
             probed: false,
-            unknown: false,
+            lost: false,
             entered: 0,
             bypass: checker.bypass,
             token: checker.token,
@@ -87,7 +89,6 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let dying = std::mem::take(&mut lock(&self.world).dying);
         for rank in dying {
-            self.unknown = true;
             self.bury(rank);
         }
     }
@@ -114,13 +115,11 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         self.probed = true;
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
-        // The one that was told of nothing yet, if there is one.
-        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank)).unwrap_or(HOME);
-        if !dead.is_empty() {
-            lock(&self.world).budget = super::Budget::default();
-            self.spawn(survivor, &[Round::EXCLUSIVE]);
-            self.poll(survivor);
-        }
+        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank));
+        let Some(survivor) = survivor.filter(|_| !dead.is_empty()) else { return events };
+        lock(&self.world).budget = super::Budget::default();
+        self.spawn(survivor, &[Round::EXCLUSIVE]);
+        self.poll(survivor);
         let at_work = self.at_work();
         lock(&self.world).possible(&at_work)
     }
@@ -134,6 +133,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn happen(&mut self, event: Event) -> Option<Result<End, String>> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
+        self.lost |= matches!(event, Event::LoseReply(_) | Event::LoseOperation(_));
         if let Event::Crash(rank) = event {
             self.record.dies(rank, lock(&self.world).travels_from(rank));
             self.tasks.retain(|(of, _)| *of != rank);
@@ -183,6 +183,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
         let dead = self.record.dead();
         match (dead.is_empty(), self.slots.nodes) {
+            _ if dead.len() == world.ranks() as usize => {} // nobody is left to see to it
             (true, _) => self.record.check_end::<A>(home, data)?,
             (false, true) => self.record.check_after_deaths::<A>(home)?,
             (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
@@ -193,7 +194,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             }
         }
         let heir = self.record.entered().iter().any(|(_, inherited)| inherited.is_some());
-        Ok(End { heir, unknown: self.unknown, bypassed: self.record.bypassed() })
+        Ok(End { heir, lost: self.lost, bypassed: self.record.bypassed() })
     }
 
     /// What happened, a line each.

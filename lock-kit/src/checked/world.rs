@@ -84,6 +84,7 @@ pub(super) struct World {
     /// Of each rank: all that its tasks were told, so that ranks with the same one are in the same state.
     histories: Vec<u64>,
     pub(super) budget: Budget,
+    pub(super) bend: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
     /// Whose operation took effect last.
     pub(super) last_effect: Option<Rank>,
@@ -108,6 +109,7 @@ impl World {
             next: 0,
             histories: vec![0; ranks],
             budget,
+            bend: None,
             trace: Trace::default(),
             last_effect: None,
             dying: Vec::new(),
@@ -164,6 +166,7 @@ impl World {
     }
 
     pub(super) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
+        let action = self.bend.map_or(action, |bend| bend(action));
         self.add(origin, view, Kind::Travels { word: word as u32, action, chained })
     }
 
