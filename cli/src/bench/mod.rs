@@ -5,16 +5,24 @@
 //! [`table`], [`json`] and [`html`].
 
 mod bare;
+mod bare_locks;
 mod busy;
+mod concurrency;
 mod contended;
+mod contest;
+mod cpu;
+mod delay;
+mod engine;
 mod html;
 mod job;
 mod json;
 mod locks;
 mod measure;
+mod messages;
 mod operations;
 mod peers;
 mod rank;
+mod recovery;
 mod report;
 mod rma;
 mod rounds;
@@ -23,6 +31,7 @@ mod sweep;
 mod table;
 mod transfers;
 mod units;
+mod waits;
 mod worker;
 
 use std::process::ExitCode;

@@ -2,14 +2,25 @@
 
 use crate::bench::html::plot::{self, Bar, Over, Point};
 use crate::bench::html::svg::escape;
+use crate::bench::html::{about, compared};
 use crate::bench::json::{Document, Row};
 use crate::bench::units::quantity;
 
-/// All plots of a run, as HTML figures. Every result is in exactly one: those of a benchmark at several sizes or with
-/// several numbers of ranks are a curve, the others of a metric are bars.
+/// All plots of a run, as HTML figures, under headings. Every result is in exactly one. Of several locks, and of sweeps, there is
+/// a curve for each lock, or a row for each benchmark with a mark for each lock. Otherwise results of a benchmark at several
+/// sizes or with several numbers of ranks are a curve, the others of a metric are bars.
 pub(crate) fn figures(document: &Document) -> Vec<String> {
-    let mut drawn: Vec<(Option<Over>, Vec<&Row>)> = Vec::new();
+    let mut locks: Vec<&str> = Vec::new();
     for row in &document.results {
+        if !locks.contains(&&*row.algorithm) {
+            locks.push(&row.algorithm);
+        }
+    }
+    let swept = |row: &&Row| row.parameter.is_some() || !about::is_plain(row);
+    let (swept, plain): (Vec<&Row>, Vec<&Row>) =
+        document.results.iter().partition(|row| (locks.len() > 1 && row.size.is_none()) || swept(row));
+    let mut drawn: Vec<(Option<Over>, Vec<&Row>)> = Vec::new();
+    for row in plain {
         let over = over(document, row);
         let belongs = |(other_over, rows): &&mut (Option<Over>, Vec<&Row>)| {
             let other = rows[0];
@@ -24,15 +35,17 @@ pub(crate) fn figures(document: &Document) -> Vec<String> {
         Some(over) => vec![curve(*over, rows)],
         None => bars(rows),
     });
-    let figure = |(number, (title, picture)): (usize, (String, Picture<'_>))| {
+    let plain = pictures.map(|(title, picture)| (title, String::new(), picture));
+    let figure = |(number, (title, told, picture)): (usize, (String, String, Picture<'_>))| {
         let svg = picture(&format!("plot-{number}"), &title);
-        format!("<figure>\n<figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&title))
+        let told = if told.is_empty() { told } else { format!("<p>{}</p>\n", escape(&told)) };
+        format!("<figure>\n<figcaption>{}</figcaption>\n{told}{svg}</figure>\n", escape(&title))
     };
-    pictures.enumerate().map(figure).collect()
+    compared::pictures(&swept, &locks).into_iter().chain(plain).enumerate().map(figure).collect()
 }
 
 /// Makes the plot, given its id and its title.
-type Picture<'d> = Box<dyn Fn(&str, &str) -> String + 'd>;
+pub(super) type Picture<'d> = Box<dyn Fn(&str, &str) -> String + 'd>;
 
 /// What a benchmark's results differ by, in this metric.
 fn over(document: &Document, row: &Row) -> Option<Over> {

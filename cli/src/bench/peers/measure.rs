@@ -8,6 +8,7 @@ use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use indicatif::ProgressBar;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::bench::engine::histogram::share;
 use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};
 use crate::bench::peers::install::Installed;
@@ -15,7 +16,7 @@ use crate::bench::peers::perftest::{self, Perftest};
 use crate::bench::peers::plan::{How, Measure, measures, over_cards};
 use crate::bench::peers::subject::{Door, Job, Order, Subject};
 use crate::bench::report::Metric;
-use crate::bench::spread::{Spread, share};
+use crate::bench::spread::Spread;
 use crate::bench::worker::Effort;
 use crate::failure::{Failure, say};
 
