@@ -8,11 +8,11 @@ use windows::{Error, LockDesign, Window};
 use crate::bench::bare;
 use crate::bench::bare_locks::BareLock;
 use crate::bench::contest::{Contests, Outcome, Over};
-use crate::bench::engine::histogram::{jain, share};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::Metric;
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
+use lock_kit::bench::{jain, share};
 
 // Bare words of the ping-pong.
 const PING: u64 = 5;

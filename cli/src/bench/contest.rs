@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use fabric::{Drive, block_on};
 
-use crate::bench::engine::histogram::Histogram;
 use crate::bench::rank::RankOfBench;
 use crate::failure::Failure;
+use lock_kit::bench::Histogram;
 
 // Bare words: who is ready, which contest goes on, which is over.
 const READY: u64 = 1;

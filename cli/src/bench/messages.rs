@@ -10,11 +10,11 @@ use fabric::{Any, block_on};
 use windows::Window;
 
 use crate::bench::contest::{Contests, Over};
-use crate::bench::engine::counted::{Counted, Operations};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
+use lock_kit::bench::{Counted, Operations};
 
 type CountedWindow = Window<u64, Counted<Any>>;
 

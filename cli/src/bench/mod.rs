@@ -12,7 +12,6 @@ mod contended;
 mod contest;
 mod cpu;
 mod delay;
-mod engine;
 mod html;
 mod job;
 mod json;

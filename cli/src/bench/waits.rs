@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use windows::Window;
 
 use crate::bench::contest::{Contests, Over};
-use crate::bench::engine::histogram::{Histogram, jain, share};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
+use lock_kit::bench::{Histogram, jain, share};
 
 /// A bare word: how often the lock was acquired, by all. Written by whoever holds it.
 const ACQUIRED: u64 = 20;

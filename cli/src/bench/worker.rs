@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::bench::engine::counted::Counted;
 use crate::bench::rank::RankOfBench;
 use crate::bench::sweep::Way;
 use crate::bench::{busy, concurrency, contended, cpu, delay, messages, operations, recovery, sweep, transfers, waits};
 use crate::failure::Failure;
+use lock_kit::bench::Counted;
 
 /// A rank of a benchmark; `bench locks` and `bench rma` start it.
 #[derive(Debug, clap::Args)]

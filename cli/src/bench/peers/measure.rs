@@ -8,7 +8,6 @@ use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use indicatif::ProgressBar;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bench::engine::histogram::share;
 use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};
 use crate::bench::peers::install::Installed;
@@ -19,6 +18,7 @@ use crate::bench::report::Metric;
 use crate::bench::spread::Spread;
 use crate::bench::worker::Effort;
 use crate::failure::{Failure, say};
+use lock_kit::bench::share;
 
 /// How many ranks the jobs have.
 const RANKS: [u32; 3] = [2, 4, 8];

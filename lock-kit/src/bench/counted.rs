@@ -1,6 +1,6 @@
 //! A fabric that counts what is posted to it.
 
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +41,20 @@ impl Sub for Operations {
             compare_swaps: self.compare_swaps - before.compare_swaps,
             fetch_adds: self.fetch_adds - before.fetch_adds,
             messages: self.messages - before.messages,
+        }
+    }
+}
+
+impl Add for Operations {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            reads: self.reads + more.reads,
+            writes: self.writes + more.writes,
+            compare_swaps: self.compare_swaps + more.compare_swaps,
+            fetch_adds: self.fetch_adds + more.fetch_adds,
+            messages: self.messages + more.messages,
         }
     }
 }
