@@ -54,12 +54,21 @@ impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
         let target = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         Ok(&self.inner.target(target)?.locks)
     }
+
+    /// The words of an acquire that was begun.
+    fn words(&self) -> Result<Words<'w, F>, Fault> {
+        Ok((self.home(0)?, self.owner))
+    }
 }
 
 impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.target.locks, 8 * index as u64)
+        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.word(index))
+    }
+
+    fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
     #[inline]
@@ -84,6 +93,19 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
     #[inline]
     fn slots(&self) -> u16 {
         self.inner.nodes.slots
+    }
+
+    #[inline]
+    fn owners(&self) -> u64 {
+        match self.inner.nodes.counted {
+            0 => u64::MAX, // nobody is
+            counted => u64::from(self.inner.world.size()) * u64::from(counted),
+        }
+    }
+
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.owner().slot < self.inner.nodes.counted
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
@@ -189,7 +211,7 @@ impl<F: Fabric> Future for First<F> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
+    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode, wish: Wish) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.algorithm.only_word(mode) {
             let home = inner.home(target, inner.slotless());
@@ -197,23 +219,31 @@ impl<'w, F: Fabric> Started<'w, F> {
             let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
             return Ok(Self { target, words, op });
         }
-        if let Some(owner) = inner.lead_owner(mode) {
+        if let Some(owner) = wish.is_patient().then(|| inner.lead_owner(mode)).flatten() {
             let home = inner.home(target, owner);
             let words = inner.algorithm.words(home)?;
             let first = start_as_lead(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
         // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-        let (word, owner, op) = Self::with_node(inner, target, mode)?;
+        let (word, owner, op) = Self::with_node(inner, target, mode, wish)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
     /// The same with whatever node can be had.
     #[cold]
     #[inline(never)]
-    fn with_node(inner: &'w Inner<F>, target: &'w Target<F>, mode: Mode) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+    fn with_node(
+        inner: &'w Inner<F>,
+        target: &'w Target<F>,
+        mode: Mode,
+        wish: Wish,
+    ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, inner.owner(mode)?);
-        let words = inner.algorithm.words(home)?;
+        let words = match wish.is_patient() {
+            true => inner.algorithm.words(home)?,
+            false => inner.algorithm.words_to_try(home)?,
+        };
         Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
     }
 }
@@ -260,7 +290,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             window,
             rank,
             mode,
-            started: Some(Started::new(window.inner(), rank, mode)),
+            started: Some(Started::new(window.inner(), rank, mode, wish)),
             deadline: None,
             wish,
             later: None,
@@ -546,7 +576,7 @@ impl<F: Fabric> Abandonable<F> {
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(rank)?, owner);
-            let words = theirs.algorithm.words(home)?;
+            let words = home.words()?;
             let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
                 return Ok(Holding::cleanly(mode));
@@ -593,7 +623,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, owner: u64, 
         let target = inner.target(rank)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let home = inner.home(target, owner);
-        let words = inner.algorithm.words(home)?;
+        let words = home.words()?;
         let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
         let released = inner.finish_release(rank, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
@@ -613,7 +643,7 @@ impl<F: Fabric> Inner<F> {
         started: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, owner);
-        let words = self.algorithm.words(home)?;
+        let words = home.words()?;
         self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
         self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
         Ok(())

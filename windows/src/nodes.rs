@@ -42,6 +42,16 @@ const fn slots(size: u32) -> u16 {
     if wanted < MOST { wanted as u16 } else { MOST as u16 }
 }
 
+/// How many owners with a slot, of all ranks, are counted where a lock's words have room for a bounded number. The other ones
+/// look whether there is room, and leave it to those.
+const COUNTED: u32 = 1 << 14;
+
+/// How many slots of each rank those are, the lowest.
+const fn counted(size: u32) -> u16 {
+    let share = COUNTED / size;
+    if share < slots(size) as u32 { share as u16 } else { slots(size) }
+}
+
 /// Where the tally lies in a rank's hidden region.
 const fn tally(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
@@ -61,6 +71,8 @@ pub(crate) const fn hidden_bytes(size: u32) -> u64 {
 pub(crate) struct Nodes {
     /// How many there are.
     pub(crate) slots: u16,
+    /// How many of them, the lowest, are of owners that count where a lock has room for so many.
+    pub(crate) counted: u16,
     /// Where the tally lies in each rank's hidden region.
     pub(crate) tally: u64,
     /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write.
@@ -90,6 +102,7 @@ impl Nodes {
         let slots = slots(size);
         Self {
             slots,
+            counted: counted(size),
             tally: tally(size),
             lead: AtomicUsize::new(0),
             lead_uses: AtomicU32::new(0),
@@ -275,5 +288,7 @@ mod tests {
     fn worlds_of_every_size_have_a_bounded_number() {
         assert_eq!([1, 2, 992, 993, 994, u32::MAX].map(slots), [32, 33, 1023, 1024, 1024, 1024]);
         assert_eq!(hidden_bytes(2) % 64, 0);
+        assert_eq!([1, 2, 112, 113, 1000, 1 << 14, 1 << 15].map(counted), [32, 33, 143, 144, 16, 1, 0]);
+        assert!((1..100_000).all(|size| size * u32::from(counted(size)) <= COUNTED));
     }
 }

@@ -4,9 +4,10 @@ use fabric::Fabric;
 use lock_algos::{LockAlgorithm, Owner, Place};
 use remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
-/// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes.
+/// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes, the one
+/// of a lock that is spread.
 pub(super) const fn words<A: LockAlgorithm>() -> usize {
-    A::HOME_WORDS + A::NODE_WORDS + 1
+    A::HOME_WORDS + A::NODE_WORDS + 2
 }
 
 /// How the ranks' memory is reached.
@@ -80,6 +81,10 @@ impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
 
     fn owners(&self) -> u64 {
         u64::from(self.fabric.size())
+    }
+
+    fn spread(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
+        self.word(rank, self.words.0 + self.words.1 + 1)
     }
 
     fn lock(&self) -> u64 {
