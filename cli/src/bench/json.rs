@@ -56,7 +56,7 @@ pub(crate) struct Row {
     pub(crate) benchmark: String,
     /// The lock of the window.
     pub(crate) algorithm: String,
-    /// `shm` or `verbs`.
+    /// `shm`, `verbs`, `mixed` or `sim`.
     pub(crate) fabric: String,
     /// The bytes of one operation; `null` where there is no size to choose.
     pub(crate) size: Option<usize>,

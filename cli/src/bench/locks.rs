@@ -43,10 +43,21 @@ pub(crate) struct Args {
 
 /// One lock, or all of them.
 #[derive(Debug, Clone)]
-struct Locks(Vec<LockDesign>);
+pub(crate) struct Locks(Vec<LockDesign>);
 
-fn locks(name: &str) -> Result<Locks, windows::Error> {
+pub(crate) fn locks(name: &str) -> Result<Locks, windows::Error> {
     if name == "all" { Ok(Locks(LockDesign::ALL.to_vec())) } else { Ok(Locks(vec![name.parse()?])) }
+}
+
+/// Each of them once.
+pub(crate) fn unique(all: &[Locks]) -> Vec<LockDesign> {
+    let mut locks: Vec<LockDesign> = Vec::new();
+    for lock in all.iter().flat_map(|locks| &locks.0) {
+        if !locks.contains(lock) {
+            locks.push(*lock);
+        }
+    }
+    locks
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -111,12 +122,7 @@ impl Metric {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut locks: Vec<LockDesign> = Vec::new();
-    for lock in args.locks.iter().flat_map(|locks| &locks.0) {
-        if !locks.contains(lock) {
-            locks.push(*lock);
-        }
-    }
+    let locks = unique(&args.locks);
     let mut suites: Vec<(Suite, u32)> = Vec::new();
     for suite in args.metrics.iter().flat_map(|metric| metric.suites(args.ranks)) {
         if !suites.contains(&suite) {

@@ -23,6 +23,17 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
+    #[command(flatten)]
+    files: Files,
+
+    /// Fewer and shorter runs: some seconds, and more noise
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Where the results go, beside standard output.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Files {
     /// Also write the results as one JSON object
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -30,10 +41,32 @@ pub(crate) struct Options {
     /// Also write a page with plots and all results: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+}
 
-    /// Fewer and shorter runs: some seconds, and more noise
-    #[arg(long)]
-    quick: bool,
+/// The same, open.
+pub(crate) struct Open {
+    json: Option<File>,
+    report: Option<File>,
+}
+
+impl Files {
+    /// Made first: a minute of measurements must not end in a file that cannot be written.
+    pub(crate) fn create(&self) -> io::Result<Open> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
+        Ok(Open { json: open(&self.json)?, report: open(&self.report)? })
+    }
+}
+
+impl Open {
+    pub(crate) fn write(self, document: &Document, page: impl FnOnce(&Document) -> String) -> io::Result<()> {
+        if let Some(mut json) = self.json {
+            json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
+        }
+        if let Some(mut report) = self.report {
+            report.write_all(page(document).as_bytes())?;
+        }
+        Ok(())
+    }
 }
 
 impl Options {
@@ -58,9 +91,7 @@ pub(crate) type Job = (Suite, u32, LockDesign);
 pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCode, Failure> {
     let fabric = options.fabric.built_in()?;
     let (machine, begun) = (Machine::collect(), SystemTime::now());
-    // Made first: a minute of measurements must not end in a file that cannot be written.
-    let json = options.json.as_deref().map(create).transpose()?;
-    let report = options.report.as_deref().map(create).transpose()?;
+    let files = options.files.create()?;
     let interrupts = interrupts()?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
 
@@ -80,12 +111,7 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
     progress.finish_and_clear();
 
     let document = Document::new(machine, fabric, &measured);
-    if let Some(mut json) = json {
-        json.write_all((serde_json::to_string_pretty(&document)? + "\n").as_bytes())?;
-    }
-    if let Some(mut report) = report {
-        report.write_all(html::page(&document, title, &command(), begun).as_bytes())?;
-    }
+    files.write(&document, |document| html::page(document, title, &command(), begun))?;
     match io::stdout().lock().write_all(document.to_text().as_bytes()) {
         // A reader that has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -25,6 +25,7 @@ mod recovery;
 mod report;
 mod rma;
 mod rounds;
+mod scale;
 mod spread;
 mod sweep;
 mod table;
@@ -44,6 +45,7 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     Locks(locks::Args),
     Rma(rma::Args),
+    Scale(scale::Args),
     Peers(peers::Args),
     #[command(hide = true)]
     Peer(peers::worker::Args),
@@ -55,6 +57,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Locks(args) => locks::run(&args),
         Command::Rma(args) => rma::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),
         Command::Worker(args) => worker::run(&args),

@@ -163,7 +163,8 @@ pub(crate) fn zipf(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             let table = zipf_table(locks, skew as f64 / 100.0);
             let mut acquired = 0;
             while !over.is() {
-                let lock = table.partition_point(|up_to| *up_to < dice.next());
+                let throw = dice.next();
+                let lock = table.partition_point(|up_to| *up_to < throw);
                 let epoch = windows[lock / world.size() as usize]
                     .lock_exclusive((lock % world.size() as usize) as u32)
                     .wait()?;
@@ -260,7 +261,8 @@ mod tests {
         assert!((skewed[0] as f64 / u64::MAX as f64 - 6.0 / 11.0).abs() < 1e-9, "{skewed:?}");
         assert_eq!(skewed[2], u64::MAX, "every throw is some lock");
         let mut dice = Dice(1);
-        let first = (0..11_000).filter(|_| skewed.partition_point(|up_to| *up_to < dice.next()) == 0).count();
+        let first = std::iter::repeat_with(|| dice.next()).take(11_000);
+        let first = first.filter(|throw| skewed.partition_point(|up_to| up_to < throw) == 0).count();
         assert!((5_700..6_300).contains(&first), "{first}");
     }
 }

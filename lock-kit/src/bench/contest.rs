@@ -11,7 +11,7 @@ use sim::Network;
 use super::place::{Ground, Spot};
 use super::{Histogram, Operations, jain, share};
 
-/// Origins that acquire and release one lock, over and over, for a while. Its home is rank 0, which is an origin as well.
+/// Origins that acquire and release one lock, over and over, for a while.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before it is run"]
 pub struct Contest<'a, A> {
@@ -36,7 +36,7 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
             section: Duration::ZERO,
             rest: Duration::ZERO,
             seed: 1,
-            network: Network::default(),
+            network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
         }
     }
 
@@ -75,7 +75,8 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
         self
     }
 
-    /// What a simulation's network costs.
+    /// What a simulation's network costs. If nothing is said, 1 us one way and up to 0.2 us more: where all ways take the same
+    /// time for ever, whoever comes second comes second each time.
     pub fn network(self, network: Network) -> Self {
         Self { network, ..self }
     }
@@ -85,7 +86,7 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// How often each rank acquired.
+    /// How often each origin acquired.
     pub counts: Vec<u64>,
     /// In how long.
     pub lasted: Duration,
@@ -100,19 +101,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// All ranks' acquisitions.
+    /// All origins' acquisitions.
     #[must_use]
     pub fn acquisitions(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All ranks' acquisitions a second.
+    /// All origins' acquisitions a second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.acquisitions() as f64 / self.lasted.as_secs_f64()
     }
 
-    /// The smallest rank's acquisitions over the largest's: 1 is fair.
+    /// The smallest origin's acquisitions over the largest's: 1 is fair.
     #[must_use]
     pub fn share(&self) -> f64 {
         share(&self.floats())

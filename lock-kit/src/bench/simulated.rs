@@ -14,8 +14,9 @@ use super::place::{Ground, Spot};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> Contest<'_, A> {
-    /// Runs it on a modelled network, one rank for each origin, in one thread. The same contest gives the same outcome,
-    /// trace and all. What is under way at its end does not count.
+    /// Runs it on a modelled network, in one thread: a rank for each origin, and the home, which does nothing, for an origin
+    /// at home would be nearer to the lock than the others. The same contest gives the same outcome, trace and all. What is
+    /// under way at its end does not count.
     ///
     /// # Panics
     /// When the lock fails where nobody dies and nothing is lost.
@@ -26,7 +27,9 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         let acquired = AtomicU64::new(0);
         let (counts_of, waits_of, bypasses_of, acquired_of) = (&counts, &waits, &bypasses, &acquired);
         let run = |fabric: SimFabric| async move {
-            let mine = &counts_of[fabric.rank().index()];
+            let Some(mine) = fabric.rank().index().checked_sub(1).and_then(|origin| counts_of.get(origin)) else {
+                return None; // the home
+            };
             let mut origin = Origin::new(self, &fabric, Ground::World, acquired_of);
             loop {
                 let mut note = |waited, between| {
@@ -35,13 +38,17 @@ impl<A: LockAlgorithm> Contest<'_, A> {
                     bypasses_of.borrow_mut().add(between);
                 };
                 if let Err(fault) = origin.once(Some(&mut note), pass).await {
-                    return fault;
+                    return Some(fault);
                 }
             }
         };
-        let simulation = Simulation::new(self.network.clone()).ranks(self.origins).seed(self.seed).until(self.long);
+        let simulation = Simulation::new(self.network.clone())
+            .ranks(self.origins.saturating_add(1))
+            .seed(self.seed)
+            .until(self.long);
         let report = simulation.run_direct(run);
-        if let Some((rank, fault)) = report.results.iter().enumerate().find_map(|(rank, fault)| Some((rank, (*fault)?)))
+        if let Some((rank, fault)) =
+            report.results.iter().enumerate().find_map(|(rank, fault)| Some((rank, (*fault)??)))
         {
             panic!("{}, rank {rank}: {fault}", A::NAME);
         }

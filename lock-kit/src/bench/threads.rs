@@ -23,7 +23,7 @@ struct Tally {
 }
 
 impl<A: LockAlgorithm> Contest<'_, A> {
-    /// Runs it twice, each origin a thread of this process: once to count, once with every wait timed, for to read the clock
+    /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every wait timed, for to read the clock
     /// costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
     /// idle machine is assumed.
     ///

@@ -37,6 +37,9 @@ pub(super) fn sentence(row: &Row) -> String {
             "All ranks at one lock, which so many acquire to read; each holds it for 0.5 µs."
         }
         "lock + work + unlock + work" => "All ranks at one lock: work under it, and as much work before the next time.",
+        what if what.starts_with("simulated lock") => {
+            "Origins at one lock of another rank, a modelled microsecond away."
+        }
         what if what.ends_with("by Zipf's law") => {
             "Many locks, the n-th wanted 1 / n to the power of the skew as often as the first; 0 is even."
         }

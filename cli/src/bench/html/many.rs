@@ -16,9 +16,11 @@ const FAR: f64 = 20.0;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Where on the axis, the median, the smallest and the largest, the limit.
-    pub(crate) points: Vec<(usize, f64, (f64, f64), Option<f64>)>,
+    pub(crate) points: Vec<Point>,
 }
+
+/// Where on the axis, the median, the smallest and the largest, the limit.
+pub(crate) type Point = (usize, f64, (f64, f64), Option<f64>);
 
 /// How the n-th lock looks; its colours are those of `page.css`.
 #[derive(Clone, Copy)]
