@@ -69,8 +69,8 @@ pub(crate) fn computing_threads(rank: &RankOfBench, effort: Effort) -> Result<()
             let threads = Parameter::new("computing threads", threads.into(), "1");
             rank.alone(("lock + unlock, target computes in threads", Some(threads)), Metric::Latency, times)?;
         }
-        rank.alone(("lock: target's processor time, idle", None), Metric::Cpu, &idle)?;
-        rank.alone(("lock: target's processor time, locked by a peer", None), Metric::Cpu, &serving)?;
+        rank.alone(("lock: processor time of an idle target", None), Metric::Cpu, &idle)?;
+        rank.alone(("lock: processor time of a target locked by a peer", None), Metric::Cpu, &serving)?;
     }
     Ok(window.close().wait()?)
 }

@@ -152,7 +152,7 @@ pub(crate) fn zipf(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let windows: Vec<_> = (0..LOCKS).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
     let locks = LOCKS * world.size() as usize;
-    let what = format!("lock + unlock, {locks} locks by Zipf's law");
+    let what = format!("lock + unlock, {locks} Zipf-distributed locks");
     sweep(
         rank,
         effort,

@@ -147,13 +147,13 @@ fn every_metric_of_every_lock_is_measured() {
             ("shared lock: operations of a release", "operations", 1),
             ("lock + unlock: operations of all ranks", "operations", 4),
             ("lock + unlock, target computes in threads", "latency", 4),
-            ("lock: target's processor time, idle", "cpu", 1),
+            ("lock: processor time of an idle target", "cpu", 1),
             ("lock + unlock, pairs of origin and target", "latency", 2),
             ("wait for a contended lock", "p99.9", 3),
             ("wait for a contended lock", "longest bypass", 3),
             ("lock + unlock, some to read", "acquisitions", 6),
             ("lock + work + unlock + work", "acquisitions", 5),
-            ("lock + unlock, 64 locks by Zipf's law", "acquisitions", 4),
+            ("lock + unlock, 64 Zipf-distributed locks", "acquisitions", 4),
             ("lock: owner killed to heir holds", "latency", 1),
         ] {
             let is_it = |result: &&Value| {
@@ -175,6 +175,30 @@ fn every_metric_of_every_lock_is_measured() {
     assert_eq!(of("mcs", "exclusive lock: operations of a release"), 1.0, "a compare-swap");
     let page = fs::read_to_string(report).unwrap();
     check_page(&page, &document);
+}
+
+#[test]
+fn simulated_contests_are_the_same_each_time() {
+    let folder = Folder::new();
+    let run = |name: &str| {
+        let json = folder.path(name);
+        let args = ["bench", "scale", "--origins", "10,50", "--readers", "0,90", "--json", json.to_str().unwrap()];
+        let ended = finish_within(&mut onesided(&args), Duration::from_secs(120));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+        document["results"].as_array().unwrap().clone()
+    };
+    let results = run("one.json");
+    assert_eq!(results, run("other.json"));
+    let mcs = |metric: &str| {
+        let is_it = |result: &&Value| {
+            (result["algorithm"] == "mcs" && result["metric"] == metric) && result["parameter"]["value"] == 10.0
+        };
+        results.iter().find(is_it).unwrap_or_else(|| panic!("{results:?}"))["value"].as_f64().unwrap()
+    };
+    assert!(mcs("acquisitions") > 1e5 && mcs("jain") > 0.9 && mcs("operations") > 3.0, "{results:?}");
+    let ended = finish(&mut onesided(&["bench", "scale", "--origins", "0"]));
+    assert_eq!(ended.code(), 2, "{ended:?}");
 }
 
 #[test]

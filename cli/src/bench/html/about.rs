@@ -40,7 +40,7 @@ pub(super) fn sentence(row: &Row) -> String {
         what if what.starts_with("simulated lock") => {
             "Origins at one lock of another rank, a modelled microsecond away."
         }
-        what if what.ends_with("by Zipf's law") => {
+        what if what.ends_with("Zipf-distributed locks") => {
             "Many locks, the n-th wanted 1 / n to the power of the skew as often as the first; 0 is even."
         }
         _ => "",
