@@ -41,29 +41,37 @@ pub(crate) struct Files {
     /// Also write a page with plots and all results: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+
+    /// Also draw the curves that tell most about locks as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
 }
 
 /// The same, open.
 pub(crate) struct Open {
     json: Option<File>,
     report: Option<File>,
+    picture: Option<File>,
 }
 
 impl Files {
     /// Made first: a minute of measurements must not end in a file that cannot be written.
     pub(crate) fn create(&self) -> io::Result<Open> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
-        Ok(Open { json: open(&self.json)?, report: open(&self.report)? })
+        Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture: open(&self.picture)? })
     }
 }
 
 impl Open {
-    pub(crate) fn write(self, document: &Document, page: impl FnOnce(&Document) -> String) -> io::Result<()> {
+    pub(crate) fn write(self, document: &Document, title: &str, begun: SystemTime) -> io::Result<()> {
         if let Some(mut json) = self.json {
             json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
         }
         if let Some(mut report) = self.report {
-            report.write_all(page(document).as_bytes())?;
+            report.write_all(html::page(document, title, &command(), begun).as_bytes())?;
+        }
+        if let Some(mut picture) = self.picture {
+            picture.write_all(html::picture(document, begun).as_bytes())?;
         }
         Ok(())
     }
@@ -111,7 +119,7 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
     progress.finish_and_clear();
 
     let document = Document::new(machine, fabric, &measured);
-    files.write(&document, |document| html::page(document, title, &command(), begun))?;
+    files.write(&document, title, begun)?;
     match io::stdout().lock().write_all(document.to_text().as_bytes()) {
         // A reader that has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -8,10 +8,9 @@ use fabric::{Agent, Capabilities};
 use lock_kit::bench::{Contest, Outcome};
 use windows::LockDesign;
 
-use crate::bench::html;
 use crate::bench::json::{Document, Machine};
 use crate::bench::locks::{Locks, locks, unique};
-use crate::bench::measure::{Files, command, progress};
+use crate::bench::measure::{Files, progress};
 use crate::bench::report::{Against, Measured, Metric, Parameter};
 use crate::bench::spread::Spread;
 use crate::failure::Failure;
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     bar.finish_and_clear();
     let document = Document::new(Machine::collect(), "sim", &measured);
-    files.write(&document, |document| html::page(document, "onesided bench scale", &command(), begun))?;
+    files.write(&document, "onesided bench scale", begun)?;
     match io::stdout().lock().write_all(document.to_text().as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

@@ -1,16 +1,23 @@
 //! Which results of several locks, or of sweeps, are drawn together.
 
 use crate::bench::html::about;
-use crate::bench::html::figures::Picture;
-use crate::bench::html::many::{self, Series};
+use crate::bench::html::many::{self, Plot, Series};
 use crate::bench::json::Row;
 use crate::bench::units::quantity;
 
-/// What is drawn: the title, a sentence about it, the plot.
-pub(super) type Drawn<'d> = (String, String, Picture<'d>);
+/// What is drawn.
+pub(super) struct Drawn {
+    pub(super) title: String,
+    /// A sentence about it.
+    pub(super) told: String,
+    pub(super) metric: &'static str,
+    /// Whether it is a curve.
+    pub(super) is_curve: bool,
+    pub(super) plot: Plot,
+}
 
 /// Curves of what was measured at several points, in the order of the results; then rows of the rest, a plot for each metric.
-pub(super) fn pictures<'d>(rows: &[&'d Row], locks: &[&'d str]) -> Vec<Drawn<'d>> {
+pub(super) fn pictures(rows: &[&Row], locks: &[&str]) -> Vec<Drawn> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
         let same = |group: &&mut Vec<&Row>| (&group[0].benchmark, group[0].metric) == (&row.benchmark, row.metric);
@@ -27,7 +34,7 @@ pub(super) fn pictures<'d>(rows: &[&'d Row], locks: &[&'d str]) -> Vec<Drawn<'d>
             None => metrics.push((row.metric, vec![row])),
         }
     }
-    let mut drawn: Vec<Drawn<'d>> = metrics.into_iter().map(|(_, rows)| beside(rows, locks)).collect();
+    let mut drawn: Vec<Drawn> = metrics.into_iter().map(|(_, rows)| beside(&rows, locks)).collect();
     drawn.extend(curves.into_iter().map(|group| curve(&group, locks)));
     drawn
 }
@@ -64,7 +71,7 @@ fn value(value: f64, unit: &str) -> String {
     }
 }
 
-fn curve<'d>(group: &[&'d Row], locks: &[&'d str]) -> Drawn<'d> {
+fn curve(group: &[&Row], locks: &[&str]) -> Drawn {
     let first = group[0];
     let (axis, points) = points(group);
     let at = |row: &Row| {
@@ -74,23 +81,26 @@ fn curve<'d>(group: &[&'d Row], locks: &[&'d str]) -> Drawn<'d> {
     };
     let series = series(group, locks, &at);
     let title = format!("{}: {}", first.benchmark, first.metric);
-    let unit = first.unit;
-    (title, about::sentence(first), Box::new(move |id, title| many::curves(id, title, (&axis, &points), unit, &series)))
+    let plot = many::curves((&axis, &points), first.unit, &series);
+    Drawn { title, told: about::sentence(first), metric: first.metric, is_curve: true, plot }
 }
 
-fn beside<'d>(rows: Vec<&'d Row>, locks: &[&'d str]) -> Drawn<'d> {
+fn beside(rows: &[&Row], locks: &[&str]) -> Drawn {
     let mut labels: Vec<String> = Vec::new();
-    for row in &rows {
+    for row in rows {
         if !labels.contains(&row.benchmark) {
             labels.push(row.benchmark.clone());
         }
     }
-    let series = series(&rows, locks, &|row| labels.iter().position(|label| *label == row.benchmark));
-    let (unit, mut title) = (rows[0].unit, rows[0].metric.to_owned());
+    let series = series(rows, locks, &|row| labels.iter().position(|label| *label == row.benchmark));
+    let metric = rows[0].metric;
+    let mut title = metric.to_owned();
     title[..1].make_ascii_uppercase();
-    let told = format!("{} The upright bars are what bare instructions reach.", about::better(rows[0].metric));
-    let told = if rows.iter().any(|row| row.limit.is_some()) { told } else { about::better(rows[0].metric).to_owned() };
-    (title, told, Box::new(move |id, title| many::rows(id, title, &labels, unit, &series)))
+    let mut told = about::better(metric).to_owned();
+    if rows.iter().any(|row| row.limit.is_some()) {
+        told += " The upright bars are what bare instructions reach.";
+    }
+    Drawn { title, told, metric, is_curve: false, plot: many::rows(&labels, rows[0].unit, &series) }
 }
 
 fn series(rows: &[&Row], locks: &[&str], at: &dyn Fn(&Row) -> Option<usize>) -> Vec<Series> {
@@ -112,14 +122,15 @@ mod tests {
         let document = several();
         let rows: Vec<_> = document.results.iter().collect();
         let drawn = pictures(&rows, &["test-and-set", "mcs"]);
-        let titles: Vec<_> = drawn.iter().map(|(title, ..)| title.as_str()).collect();
+        let titles: Vec<_> = drawn.iter().map(|drawn| drawn.title.as_str()).collect();
         assert_eq!(
             titles,
             ["Latency", "lock + unlock, contended: acquisitions", "lock + unlock, some to read: acquisitions"]
         );
-        let marks = |picture: String| picture.matches("class=\"s0\"").count() + picture.matches("class=\"s1\"").count();
-        let all: usize = drawn.iter().map(|(title, _, picture)| marks(picture("p", title)) - 2).sum();
+        let marks =
+            |plot: &Plot| plot.content.matches("class=\"s0\"").count() + plot.content.matches("class=\"s1\"").count();
+        let all: usize = drawn.iter().map(|drawn| marks(&drawn.plot) - 2).sum();
         assert_eq!(all, rows.len(), "but for the legends'");
-        assert!(drawn.iter().all(|(_, told, _)| !told.is_empty()));
+        assert!(drawn.iter().all(|drawn| !drawn.told.is_empty()));
     }
 }

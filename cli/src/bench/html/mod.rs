@@ -13,6 +13,7 @@ mod plot;
 pub(crate) mod scale;
 pub(crate) mod svg;
 
+pub(crate) use figures::picture;
 pub(crate) use page::page;
 
 #[cfg(test)]
