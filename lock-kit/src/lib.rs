@@ -10,6 +10,7 @@
 //! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
 //! | [`Search`] | proptest: programs, schedules and deaths made up, over a memory whose operations travel | the same, in longer runs; shrunk to the shortest |
 //! | [`Checker`] | every schedule of few rounds, with crashes, lost operations and replies, stopped ranks: replayed, one thread, no chance | the same; that recovery ends; how many are bypassed; tokens that do not rise |
+//! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
 //! What an origin does is data: a program of [`Round`]s. What happened is in a [`Record`], which is the sequential model. Locks
 //! that are wrong on purpose show whether a search bites: [`wrong`], and the bent operations of a [`Setting`] or a
@@ -28,6 +29,35 @@
 //! Search::of(&lock).deaths().cases(100).run();
 //! ```
 //!
+//! `examples/own_lock.rs` has all of it for a ticket lock of one's own.
+//!
+//! # What is wrong on purpose, and who catches it
+//!
+//! | flaw | in | caught by |
+//! |---|---|---|
+//! | released by a plain write where readers park their counts in the word | ticket, bent | [`Search`], [`Checker`] (`tickets`, `checked`) |
+//! | the same in the queue lock: frees the tail by a write | MCS, bent | [`Search`], [`Checker`] (`modelled`, `checked`) |
+//! | released by a plain write on a card, where a failing compare-swap undoes it | [`WritesRelease`](wrong::Flaw::WritesRelease) | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
+//! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
+//! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
+//! | a grant of a stale generation | MCS, bent | [`Search`], [`Checker`] |
+//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, bent | a stopped waiter at every step (`stopped`) |
+//! | an event's count that is set back by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
+//! | takes the lock by a read and a write | [`ReadThenWrite`](wrong::Flaw::ReadThenWrite) | all four |
+//! | counts a reader into an owner's word | [`ReaderIgnoresOwner`](wrong::Flaw::ReaderIgnoresOwner) | [`Exploration`], [`Search`], [`Checker`] |
+//! | a reader's release frees all | [`ReaderFreesAll`](wrong::Flaw::ReaderFreesAll) | all four |
+//! | a release that does nothing | [`ForgetsRelease`](wrong::Flaw::ForgetsRelease) | [`Exploration`], [`Search`], [`Checker`] |
+//! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
+//! | takes the lock from readers as soon as anybody is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
+//! | no link; no grant; a reader who does not count; who comes last forgets the readers | MCS, bent | [`Search`]; no grant: [`Checker`] as well |
+//! | nobody freezes a doubted lock | MCS, ticket, bent | [`Search`], [`Checker`] |
+//! | a reader without a ticket | ticket, bent | [`Search`], [`Checker`], [`Linearizability`] |
+//! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, bent | [`Search`] (`tickets`) |
+//! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
+//! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
+//!
+//! Names in brackets are modules of `lock-algos/tests/verify`.
+//!
 //! # Panics and errors
 //!
 //! `run` panics and says which program, which schedule, and how to see it again; `verdict` gives the same as an error.
@@ -43,6 +73,8 @@ pub mod checked;
 #[cfg(feature = "verify")]
 pub mod explored;
 #[cfg(feature = "verify")]
+pub mod linear;
+#[cfg(feature = "verify")]
 pub mod modelled;
 #[cfg(feature = "verify")]
 pub mod program;
@@ -57,6 +89,8 @@ pub mod wrong;
 pub use crate::checked::{Checker, Explored};
 #[cfg(feature = "verify")]
 pub use crate::explored::{Atomics, Exploration, LoomMemory};
+#[cfg(feature = "verify")]
+pub use crate::linear::Linearizability;
 #[cfg(feature = "verify")]
 pub use crate::modelled::{ModelMemory, Posted, Scenario, Search, Setting};
 #[cfg(feature = "verify")]

@@ -4,6 +4,7 @@
 //! - [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
 //! - [`fabrics`]: shared memory, verbs, the simulator: what each needs and can do.
 //! - [`locks`]: the lock designs of windows, and what becomes of a lock whose owner dies.
+//! - [`own_lock`]: a lock of your own, verified and measured.
 //! - [`failures`]: what happens when a rank dies, a peer is lost, something runs out.
 //! - [`architecture`]: how the library is built, for whoever reads or changes it.
 
@@ -12,4 +13,5 @@ pub mod fabrics;
 pub mod failures;
 pub mod locks;
 pub mod memory_model;
+pub mod own_lock;
 pub mod processes;

@@ -11,6 +11,7 @@
 
 mod checked;
 mod explored;
+mod linear;
 mod modelled;
 mod poisoned;
 mod shared_event;

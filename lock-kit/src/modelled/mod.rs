@@ -7,3 +7,4 @@ mod search;
 pub use memory::{ModelMemory, Net, PauseEnd, Posted, Reply, Wait};
 pub use scenario::{History, Plan, Scenario, Setting, drive, run};
 pub use search::{Found, Search, expect_caught, scenarios, search};
+pub(crate) use search::{any_seed, search_among};

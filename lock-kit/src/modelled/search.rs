@@ -41,9 +41,11 @@ pub struct Search<A> {
     seed: Option<u64>,
 }
 
+const SEED: &str = "LOCK_KIT_SEED";
+
 impl<A: LockAlgorithm + Clone> Search<A> {
     /// The name of the environment variable that has the seed of a search to be seen again.
-    pub const SEED: &str = "LOCK_KIT_SEED";
+    pub const SEED: &str = SEED;
 
     /// For what is wrong with this lock, in 1000 cases in which nobody dies.
     pub fn of(lock: &A) -> Self {
@@ -90,8 +92,7 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// # Errors
     /// What [`run`](Self::run) says when it panics.
     pub fn verdict(&self) -> Result<(), String> {
-        let given = std::env::var(Self::SEED).ok().and_then(|seed| seed.parse().ok());
-        let seed = self.seed.or(given).unwrap_or_else(any_seed);
+        let seed = self.seed.unwrap_or_else(any_seed);
         search(seed, self.cases, self.dies, |scenario| run(self.setting, &self.lock, scenario).map(drop)).map_err(
             |found| {
                 let Found { reason, minimal } = *found;
@@ -121,16 +122,24 @@ pub fn search(
     dies: bool,
     run: impl Fn(&Scenario) -> Result<(), String>,
 ) -> Result<(), Box<Found>> {
+    search_among(seed, cases, scenarios(dies), run).map_err(|(reason, minimal)| Box::new(Found { reason, minimal }))
+}
+
+/// The same among other cases: what went wrong, and the shortest case of it.
+pub(crate) fn search_among<S: Strategy>(
+    seed: u64,
+    cases: u32,
+    among: S,
+    run: impl Fn(&S::Value) -> Result<(), String>,
+) -> Result<(), (String, S::Value)> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let config =
         ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() };
-    match TestRunner::new_with_rng(config, rng)
-        .run(&scenarios(dies), |scenario| run(&scenario).map_err(TestCaseError::fail))
-    {
+    match TestRunner::new_with_rng(config, rng).run(&among, |case| run(&case).map_err(TestCaseError::fail)) {
         Ok(()) => Ok(()),
-        Err(TestError::Fail(reason, minimal)) => Err(Box::new(Found { reason: reason.message().into(), minimal })),
+        Err(TestError::Fail(reason, minimal)) => Err((reason.message().into(), minimal)),
         Err(TestError::Abort(reason)) => panic!("the search was given up: {reason}"),
     }
 }
@@ -149,8 +158,9 @@ pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Sc
     assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
 }
 
-/// Any number, from the process's hash keys.
-fn any_seed() -> u64 {
+/// The environment's ([`Search::SEED`]), or any number, from the process's hash keys.
+pub(crate) fn any_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
+    let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| RandomState::new().hash_one(0))
 }

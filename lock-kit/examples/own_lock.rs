@@ -1,0 +1,145 @@
+//! A lock of one's own, verified and measured with a few lines.
+//!
+//! ```sh
+//! cargo run -p onesided-lock-kit --example own_lock
+//! ```
+//!
+//! The lock is the plainest ticket lock: who comes takes a number by one fetch-add, and waits until that number is served.
+#![allow(clippy::print_stdout)] // a program's purpose
+
+use std::time::Duration;
+
+use lock_kit::bench::Contest;
+use lock_kit::lock_algos::{Held, LockAlgorithm, Mode, Place, Wish};
+use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
+use lock_kit::{Checker, Exploration, Linearizability, Round, Search};
+
+/// Two words at the home: the next number, and the one that is served. It has no shared mode: readers have it alone. Who dies
+/// inside keeps it for ever.
+#[derive(Clone, Copy, Debug)]
+struct Numbers;
+
+impl LockAlgorithm for Numbers {
+    const NAME: &'static str = "numbers";
+    const HOME_WORDS: usize = 2;
+    const NODE_WORDS: usize = 0;
+
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, M::Word<'m>);
+
+    fn is_free(home: &[u64]) -> bool {
+        home[0] == home[1]
+    }
+
+    fn uses_node(&self, _mode: Mode) -> bool {
+        false
+    }
+
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((place.home(0)?, place.home(1)?))
+    }
+
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        _place: impl Place<'m, M>,
+        (next, _): Self::Words<'m, M>,
+        _mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        Ok(memory.fetch_add(next, 1))
+    }
+
+    /// The number alone does not tell whether it is served.
+    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, _number: u64) -> bool {
+        false
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        _place: P,
+        (_, served): Self::Words<'m, M>,
+        _mode: Mode,
+        number: u64,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let mut waited = false;
+        while memory.read(served).await? != number {
+            waited = true;
+            memory.pause(served, 1_000).await;
+        }
+        // A number cannot be given back: who does not want it any more passes it on.
+        let given_up = match wish() {
+            wish if wish.is_over() => FaultKind::Closed,
+            wish if waited && !wish.is_patient() => FaultKind::TimedOut,
+            _ => return Ok(Held::cleanly(Mode::Exclusive)),
+        };
+        memory.fetch_add(served, 1).await?;
+        Err(Fault::new(given_up))
+    }
+
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+        true
+    }
+
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        _place: impl Place<'m, M>,
+        (_, served): Self::Words<'m, M>,
+        _mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        Ok(memory.fetch_add(served, 1))
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        _memory: &'m M,
+        _place: P,
+        _words: Self::Words<'m, M>,
+        _mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+    ) -> Result<(), Fault> {
+        started.await.map(|_| ())
+    }
+}
+
+const TWICE: &[Round] = &[Round::EXCLUSIVE, Round::EXCLUSIVE];
+const LEAVES: &[Round] = &[Round::EXCLUSIVE.abandoned(0), Round::EXCLUSIVE.detached()];
+
+fn verify() {
+    let executions = Exploration::of(&Numbers).preemptions(3).at_least(300).run(&[TWICE, TWICE]);
+    println!("loom: {executions} executions");
+
+    let explored = Checker::of(&Numbers).bypass(0).at_least(1_000).run(&[TWICE, LEAVES]);
+    println!("every schedule: {explored}");
+
+    Search::of(&Numbers).cases(500).run();
+    Linearizability::of(&Numbers).cases(500).run();
+    println!("random programs: 1000, right and linearizable");
+
+    // What it does not do is found as well.
+    let found = Checker::of(&Numbers).crashes(1).verdict(&[TWICE, TWICE]).expect_err("a crash inside");
+    println!("with a crash: {}", found.lines().next().unwrap_or_default());
+    assert!(found.contains("wait for ever"), "{found}");
+}
+
+fn measure() -> Result<(), Box<dyn std::error::Error>> {
+    let threads = Contest::of(&Numbers).origins(2).lasting(Duration::from_millis(50)).threads()?;
+    println!("two threads: {:.0} acquisitions a second, smallest share {:.2}", threads.rate(), threads.share());
+    for origins in [10, 100] {
+        let simulated = Contest::of(&Numbers).origins(origins).lasting(Duration::from_millis(1)).simulated();
+        let (rate, each) = (simulated.rate(), simulated.operations_each());
+        println!("{origins} simulated origins: {rate:.0} a second, {each:.1} operations each");
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    verify();
+    measure()
+}
+
+#[test]
+fn it_is_right_and_runs() {
+    main().unwrap();
+}

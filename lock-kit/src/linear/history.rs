@@ -1,0 +1,204 @@
+//! What was done when, and whether it could have been done one after the other.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An operation on the data in a section. Words are numbered as the programs number them; all are 0 at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A read. `None`: its answer never came.
+    Read(usize, Option<u64>),
+    /// A write; whether it is known to be complete.
+    Write(usize, u64, bool),
+    /// A fetch-add, and what it found. `None`: its answer never came.
+    Add(usize, u64, Option<u64>),
+}
+
+/// A section under the lock, from the start of its acquire to the end of its release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Whose.
+    pub process: u32,
+    /// When it began.
+    pub invoked: u64,
+    /// When it ended. `None`: it never did, for its process died.
+    pub returned: Option<u64>,
+    /// What was done, in this order.
+    pub steps: Vec<Step>,
+}
+
+impl Call {
+    /// The words after it, in each way that fits what it found. One that never ended has done what it was told of, and any of
+    /// the rest.
+    fn apply(&self, words: &[u64]) -> Vec<Vec<u64>> {
+        let mut all = vec![words.to_vec()];
+        for step in &self.steps {
+            let (at, known, found) = match *step {
+                Step::Read(at, found) => (at, true, found),
+                Step::Write(at, _, known) => (at, known || self.returned.is_some(), None),
+                Step::Add(at, _, found) => (at, found.is_some() || self.returned.is_some(), found),
+            };
+            all.retain(|words| found.is_none_or(|found| words[at] == found));
+            let before = if known { Vec::new() } else { all.clone() };
+            for words in &mut all {
+                match *step {
+                    Step::Read(..) => {}
+                    Step::Write(_, value, _) => words[at] = value,
+                    Step::Add(_, add, _) => words[at] = words[at].wrapping_add(add),
+                }
+            }
+            all.extend(before);
+        }
+        all
+    }
+}
+
+/// What all processes of one run did. Its clock counts what is recorded, or is the caller's.
+#[derive(Debug, Default)]
+pub struct History(Mutex<(u64, Vec<Call>)>);
+
+impl History {
+    fn state(&self) -> MutexGuard<'_, (u64, Vec<Call>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A section begins. Gives its number.
+    pub fn invoked(&self, process: u32) -> usize {
+        let mut state = self.state();
+        state.0 += 1;
+        let invoked = state.0;
+        state.1.push(Call { process, invoked, returned: None, steps: Vec::new() });
+        state.1.len() - 1
+    }
+
+    /// Something is done in it. Gives its number among the steps.
+    pub fn step(&self, call: usize, step: Step) -> usize {
+        let steps = &mut self.state().1[call].steps;
+        steps.push(step);
+        steps.len() - 1
+    }
+
+    /// A read or a fetch-add found this, or a write is complete.
+    pub fn answered(&self, call: usize, step: usize, value: u64) {
+        match &mut self.state().1[call].steps[step] {
+            Step::Read(_, found) | Step::Add(_, _, found) => *found = Some(value),
+            Step::Write(_, _, known) => *known = true,
+        }
+    }
+
+    /// It ended.
+    pub fn returned(&self, call: usize) {
+        let mut state = self.state();
+        state.0 += 1;
+        state.1[call].returned = Some(state.0);
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.state().1.clone()
+    }
+
+    /// See [`linearizable`]; with so many words.
+    ///
+    /// # Errors
+    /// The history.
+    pub fn check(&self, words: usize) -> Result<(), String> {
+        let calls = self.calls();
+        if linearizable(&calls, words) { Ok(()) } else { Err(format!("not linearizable:\n{}", Table(&calls))) }
+    }
+}
+
+/// A history for people.
+struct Table<'a>(&'a [Call]);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Call { process, invoked, returned, steps } in self.0 {
+            let end = returned.map_or("never".into(), |returned| returned.to_string());
+            writeln!(f, "  process {process} from {invoked} to {end}: {steps:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the calls could have been done one after the other, each at once somewhere between its invocation and its return,
+/// and found what they found. One that never returned may not have been done, or in part.
+///
+/// The search of Wing and Gong (*Testing and Verifying Concurrent Objects*, 1993): some call that no other one precedes comes
+/// first; what is left and the words are remembered, as Lowe's and Horn and Kroening's versions do. Exponential at worst.
+///
+/// # Panics
+/// With more than 128 calls.
+#[must_use]
+pub fn linearizable(calls: &[Call], words: usize) -> bool {
+    assert!(calls.len() <= 128, "{} calls", calls.len());
+    let returned = calls.iter().enumerate().filter(|(_, call)| call.returned.is_some());
+    let all = returned.fold(0_u128, |all, (number, _)| all | 1 << number);
+    let mut known = HashSet::new();
+    let mut open = vec![(0_u128, vec![0_u64; words])];
+    while let Some((done, words)) = open.pop() {
+        if done & all == all {
+            return true;
+        }
+        let left = || calls.iter().enumerate().filter(move |(number, _)| done >> number & 1 == 0);
+        let first_return = left().filter_map(|(_, call)| call.returned).min().unwrap_or(u64::MAX);
+        for (number, call) in left().filter(|(_, call)| call.invoked < first_return) {
+            for words in call.apply(&words) {
+                let next = (done | 1 << number, words);
+                if known.insert(next.clone()) {
+                    open.push(next);
+                }
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(process: u32, invoked: u64, returned: u64, steps: &[Step]) -> Call {
+        Call { process, invoked, returned: (returned > 0).then_some(returned), steps: steps.to_vec() }
+    }
+
+    #[test]
+    fn tells_right_histories_from_wrong_ones() {
+        let write = call(0, 1, 4, &[Step::Write(0, 7, true), Step::Write(1, 7, true)]);
+        let reads = |invoked, first, second| {
+            call(1, invoked, invoked + 1, &[Step::Read(0, Some(first)), Step::Read(1, Some(second))])
+        };
+        for (read, right) in [
+            (reads(2, 0, 0), true),
+            (reads(2, 7, 7), true),
+            (reads(2, 7, 0), false),
+            (reads(5, 7, 7), true),
+            (reads(5, 0, 0), false),
+        ] {
+            assert_eq!(linearizable(&[write.clone(), read.clone()], 2), right, "{read:?}");
+        }
+        // Seen once, it is seen for ever.
+        assert!(linearizable(&[write.clone(), reads(2, 0, 0), reads(6, 7, 7)], 2));
+        let overlapping = call(0, 1, 9, &write.steps);
+        assert!(!linearizable(&[overlapping, reads(2, 7, 7), reads(5, 0, 0)], 2));
+    }
+
+    #[test]
+    fn two_that_add_to_the_same_find_different_values() {
+        let add = |process, found| call(process, 1, 9, &[Step::Add(0, 1, Some(found))]);
+        assert!(linearizable(&[add(0, 1), add(1, 0), add(2, 2)], 1));
+        assert!(!linearizable(&[add(0, 0), add(1, 0)], 1));
+    }
+
+    /// Who died inside has done what it was told of, and any of the rest; or was never inside.
+    #[test]
+    fn the_dead_may_have_done_a_part() {
+        let dead = call(0, 1, 0, &[Step::Write(0, 7, true), Step::Write(1, 7, false)]);
+        let reads = |first, second| call(1, 2, 3, &[Step::Read(0, Some(first)), Step::Read(1, Some(second))]);
+        for (read, right) in [(reads(0, 0), true), (reads(7, 0), true), (reads(7, 7), true), (reads(0, 7), false)] {
+            assert_eq!(linearizable(&[dead.clone(), read.clone()], 2), right, "{read:?}");
+        }
+    }
+}

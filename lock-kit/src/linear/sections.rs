@@ -1,0 +1,237 @@
+//! Sections on data at several ranks, made up, over the model memory.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use lock_algos::{LockAlgorithm, Mode, Owner, Wish};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
+
+use super::history::{History, Step};
+use crate::modelled::{ModelMemory, Plan, Setting};
+use crate::program::{DATA, Ground, LOCK, Slots, Task, region_words};
+
+/// What a section does to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Writes what nobody else writes; it is not waited for but by a flush.
+    Write,
+    /// Adds one.
+    Add,
+    /// Waits for all that was written.
+    Flush,
+}
+
+/// A section under the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// How the lock is held. A shared one only reads.
+    pub mode: Mode,
+    /// What is done to the word of which rank.
+    pub accesses: Vec<(Access, usize)>,
+    /// After how many questions its acquire is given up, if it is.
+    pub cancelled: Option<u8>,
+}
+
+/// One run, wholly determined.
+#[derive(Clone, Debug)]
+pub struct Sections {
+    /// One process each.
+    pub programs: Vec<Vec<Section>>,
+    /// Which of the possible events is next; when it is used up, always the oldest.
+    pub schedule: Vec<u8>,
+    /// Who dies, if anybody does.
+    pub death: Option<Plan>,
+}
+
+/// More events than any run has that ends.
+const ENDLESS: usize = 4_000;
+
+fn section() -> impl Strategy<Value = Section> {
+    let access = prop_oneof![3 => Just(Access::Read), 3 => Just(Access::Write), 1 => Just(Access::Add), 1 => Just(Access::Flush)];
+    let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
+    let cancelled = prop_oneof![5 => Just(None), 1 => (0_u8..4).prop_map(Some)];
+    (mode, vec((access, 0..4_usize), 0..5), cancelled).prop_map(|(mode, accesses, cancelled)| Section {
+        mode,
+        accesses,
+        cancelled,
+    })
+}
+
+/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 200 events. One rank dies, if that is asked for.
+pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
+    let programs = vec(vec(section(), 1..4), 2..5);
+    (programs, vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
+        move |(programs, schedule, (rank, when, lost))| {
+            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
+            Sections { programs, schedule, death }
+        },
+    )
+}
+
+/// Runs sections and checks that their history is linearizable. `flushes`: whether each release waits for what was written.
+///
+/// # Errors
+/// What went wrong.
+pub fn run<A: LockAlgorithm + Clone>(
+    setting: Setting,
+    flushes: bool,
+    lock: &A,
+    sections: &Sections,
+) -> Result<(), String> {
+    let ranks = sections.programs.len();
+    let cancelled = |program: &Vec<Section>| program.iter().filter(|section| section.cancelled.is_some()).count();
+    let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
+    let slots = Slots { nodes: setting.nodes, deaf: setting.deaf, ..Slots::new(1 + most as u16) };
+    let memory = ModelMemory::new(ranks, region_words::<A>(slots));
+    memory.net().bend = setting.bend;
+    memory.net().words[LOCK] = setting.lock;
+    let history = Arc::new(History::default());
+    let adopted: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
+    let fault = Arc::new(Mutex::new(None));
+    let mut tasks: Vec<(usize, Task)> = Vec::new();
+    for (rank, program) in sections.programs.iter().enumerate() {
+        let process = Process {
+            memory: memory.of(rank),
+            lock: Arc::new(lock.clone()),
+            slots,
+            history: Arc::clone(&history),
+            flushes,
+        };
+        let (program, adopted, fault) = (program.clone(), Arc::clone(&adopted), Arc::clone(&fault));
+        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
+        tasks.push((
+            rank,
+            Box::pin(async move {
+                if let Err(failed) = process.run(program, adopt).await {
+                    *fault.lock().unwrap() = Some(format!("rank {rank}: {failed}"));
+                }
+            }),
+        ));
+    }
+    let mut schedule = sections.schedule.iter();
+    for event in 0..ENDLESS {
+        if let Some(plan) = sections.death.filter(|plan| plan.when == event) {
+            tasks.retain(|(of, _)| *of != plan.rank);
+            memory.net().kill(Rank(plan.rank as u32), plan.lost);
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut context).is_pending());
+        tasks.append(&mut adopted.lock().unwrap());
+        if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
+            break;
+        }
+    }
+    if let Some(fault) = fault.lock().unwrap().take() {
+        return Err(fault);
+    }
+    if !tasks.is_empty() {
+        return Err(format!("{} wait for ever", tasks.len()));
+    }
+    history.check(ranks)
+}
+
+/// Who runs sections.
+struct Process<A> {
+    memory: ModelMemory,
+    lock: Arc<A>,
+    slots: Slots,
+    history: Arc<History>,
+    flushes: bool,
+}
+
+impl<A: LockAlgorithm> Process<A> {
+    async fn run(&self, sections: Vec<Section>, adopt: impl Fn(Task)) -> Result<(), Fault> {
+        let mut slot = 0;
+        for (generation, section) in (0..).zip(sections) {
+            let rank = self.memory.rank();
+            let Some(asked) = section.cancelled else {
+                self.section(Owner { rank, slot: 0, generation }, &section).await?;
+                continue;
+            };
+            slot += 1;
+            let owner = Owner { rank, slot, generation };
+            let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
+            let place = Ground::<_, A>::new(&self.memory, owner, slots);
+            let started = self.lock.start(&self.memory, place, self.lock.words(place)?, section.mode)?;
+            adopt(Box::pin(async move {
+                let place = Ground::<_, A>::new(&memory, owner, slots);
+                let left = AtomicU32::new(asked.into());
+                let wish = || {
+                    let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+                    if wanted { Wish::LOCK } else { Wish::NONE }
+                };
+                let Ok(words) = lock.words(place) else { return };
+                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await {
+                    if let Ok(released) = lock.start_release(&memory, place, words, held.mode) {
+                        let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
+                    }
+                }
+            }));
+        }
+        Ok(())
+    }
+
+    async fn section(&self, owner: Owner, section: &Section) -> Result<(), Fault> {
+        let Self { memory, lock, slots, history, flushes } = self;
+        let place = Ground::<_, A>::new(memory, owner, *slots);
+        let words = lock.words(place)?;
+        let call = history.invoked(owner.rank.0);
+        let started = lock.start(memory, place, words, section.mode)?;
+        let wish = || Wish::LOCK.inheriting();
+        let held = match lock.finish(memory, place, words, section.mode, started, wish).await {
+            // Where there are no nodes a lock may stay with the dead: nothing was done.
+            Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => return Ok(()),
+            held => held?,
+        };
+        let mut written = Vec::new();
+        for (number, (access, at)) in section.accesses.iter().enumerate() {
+            let at = at % memory.size() as usize;
+            let word = memory.word(At { rank: Rank(at as u32), region: RegionId(0), offset: 8 * DATA as u64 })?;
+            match access {
+                Access::Read => {
+                    // What was written before comes first.
+                    flush(history, call, &mut written).await?;
+                    let step = history.step(call, Step::Read(at, None));
+                    history.answered(call, step, memory.read(word).await?);
+                }
+                Access::Write if section.mode == Mode::Exclusive => {
+                    let value = (1 + u64::from(owner.rank.0)) << 40 | u64::from(owner.generation) << 20 | number as u64;
+                    let step = history.step(call, Step::Write(at, value, false));
+                    written.push((step, memory.write(word, value, Notify::No)));
+                }
+                Access::Add if section.mode == Mode::Exclusive => {
+                    flush(history, call, &mut written).await?;
+                    let step = history.step(call, Step::Add(at, 1, None));
+                    history.answered(call, step, memory.fetch_add(word, 1).await?);
+                }
+                Access::Flush => flush(history, call, &mut written).await?,
+                Access::Write | Access::Add => {}
+            }
+        }
+        if *flushes {
+            flush(history, call, &mut written).await?;
+        }
+        drop(written);
+        let released = lock.start_release(memory, place, words, held.mode)?;
+        lock.finish_release(memory, place, words, held.mode, released).await?;
+        history.returned(call);
+        Ok(())
+    }
+}
+
+async fn flush<O: Future<Output = Result<u64, Fault>>>(
+    history: &History,
+    call: usize,
+    written: &mut Vec<(usize, O)>,
+) -> Result<(), Fault> {
+    for (step, write) in written.drain(..) {
+        write.await?;
+        history.answered(call, step, 0);
+    }
+    Ok(())
+}
