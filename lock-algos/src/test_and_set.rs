@@ -27,6 +27,7 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
+    checked: bool,
 }
 
 const FREE: u64 = 0;
@@ -47,13 +48,27 @@ impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff }
+        Self { backoff, checked: false }
+    }
+
+    /// The same, whose exclusive owners release by compare-swap everywhere, and use their slots, so that no two acquires are of
+    /// the same owner: who does not hold the lock, or not any more, gets `NotHeld` for a release and changes nothing. What a
+    /// guard ensures otherwise.
+    #[must_use]
+    pub const fn checked(self) -> Self {
+        Self { checked: true, ..self }
+    }
+
+    /// Whether releases are by write here.
+    #[inline(always)]
+    fn writes<M: RemoteMemory>(self, memory: &M) -> bool {
+        !self.checked && memory.write_is_atomic()
     }
 
     /// Posts the release of an exclusive owner.
     #[inline]
     pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: (M::Word<'m>, u64)) -> M::Op {
-        memory.post_link(release(memory, words, Mode::Exclusive))
+        memory.post_link(release::<M>(words, Mode::Exclusive, memory.write_is_atomic()))
     }
 }
 
@@ -152,10 +167,10 @@ impl Waiter<'_> {
 
 /// The one operation of a release.
 #[inline(always)] // as `start_release`
-fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
+fn release<'m, M: RemoteMemory>((word, owner): (M::Word<'m>, u64), mode: Mode, writes: bool) -> Link<M::Word<'m>> {
     let waited = false;
     match mode {
-        Mode::Exclusive if memory.write_is_atomic() => Link::Write { word, value: FREE, notify: Notify::No, waited },
+        Mode::Exclusive if writes => Link::Write { word, value: FREE, notify: Notify::No, waited },
         Mode::Exclusive => Link::CompareSwap { word, expected: owner, new: FREE, waited },
         Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
     }
@@ -171,7 +186,7 @@ impl LockAlgorithm for TestAndSet {
 
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
-        mode == Mode::Shared
+        mode == Mode::Shared || self.checked
     }
 
     #[inline]
@@ -269,7 +284,7 @@ impl LockAlgorithm for TestAndSet {
 
     #[inline]
     fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive || place.slots() == 0
+        mode == Mode::Exclusive && !self.checked || place.slots() == 0
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
@@ -283,7 +298,7 @@ impl LockAlgorithm for TestAndSet {
         if mode == Mode::Shared && !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        Ok(memory.post_link(release(memory, words, mode)))
+        Ok(memory.post_link(release::<M>(words, mode, self.writes(memory))))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -292,7 +307,7 @@ impl LockAlgorithm for TestAndSet {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
-        Some(release(memory, words, mode))
+        Some(release::<M>(words, mode, self.writes(memory)))
     }
 
     #[inline]
@@ -306,7 +321,7 @@ impl LockAlgorithm for TestAndSet {
     ) -> Result<bool, Fault> {
         discount(memory, place, mode)?;
         let held = match mode {
-            Mode::Exclusive => memory.write_is_atomic() || found == owner,
+            Mode::Exclusive => self.writes(memory) || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
         };
         if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }

@@ -15,6 +15,7 @@ mod forks;
 mod handles;
 mod jobs;
 mod large;
+mod leavers;
 mod lent;
 mod limits;
 mod litmus;
