@@ -28,3 +28,4 @@ mod runtimes;
 mod scopes;
 mod shapes;
 mod support;
+mod tables;

@@ -7,7 +7,7 @@ use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::{Layout, has_packed, is_wordless};
-use crate::homes::Homes;
+use crate::homes::{Homes, Table};
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
@@ -22,6 +22,7 @@ pub struct Builder<T> {
     populated: bool,
     counted: Option<bool>,
     packed: bool,
+    table: Table,
     element: std::marker::PhantomData<T>,
 }
 
@@ -34,6 +35,7 @@ impl<T: Element> Default for Builder<T> {
             populated: false,
             counted: None,
             packed: false,
+            table: Table::default(),
             element: std::marker::PhantomData,
         }
     }
@@ -51,6 +53,17 @@ impl<T: Element> Builder<T> {
     #[must_use]
     pub const fn lock(mut self, design: LockDesign) -> Self {
         self.design = Some(design);
+        self
+    }
+
+    /// The lock that it will use.
+    pub(crate) fn design(&self) -> Result<LockDesign, Error> {
+        self.design.map_or_else(LockDesign::from_environment, Ok)
+    }
+
+    /// Of words in which a table's locks lie.
+    pub(crate) const fn table(mut self, table: Table) -> Self {
+        self.table = table;
         self
     }
 
@@ -224,7 +237,7 @@ impl<T: Element> Builder<T> {
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
-        let design = self.design.map_or_else(LockDesign::from_environment, Ok);
+        let design = self.design();
         let algorithm = design.as_ref().map_or_else(|_| LockDesign::default(), |design| *design);
         let algorithm = algorithm.algorithm(&fabric.capabilities());
         let locks = Homes::new(world.size(), &algorithm).end();
@@ -284,7 +297,7 @@ impl<T: Element> Builder<T> {
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Parts { segments, keys, made, counted };
+        let parts = Parts { segments, keys, made, counted, table: self.table };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         if made == Made::Allocated && packed {
             let inner = window.inner();

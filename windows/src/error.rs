@@ -77,6 +77,32 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// A lock of a table could not be acquired.
+    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", lock_reason(.fault))]
+    TableLock {
+        /// `lock_exclusive`, `lock_shared`.
+        operation: &'static str,
+        /// Its number.
+        lock: u64,
+        /// The rank that it lies at.
+        target: u32,
+        /// The table's name.
+        table: Arc<str>,
+        /// Why.
+        fault: Fault,
+    },
+    /// The table has no such lock.
+    #[error("{operation} of lock {lock} of table \"{table}\": it has {count} locks")]
+    NoSuchLock {
+        /// `lock_exclusive`, `lock_shared`.
+        operation: &'static str,
+        /// The number that was asked for.
+        lock: u64,
+        /// How many there are.
+        count: u64,
+        /// The table's name.
+        table: Arc<str>,
+    },
     /// An operation failed, or something that was posted before it.
     #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
     Operation {
@@ -210,6 +236,7 @@ impl Error {
             Self::TakeBack { fault }
             | Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
+            | Self::TableLock { fault, .. }
             | Self::Operation { fault, .. }
             | Self::Collective { fault, .. } => Some(*fault),
             _ => None,
