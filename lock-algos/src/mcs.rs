@@ -163,8 +163,9 @@ fn hand_over_at_once<'m, M: RemoteMemory>(
     next: Owner,
 ) -> Result<Option<M::Op>, Fault> {
     let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
-    memory.store(place.node(GRANT)?, HANDED)?;
-    Ok(Some(memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes)))
+    let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
+    memory.store(place.node(GRANT)?, HANDED)?; // behind what the next owner waits for
+    Ok(Some(handed))
 }
 
 /// An acquire or a release that did not end with its first operation.
@@ -228,13 +229,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             _ if grant == grant_to(owner, Mode::Shared) => Some(Mode::Shared),
             _ => None,
         };
-        let granted_by = |from| memory.store(grant, 0).map(|()| Turn::Mine(from)); // it was written for the only time
         loop {
             let known = memory.casualty().is_some();
             let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
             let granted = move |grant| mine(grant).is_some() || !known && memory.casualty().is_some();
             match memory.wait_until(grant, granted, patience).await.map(mine) {
-                Ok(Some(from)) => return granted_by(from),
+                Ok(Some(from)) => return Ok(Turn::Mine(from)),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 Ok(None) | Err(_) => {}
             }
@@ -242,13 +242,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             if !self.is_alive(before.rank()) {
                 // What it wrote before it ended is there.
                 if let Some(from) = mine(memory.load(grant)?) {
-                    return granted_by(from);
+                    return Ok(Turn::Mine(from));
                 }
                 home = self.freeze(home, Some(before.rank())).await?;
             }
             if home.is(Home::FROZEN) {
                 // Who had its turn before that, has it.
-                return mine(memory.load(grant)?).map_or(Ok(Turn::Lost(home)), granted_by);
+                return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
             }
         }
     }
@@ -542,12 +542,14 @@ impl LockAlgorithm for Mcs {
         found: u64,
     ) -> Result<bool, Fault> {
         let queued = mode == Mode::Exclusive && place.has_node();
-        if queued && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
-            let handed = memory.load(place.node(GRANT)?)? == HANDED;
-            if handed {
-                leave(memory, place)?;
+        if queued {
+            let granted = memory.load(place.node(GRANT)?)?;
+            if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
+                return Ok(false);
             }
-            return Ok(handed);
+            if granted != 0 {
+                return leave(memory, place).map(|()| true);
+            }
         }
         recovery::discount(memory, place)?;
         let held = match mode {
