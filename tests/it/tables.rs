@@ -190,6 +190,7 @@ fn tokens_rise() {
             let read = limits.read().wait().unwrap();
             assert!(read.fencing_token().wait().unwrap() > *read);
         }
+        world.barrier().wait().unwrap();
     });
 }
 
