@@ -29,6 +29,15 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 pub struct TestAndSet {
     backoff: Backoff,
     checked: bool,
+    lease: Option<Lease>,
+}
+
+/// How long an exclusive owner may keep the lock.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    nanos: u64,
+    /// Whether who waits takes it from the owner then; otherwise it is told.
+    takes: bool,
 }
 
 const FREE: u64 = 0;
@@ -49,7 +58,7 @@ impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff, checked: false }
+        Self { backoff, checked: false, lease: None }
     }
 
     /// The same, whose exclusive owners release by compare-swap everywhere, and use their slots, so that no two acquires are of
@@ -58,6 +67,16 @@ impl TestAndSet {
     #[must_use]
     pub const fn checked(self) -> Self {
         Self { checked: true, ..self }
+    }
+
+    /// The same, [checked](Self::checked), for owners who may be late. Who has seen the same exclusive owner for so long takes
+    /// the lock from it ([`Held::inherited`] is `OwnerLate` then) if `takes`, else gets `OwnerLate` and may do something about
+    /// it. Readers are a count, of whom none can be told late.
+    ///
+    /// The late owner does not know: what it does is to be kept from harm by other means. Its release fails.
+    #[must_use]
+    pub const fn leased(self, nanos: u64, takes: bool) -> Self {
+        Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
     }
 
     /// Whether releases are by write here.
@@ -135,9 +154,26 @@ struct Waiter<'b> {
     /// Races against readers that were lost one after the other.
     races: u32,
     doubt: Doubt,
+    lease: Option<Lease>,
+    /// An owner's word, and since when it is known.
+    seen: (u64, u64),
 }
 
 impl Waiter<'_> {
+    /// What to do about an owner that lives.
+    fn late<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
+        let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
+        let now = memory.now();
+        if self.seen.0 != found {
+            self.seen = (found, now);
+        }
+        if now.saturating_sub(self.seen.1) <= nanos {
+            return Step::Wait;
+        }
+        let late = Fault::of(FaultKind::OwnerLate, Owner::from_bits(found).rank);
+        if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
+    }
+
     fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64, inherits: bool) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubt) = (0, Doubt::default());
@@ -151,7 +187,8 @@ impl Waiter<'_> {
                     }
                 }
                 Holder::Frozen => Step::Ask,
-                Holder::Owner(_) | Holder::Readers => Step::Wait,
+                Holder::Owner(_) => self.late(memory, owner, found),
+                Holder::Readers => Step::Wait,
             };
         };
         if self.mode == Mode::Exclusive {
@@ -222,7 +259,15 @@ impl LockAlgorithm for TestAndSet {
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(place.owner()).within(place.reach());
-        let mut waiter = Waiter { mode, tells: place.slots() > 0, pauses, races: 0, doubt: Doubt::default() };
+        let mut waiter = Waiter {
+            mode,
+            tells: place.slots() > 0,
+            pauses,
+            races: 0,
+            doubt: Doubt::default(),
+            lease: self.lease,
+            seen: (FREE, 0),
+        };
         let mut found = first;
         let mut counts = true;
         loop {

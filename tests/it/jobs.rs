@@ -184,13 +184,14 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, fields, forks, leavers, lent, litmus};
+    use crate::{active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus};
     use crate::{requests, runtimes, tables};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
         leavers::ROLES,
         tables::ROLES,
+        late::ROLES,
         requests::ROLES,
         &lent::ROLES.concat(),
         litmus::ROLES,

@@ -15,6 +15,7 @@ mod forks;
 mod handles;
 mod jobs;
 mod large;
+mod late;
 mod leavers;
 mod lent;
 mod limits;

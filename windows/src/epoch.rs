@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::homes::Which;
@@ -68,6 +68,39 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, Which) {
         let Access { inner, target, .. } = self.access;
         (inner, target, self.which)
+    }
+
+    /// Who holds it.
+    pub(crate) const fn owner(&self) -> Owner {
+        Owner::from_bits(self.words.1)
+    }
+
+    /// What the lock's word is while a test-and-set owner has it alone.
+    pub(crate) const fn held_word(&self) -> u64 {
+        self.words.1
+    }
+
+    /// Whether its release may tell that the lock is not held any more.
+    #[inline(always)]
+    pub(crate) fn may_be_late(&self) -> bool {
+        !held_by_word(self.words.1, self.holding.mode()) && self.access.inner.late.is_some()
+    }
+
+    /// Releases, and tells whether the lock was held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release_late(&self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>> {
+        let Self { access: Access { inner, target, .. }, words, holding, which } = self;
+        let (inner, words, mode) = (*inner, *words, holding.mode());
+        let home = inner.home(target, *which, words.1);
+        let (spot, started) = ((target.rank, *which), inner.algorithm.start_release(inner.fabric(), home, words, mode));
+        Box::pin(async move {
+            let released = inner.finish_release(spot, words.1, mode, std::future::ready(started?.await)).await;
+            if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
+                inner.give_back(words.1); // nobody comes to the node of an owner that the word named
+            }
+            released
+        })
     }
 
     pub(crate) fn fabric(&self) -> &'w F {

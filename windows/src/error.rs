@@ -91,6 +91,28 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released.
+    #[error("{operation} on rank {target} of window \"{window}\": the lease was over, and another has taken the lock")]
+    Late {
+        /// `commit`, `unlock`.
+        operation: &'static str,
+        /// Whose lock.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// A policy for late owners that cannot be had.
+    #[error("create window \"{window}\": {policy} is no policy for late owners of {design} locks here: {why}")]
+    LatePolicy {
+        /// The window's name.
+        window: Arc<str>,
+        /// What was asked for.
+        policy: crate::LatePolicy,
+        /// For which design.
+        design: crate::LockDesign,
+        /// Why not.
+        why: &'static str,
+    },
     /// The table has no such lock.
     #[error("{operation} of lock {lock} of table \"{table}\": it has {count} locks")]
     NoSuchLock {
@@ -239,6 +261,7 @@ impl Error {
             | Self::TableLock { fault, .. }
             | Self::Operation { fault, .. }
             | Self::Collective { fault, .. } => Some(*fault),
+            Self::Late { .. } => Some(Fault::new(FaultKind::NotHeld)),
             _ => None,
         }
     }

@@ -14,7 +14,9 @@ const _: () = assert!(8 * IN_LINE as u64 <= LOCK_BYTES - 8);
 
 /// The word that counts fencing tokens of a part's lock, in the line as well.
 const TOKEN: u64 = LOCK_BYTES - 16;
-const _: () = assert!(8 * IN_LINE as u64 <= TOKEN);
+/// The word that owners commit in.
+const COMMIT: u64 = LOCK_BYTES - 24;
+const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
 
 /// Which of a rank's locks: that of its part, or one of a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,11 @@ impl Homes {
     /// The word that the lock of a rank has here.
     pub(crate) const fn spread(self, of: u32) -> u64 {
         self.spread + 8 * of as u64
+    }
+
+    /// The word that owners commit in, beside the rank's own lock.
+    pub(crate) const fn commit(self) -> u64 {
+        COMMIT
     }
 
     /// The word that counts the tokens of the rank's own lock.

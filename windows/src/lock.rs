@@ -530,8 +530,12 @@ fn contend<'w, F: Drive>(
 ) -> Result<Holding, Fault> {
     let first = first.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?;
     let home = inner.home(target, which, words.1);
-    let held =
-        block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish));
+    let held = match inner.late {
+        None => {
+            block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish))
+        }
+        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, move || wish)),
+    };
     held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, *fault))
 }
 
@@ -550,9 +554,9 @@ impl<F: Fabric> Inner<F> {
 
     /// Ends an owner who contended in vain.
     fn give_up(&self, owner: u64, fault: Fault) {
-        use FaultKind::{Closed, MemberDied, OwnerDied, TimedOut};
+        use FaultKind::{Closed, MemberDied, OwnerDied, OwnerLate, TimedOut};
         // What failed in the queue may be written to yet: the node is for nobody any more.
-        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | MemberDied) {
+        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | OwnerLate | MemberDied) {
             self.give_back(owner);
         }
     }
@@ -618,7 +622,7 @@ impl<F: Fabric> Abandonable<F> {
                 true => wish,
                 false => Wish { wanted: Wanted::No, ..wish },
             };
-            let held = theirs.algorithm.contend(theirs.fabric(), home, words, mode, first, wish).await;
+            let held = theirs.contend(home, words, mode, first, wish).await;
             held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, *fault))
         });
         Self { inner, spot, owner, wanted, rest: Some(rest) }

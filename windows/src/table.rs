@@ -95,7 +95,7 @@ impl<F: Fabric> LockTable<F> {
         let stride = usize::try_from(table.stride).unwrap_or(usize::MAX);
         // Too many are too much memory: an error that the others hear of.
         let words = if here as u64 >= Which::MOST { usize::MAX } else { here.saturating_mul(stride) };
-        let window = builder.table(table).uneven().allocate(world, words).await?;
+        let window = builder.table(table).plain().uneven().allocate(world, words).await?;
         let inner = window.inner();
         if lock.is_spread() {
             // By now it is known that all ranks meet this.

@@ -22,7 +22,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
     /// Collective.
     pub(crate) async fn make(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Result<Self, Error> {
         let here = world.rank() == home;
-        let window = builder.uneven().allocate(world, usize::from(here)).await?;
+        let window = builder.plain().uneven().allocate(world, usize::from(here)).await?;
         if here {
             window.local().write(0, &[value])?;
         }

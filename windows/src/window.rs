@@ -15,6 +15,7 @@ use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
 use crate::homes::{Homes, Table, Which};
 use crate::info::agent_name;
+use crate::late::{Choice, Late};
 use crate::lent;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
@@ -24,8 +25,8 @@ use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::signals::Counts;
 use crate::{
-    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, LockDesign, Request, StartRequest,
-    TryLock,
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockDesign, Request,
+    StartRequest, TryLock,
 };
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
@@ -76,6 +77,8 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) algorithm: Chosen,
     pub(crate) nodes: Nodes,
     pub(crate) homes: Homes,
+    /// What becomes of late owners.
+    pub(crate) late: Option<Late>,
     /// Where the locks of a table lie in the parts.
     pub(crate) table: Table,
     pub(crate) own: F::Segment,
@@ -157,18 +160,22 @@ pub(crate) struct Parts<F: Fabric> {
     pub(crate) made: Made,
     pub(crate) counted: bool,
     pub(crate) table: Table,
+    pub(crate) late: Choice,
 }
 
 impl<F: Fabric> Inner<F> {
     pub(crate) fn new(world: World<F>, name: Arc<str>, design: LockDesign, parts: Parts<F>) -> Self {
-        let Parts { segments: (own, own_locks), keys, made, counted, table } = parts;
+        let Parts { segments: (own, own_locks), keys, made, counted, table, late } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let capabilities = world.fabric().capabilities();
-        let (immediate, algorithm) = (capabilities.immediate, design.algorithm(&capabilities));
+        let (immediate, algorithm) = (capabilities.immediate, late.algorithm(design, &capabilities));
+        let nodes = Nodes::new(world.size(), late.policy == LatePolicy::None);
+        let late = late.kept(nodes.slots);
         Self {
-            nodes: Nodes::new(world.size()),
+            nodes,
+            late,
             homes: Homes::new(world.size(), &algorithm),
             table,
             world,
