@@ -16,6 +16,7 @@ use crate::homes::Which;
 use crate::inheritance::Holding;
 use crate::lock::{Spot, Words, at_once, release};
 use crate::nodes::LEAD;
+use crate::unlock::Releasing;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Inheritance, Unlock};
 
@@ -89,7 +90,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases, and tells whether the lock was held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn release_late(&self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>> {
+    pub(crate) fn release_late(&self) -> Releasing<'w> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
         let (inner, words, mode) = (*inner, *words, holding.mode());
         let home = inner.home(target, *which, words.1);

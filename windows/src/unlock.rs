@@ -12,6 +12,9 @@ use fabric::{Drive, Fabric, block_on, handle, wait_for};
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
 
+/// A release that is waited for.
+pub(crate) type Releasing<'w> = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>>;
+
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
 /// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
 /// See [`Epoch::unlock`].
@@ -26,7 +29,7 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release where it may tell that the lock is not held any more.
-    late: Option<Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>>>,
+    late: Option<Releasing<'w>>,
     outcome: Result<(), Fault>,
 }
 
