@@ -11,9 +11,11 @@
 
 mod checked;
 mod explored;
+mod fetch_add_queues;
 mod linear;
 mod modelled;
 mod poisoned;
+mod refused;
 mod shared_event;
 mod stopped;
 mod tickets;
