@@ -243,4 +243,8 @@ impl Mortal for CheckedMemory {
     fn die(&self) {
         self.world().dying.push(self.rank);
     }
+
+    fn marks(&self) {
+        self.world().marks = Some(self.view);
+    }
 }

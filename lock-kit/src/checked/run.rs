@@ -140,7 +140,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let (concerned, effect) = {
             let mut world = lock(&self.world);
-            (world.happen(event), world.last_effect)
+            (world.happen(event), world.last_arrival)
         };
         if let Some(origin) = effect {
             self.record.arrives(origin);

@@ -44,6 +44,8 @@ pub(super) struct Pending {
     kind: Kind,
     /// Whether nobody awaits it any more.
     detached: bool,
+    /// Whether it is the first of an acquire.
+    marked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -81,13 +83,15 @@ pub(super) struct World {
     /// By number: in the order of posting.
     pending: BTreeMap<u32, Pending>,
     next: u32,
+    /// Which handle's next operation is the first of an acquire.
+    pub(super) marks: Option<u16>,
     /// Of each rank: all that its tasks were told, so that ranks with the same one are in the same state.
     histories: Vec<u64>,
     pub(super) budget: Budget,
     pub(super) bend: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
-    /// Whose operation took effect last.
-    pub(super) last_effect: Option<Rank>,
+    /// Whose acquire has arrived by the last event.
+    pub(super) last_arrival: Option<Rank>,
     /// Who has ended by its own doing and is to be buried.
     pub(super) dying: Vec<Rank>,
 }
@@ -107,11 +111,12 @@ impl World {
             stopped: None,
             pending: BTreeMap::new(),
             next: 0,
+            marks: None,
             histories: vec![0; ranks],
             budget,
             bend: None,
             trace: Trace::default(),
-            last_effect: None,
+            last_arrival: None,
             dying: Vec::new(),
         }
     }
@@ -161,13 +166,17 @@ impl World {
 
     fn add(&mut self, origin: Rank, view: u16, kind: Kind) -> u32 {
         self.next += 1;
-        self.pending.insert(self.next, Pending { origin, view, kind, detached: false });
+        self.pending.insert(self.next, Pending { origin, view, kind, detached: false, marked: false });
         self.next
     }
 
     pub(super) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
         let action = self.bend.map_or(action, |bend| bend(action));
-        self.add(origin, view, Kind::Travels { word: word as u32, action, chained })
+        let marked = self.marks.take() == Some(view);
+        self.next += 1;
+        let kind = Kind::Travels { word: word as u32, action, chained };
+        self.pending.insert(self.next, Pending { origin, view, kind, detached: false, marked });
+        self.next
     }
 
     pub(super) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
@@ -218,7 +227,7 @@ impl World {
     pub(super) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
         let (version, deaths) = (self.versions[word], self.deaths);
         let kind = Kind::Waits { word: word as u32, version, deaths, until };
-        self.pending.insert(number, Pending { origin: rank, view, kind, detached: false });
+        self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
 
     /// Nobody awaits it any more.
@@ -332,7 +341,7 @@ impl World {
 
     /// Lets an event happen. Gives the rank whose tasks are to be polled.
     pub(super) fn happen(&mut self, event: Event) -> Option<Rank> {
-        self.last_effect = None;
+        self.last_arrival = None;
         match event {
             Event::Effect(number) => self.take_effect(number, None),
             Event::LoseReply(number) => {
@@ -377,7 +386,9 @@ impl World {
         let found = self.words[index];
         let target = Rank(self.target(word) as u32);
         self.trace.push(Effect { origin, target, word: index % self.region_words, action, found });
-        self.last_effect = Some(origin);
+        if pending.marked {
+            self.last_arrival = Some(origin);
+        }
         self.set(index, action.applied_to(found));
         let version = self.versions[index];
         let outcome = lost.map_or(Ok(found), Err);
@@ -456,9 +467,10 @@ impl World {
         }
         for rank in 0..self.ranks() {
             rank.hash(&mut hasher);
-            for Pending { view, kind, detached, .. } in self.pending.values().filter(|pending| pending.origin.0 == rank)
+            for Pending { view, kind, detached, marked, .. } in
+                self.pending.values().filter(|pending| pending.origin.0 == rank)
             {
-                (view, detached, std::mem::discriminant(kind)).hash(&mut hasher);
+                (view, detached, marked, std::mem::discriminant(kind)).hash(&mut hasher);
                 match *kind {
                     Kind::Travels { .. } | Kind::Ready { .. } => kind.hash(&mut hasher),
                     Kind::Returns { word, outcome, version } => {

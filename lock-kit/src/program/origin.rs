@@ -19,6 +19,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Mortal: RemoteMemory + Clone {
     /// Ends it: what is under way takes effect.
     fn die(&self);
+
+    /// The next operation that it posts is the first of an acquire that waits for as long as it takes.
+    fn marks(&self) {}
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
@@ -70,6 +73,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     record.between(owner);
     if round.manner != Manner::Try {
         record.waits(owner, mode);
+        memory.marks();
     }
     let started = algorithm.start(memory, ground, words, mode)?;
     for _ in 0..round.early {

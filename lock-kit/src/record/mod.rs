@@ -100,7 +100,7 @@ impl Record {
         self.state().waiting.insert(key(owner), Waiting { mode, arrived: None, bypassed: 0 });
     }
 
-    /// An operation of this rank took effect: those of its acquires that begin have arrived.
+    /// The first operation of this rank's acquire took effect.
     pub fn arrives(&self, rank: Rank) {
         let mut state = self.state();
         let arrivals = state.arrivals;
