@@ -42,6 +42,9 @@
 //!   crashes at any step, one operation or answer that is lost, one rank that is stopped until the others are done or stuck.
 //!   10,000 to 250,000 states a lock and kind of trouble (`checked`). The ticket lock bypasses nobody there, the queue lock
 //!   whoever loses a compare-swap at its tail.
+//! - **linearizability**: random sections that read, write, add and flush words of several ranks, with cancelled acquires and
+//!   deaths, are held to a sequential model by Wing and Gong's search (`linear`; over simulated windows `sim/tests/linear.rs`, without
+//!   deaths). A missing flush is caught.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.

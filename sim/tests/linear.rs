@@ -1,0 +1,112 @@
+//! Random sections over simulated windows, with a lossy network and cancelled acquires: their histories are linearizable,
+//! for every lock design.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fabric::remote_memory::RemoteMemory;
+use fabric::{Fabric, World};
+use lock_kit::linear::{Access, History, Section, Sections, Step, sections};
+use proptest::prelude::*;
+use sim::{End, Network, SimFabric, Simulation};
+use windows::{Error, LockDesign, Mode, Window};
+
+const WORDS: usize = 4;
+/// When the sections begin, in nanoseconds: then the window is there.
+const BEGIN: u64 = 50_000_000;
+
+async fn pause_until(world: &World<SimFabric>, time: u64) {
+    let fabric = world.fabric();
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    while fabric.now() < time {
+        fabric.pause(fabric.word_in(&own, 0).unwrap(), time - fabric.now()).await;
+    }
+}
+
+async fn section(
+    scores: &Window<u64, SimFabric>,
+    history: &History,
+    number: u64,
+    section: Section,
+) -> Result<(), Error> {
+    let process = scores.world().rank();
+    let exclusive = section.mode == Mode::Exclusive;
+    if section.cancelled.is_some() {
+        match exclusive {
+            true => drop(scores.lock_exclusive(0)),
+            false => drop(scores.lock_shared(0)),
+        }
+        return Ok(());
+    }
+    let call = history.invoked(process);
+    let request = if exclusive { scores.lock_exclusive(0) } else { scores.lock_shared(0) };
+    let epoch = request.inherit().await?;
+    let mut written = Vec::new();
+    for (step, (access, at)) in section.accesses.iter().enumerate() {
+        match access {
+            Access::Read => {
+                let mut found = [0];
+                let step = history.step(call, Step::Read(*at, None));
+                epoch.get(*at, &mut found).await?;
+                history.answered(call, step, found[0]);
+            }
+            Access::Write if exclusive => {
+                let value = (1 + u64::from(process)) << 40 | number << 20 | step as u64;
+                written.push(history.step(call, Step::Write(*at, value, false)));
+                epoch.put(*at, &[value])?;
+            }
+            Access::Add if exclusive => {
+                epoch.flush().await?;
+                let step = history.step(call, Step::Add(*at, 1, None));
+                history.answered(call, step, epoch.fetch_add(*at, 1).await?);
+            }
+            Access::Flush => {
+                epoch.flush().await?;
+                written.drain(..).for_each(|step| history.answered(call, step, 0));
+            }
+            Access::Write | Access::Add => {}
+        }
+    }
+    epoch.unlock().await?;
+    history.returned(call);
+    Ok(())
+}
+
+fn run(design: LockDesign, case: &Sections, seed: u64) -> Result<(), String> {
+    let history = Arc::new(History::default());
+    let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
+    let simulation = Simulation::new(network).ranks(case.programs.len() as u32).seed(seed);
+    let report = simulation.run({
+        let (history, programs) = (Arc::clone(&history), case.programs.clone());
+        move |world: World<SimFabric>| {
+            let (history, programs) = (Arc::clone(&history), programs.clone());
+            async move {
+                let scores = Window::<u64>::builder().lock(design).name("scores").allocate(&world, WORDS).await?;
+                pause_until(&world, BEGIN).await;
+                for (number, one) in (0..).zip(programs[world.rank() as usize].clone()) {
+                    section(&scores, &history, number, one).await?;
+                }
+                pause_until(&world, 100 * BEGIN).await;
+                Ok::<_, Error>(())
+            }
+        }
+    });
+    if report.end != End::Finished {
+        return Err(format!("{design:?}: {:?}", report.end));
+    }
+    if let Some(failed) = report.results.iter().flatten().find(|result| result.is_err()) {
+        return Err(format!("{design:?}: {failed:?}"));
+    }
+    history.check(WORDS).map_err(|what| format!("{design:?}: {what}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn histories_over_windows_are_linearizable(case in sections(false), seed in any::<u64>()) {
+        for design in LockDesign::ALL {
+            run(*design, &case, seed).map_err(TestCaseError::fail)?;
+        }
+    }
+}
