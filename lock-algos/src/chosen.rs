@@ -8,7 +8,7 @@ use crate::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wi
 macro_rules! chosen {
     ($chosen:expr, $lock:ident => $run:expr) => {
         match $chosen {
-            Chosen::TestAndSet($lock) => $run,
+            Chosen::TestAndSet($lock) | Chosen::CheckedTestAndSet($lock) => $run,
             Chosen::Mcs($lock) => $run,
             Chosen::Ticket($lock) => $run,
         }
@@ -21,6 +21,8 @@ macro_rules! chosen {
 pub enum Chosen {
     /// See [`TestAndSet`].
     TestAndSet(TestAndSet),
+    /// See [`TestAndSet::checked`].
+    CheckedTestAndSet(TestAndSet),
     /// See [`Mcs`].
     Mcs(Mcs),
     /// See [`Ticket`].

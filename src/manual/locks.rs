@@ -74,3 +74,41 @@
 //! name nobody: they are doubted when some rank has died and none has released for a second since, and the lock is poisoned once no
 //! living rank holds it or waits. A rank that died *waiting* harms nobody with test-and-set; with the others it counts as if it may have held the lock.
 //! Readers who only read lose nothing by [`inherit`](crate::LockRequest::inherit).
+//!
+//! # Releases by who does not hold the lock
+//!
+//! The guards make them impossible: an [`Epoch`](crate::Epoch) is a lock that is held, its unlock consumes it, and a guard that is leaked
+//! leaves the target locked. Beneath, in [`lock_algos`](crate::lock_algos), where an owner is a number, an owner that does not hold the
+//! lock gets `NotHeld` and changes nothing: the queue and the tickets see it by the owner's node, whatever the word says; test-and-set
+//! with [`TestAndSet::checked`](crate::lock_algos::TestAndSet::checked) also tells one acquire of an owner from the next, by the generation
+//! in its word. (Plain test-and-set frees by a write, which tells nothing: that is what windows use, behind their guards.) The mode of a
+//! release is the caller's word, but for checked test-and-set.
+//!
+//! # Many locks
+//!
+//! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, of any design, 8 bytes each at the rank
+//! that they lie at, and whatever can be asked of a window's lock. They share one set of queue nodes. What is put under such a lock is
+//! flushed by who put it, before the unlock.
+//!
+//! # Fencing tokens
+//!
+//! [`fencing_token`](crate::Epoch::fencing_token) draws a number that is larger than all that were drawn before under the same lock,
+//! [`fenced`](crate::LockRequest::fenced) in the same round trip as the acquire. For whatever can refuse what comes too late: a file, a
+//! database, another process.
+//!
+//! # Late owners
+//!
+//! An owner that is stopped, or swapped out, lives: nobody takes its lock, however long it takes. Where that must not be, a window is
+//! made with [`late_owners`](crate::Builder::late_owners): a policy and a lease. A lease alone would not do, because who was stopped does not
+//! know it when it goes on.
+//!
+//! | [`LatePolicy`](crate::LatePolicy) | what happens after the lease | what keeps the late owner from harm | for |
+//! |---|---|---|---|
+//! | `None` | nothing: the lock recovers from death, not from delay | | every design |
+//! | `VersionedCommit` | who waits takes the lock over, and is told ([`Inheritance::Late`](crate::Inheritance::Late)) | [`commit`](crate::Epoch::commit) is a compare-swap on a versioned word: the late one's fails ([`WindowError::Late`](crate::WindowError::Late)), and its unlock does. What it puts is not kept back: data go where nobody reads until they are committed | test-and-set windows |
+//! | `Kill` | who waits kills the owner's process; the lock is poisoned then, as after any death | it is dead | test-and-set, processes of one host (shm) |
+//! | `Revoke` | | | nothing yet: an error when the window is made |
+//!
+//! Only test-and-set names its owner in its word; readers are never late. The lease is what a waiter measures, from when it saw the owner
+//! first; [`lease_left`](crate::Epoch::lease_left) is what the owner should ask after every wait. Such a window's exclusive locks take a slot
+//! each, and their release is a compare-swap.

@@ -12,5 +12,6 @@
 mod explored;
 mod modelled;
 mod poisoned;
+mod refused;
 mod stopped;
 mod tickets;
