@@ -51,7 +51,7 @@
 //! | takes the lock from readers as soon as anybody is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
 //! | no link; no grant; a reader who does not count; who comes last forgets the readers | MCS, bent | [`Search`]; no grant: [`Checker`] as well |
 //! | nobody freezes a doubted lock | MCS, ticket, bent | [`Search`], [`Checker`] |
-//! | a reader without a ticket | ticket, bent | [`Search`], [`Checker`], [`Linearizability`] |
+//! | a reader without a ticket | ticket, bent | [`Search`], [`Checker`] |
 //! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, bent | [`Search`] (`tickets`) |
 //! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
 //! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |

@@ -1,8 +1,8 @@
 //! Histories of sections under the locks are linearizable.
 
 use lock_algos::LockAlgorithm;
+use lock_kit::Linearizability;
 use lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket};
-use lock_kit::{Action, Linearizability, Setting};
 
 fn check<A: LockAlgorithm + Clone>(lock: &A) {
     Linearizability::of(lock).cases(1_500).run();
@@ -43,10 +43,4 @@ fn wrong_locks_are_caught() {
     for flaw in [Flaw::ReadThenWrite, Flaw::ReaderFreesAll] {
         expect_caught(&format!("{flaw:?}"), Linearizability::of(&Wrong::new(flaw)));
     }
-    let bend = |action| match action {
-        Action::FetchAdd(2) => Action::Read,
-        other => other,
-    };
-    let setting = Setting { bend: Some(bend), ..Setting::USUAL };
-    expect_caught("a reader without a ticket", Linearizability::of(&ticket::<15>()).setting(setting));
 }
