@@ -3,7 +3,9 @@
 use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
-use crate::{FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+use crate::{
+    DistributedCounters, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish,
+};
 
 macro_rules! chosen {
     ($chosen:expr, $lock:ident => $run:expr) => {
@@ -12,6 +14,7 @@ macro_rules! chosen {
             Chosen::Mcs($lock) => $run,
             Chosen::Ticket($lock) => $run,
             Chosen::FetchAddQueue($lock) => $run,
+            Chosen::DistributedCounters($lock) => $run,
         }
     };
 }
@@ -30,6 +33,8 @@ pub enum Chosen {
     Ticket(Ticket),
     /// See [`FetchAddQueue`].
     FetchAddQueue(FetchAddQueue),
+    /// See [`DistributedCounters`].
+    DistributedCounters(DistributedCounters),
 }
 
 impl Chosen {
@@ -85,10 +90,20 @@ const fn largest<const N: usize>(all: [usize; N]) -> usize {
 
 impl LockAlgorithm for Chosen {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize =
-        largest([TestAndSet::HOME_WORDS, Mcs::HOME_WORDS, <Ticket>::HOME_WORDS, <FetchAddQueue>::HOME_WORDS]);
-    const NODE_WORDS: usize =
-        largest([TestAndSet::NODE_WORDS, Mcs::NODE_WORDS, <Ticket>::NODE_WORDS, <FetchAddQueue>::NODE_WORDS]);
+    const HOME_WORDS: usize = largest([
+        TestAndSet::HOME_WORDS,
+        Mcs::HOME_WORDS,
+        <Ticket>::HOME_WORDS,
+        <FetchAddQueue>::HOME_WORDS,
+        <DistributedCounters>::HOME_WORDS,
+    ]);
+    const NODE_WORDS: usize = largest([
+        TestAndSet::NODE_WORDS,
+        Mcs::NODE_WORDS,
+        <Ticket>::NODE_WORDS,
+        <FetchAddQueue>::NODE_WORDS,
+        <DistributedCounters>::NODE_WORDS,
+    ]);
 
     /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
     /// made again of the same word and bits.

@@ -13,6 +13,7 @@
 //! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
 //! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
 //! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
+//! | [`DistributedCounters`] | RMA-RW, Schmid, Besta, Hoefler, HPDC 2016 | 2 at the home, 1 at each rank, 1 a node | shared: fetch-add + fetch-add at one's own rank; exclusive: fetch-adds at all ranks | tickets | a dead reader's counter names its rank; else as [`Ticket`] |
 //!
 //! Dead readers are a count, and so are tickets: a waiter doubts them when some rank has died and nobody has released for a
 //! second since.
@@ -37,6 +38,7 @@
 //!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up to 3 preemptions with 2 origins
 //!   and 2 with 3 (abandoned and adopted: 1), and searched in a memory without time as well, where who is not told waits for
 //!   ever.
+//!   [`DistributedCounters`]: 2 and 3 origins at up to 2 preemptions (abandoned and adopted: 1).
 //! - **the checker** of the kit replays the same futures in every schedule of 2 origins with 1 or 2 rounds each, whole, and of 3
 //!   origins with one round up to 20,000 and 40,000 states: which operation takes effect, which answer comes, with one rank that
 //!   crashes at any step, one operation or answer that is lost, one rank that is stopped until the others are done or stuck.
@@ -57,6 +59,7 @@
 mod algorithm;
 mod backoff;
 mod chosen;
+mod distributed;
 mod fetch_add_queue;
 mod mcs;
 mod owner;
@@ -69,6 +72,7 @@ mod wish;
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::{Backoff, Reach};
 pub use crate::chosen::{Chosen, held_by_word};
+pub use crate::distributed::DistributedCounters;
 pub use crate::fetch_add_queue::FetchAddQueue;
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use lock_algos::{Backoff, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+use lock_algos::{
+    Backoff, DistributedCounters, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish,
+};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 /// What is wrong.
@@ -123,6 +125,11 @@ pub fn ticket<const BITS: u32>() -> Ticket<BITS> {
 /// The queue lock by fetch-add, with such pauses, counters of so many bits, and so many entries.
 pub fn queue<const BITS: u32, const RING: usize>() -> FetchAddQueue<BITS, RING> {
     FetchAddQueue::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
+/// The lock with a counter at every rank, with such pauses, and tickets of so many bits.
+pub fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
+    DistributedCounters::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
 impl LockAlgorithm for Wrong {

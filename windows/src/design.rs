@@ -7,7 +7,7 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
 use fabric::Capabilities;
-use lock_algos::{Backoff, Chosen, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket};
+use lock_algos::{Backoff, Chosen, DistributedCounters, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket};
 
 use crate::Error;
 
@@ -49,14 +49,21 @@ pub enum LockDesign {
     /// What is said of [`Ticket`](Self::Ticket) holds here too. More than 16 who wait to have a lock alone, or to read, wait in
     /// their order as with that one.
     FetchAddQueue,
+    /// A counter of readers at every rank (after RMA-RW, HPDC 2016): to read takes two operations on one's own rank's memory,
+    /// wherever the lock is, and no reader meets another rank's. To have the lock alone takes as many operations as there are
+    /// ranks. For locks that are mostly read. It takes 2 words at each target and one at each rank for each target.
+    ///
+    /// Whoever finds the lock taken, reader or not, has a ticket: what is said of [`Ticket`](Self::Ticket) holds then.
+    DistributedCounters,
 }
 
 impl LockDesign {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::TestAndSet, Self::Mcs, Self::Ticket, Self::FetchAddQueue];
+    pub const ALL: &'static [Self] =
+        &[Self::TestAndSet, Self::Mcs, Self::Ticket, Self::FetchAddQueue, Self::DistributedCounters];
 
     /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue";
+    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue, distributed-counters";
 
     /// Its name.
     #[must_use]
@@ -66,6 +73,7 @@ impl LockDesign {
             Self::Mcs => Mcs::NAME,
             Self::Ticket => <Ticket>::NAME,
             Self::FetchAddQueue => <FetchAddQueue>::NAME,
+            Self::DistributedCounters => <DistributedCounters>::NAME,
         }
     }
 
@@ -73,7 +81,7 @@ impl LockDesign {
     pub(crate) const fn queues(self) -> bool {
         match self {
             Self::TestAndSet => false,
-            Self::Mcs | Self::Ticket | Self::FetchAddQueue => true,
+            Self::Mcs | Self::Ticket | Self::FetchAddQueue | Self::DistributedCounters => true,
         }
     }
 
@@ -97,6 +105,7 @@ impl LockDesign {
             Self::Mcs => Chosen::Mcs(Mcs::new(backoff)),
             Self::Ticket => Chosen::Ticket(Ticket::new(backoff)),
             Self::FetchAddQueue => Chosen::FetchAddQueue(FetchAddQueue::new(backoff)),
+            Self::DistributedCounters => Chosen::DistributedCounters(DistributedCounters::new(backoff)),
         }
     }
 }

@@ -7,6 +7,7 @@ use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
 use self::way::Way;
+use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wish};
@@ -91,6 +92,10 @@ impl<const BITS: u32> Ticket<BITS> {
 }
 
 impl<const BITS: u32> Ticket<BITS> {
+    pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
+        self.backoff.pauses(owner)
+    }
+
     /// [`LockAlgorithm::contend`], by who may have a seat.
     #[expect(clippy::too_many_arguments, reason = "one more than `contend` has")]
     pub(crate) async fn contend_in<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
@@ -100,10 +105,10 @@ impl<const BITS: u32> Ticket<BITS> {
         words: (M::Word<'m>, u64),
         mode: Mode,
         first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        wish: impl Fn() -> Wish + Send + Sync,
         seat: Option<Seat<P>>,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner());
+        let pauses = self.pauses(place.owner());
         let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses, seat };
         let ticket = if looks(words) { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
         way.acquire(ticket).await

@@ -1,6 +1,7 @@
 //! Where the words lie that programs use.
 //!
-//! Each rank has one region: the data, the lock, the tally, a node for each slot, and a word that stays 0. The lock and the
+//! Each rank has one region: the data, the lock, the tally, the word of a lock that is spread, a node for each slot, and a word
+//! that stays 0. The lock and the
 //! data are used at [`HOME`].
 
 use std::fmt;
@@ -58,9 +59,13 @@ const fn tally_at<A: LockAlgorithm>() -> usize {
     LOCK + A::HOME_WORDS
 }
 
+const fn spread_at<A: LockAlgorithm>() -> usize {
+    tally_at::<A>() + 1
+}
+
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    tally_at::<A>() + 1 + slot as usize * A::NODE_WORDS
+    spread_at::<A>() + 1 + slot as usize * A::NODE_WORDS
 }
 
 /// Says how many slots the memory's rank uses: done once, before its first acquire.
@@ -78,6 +83,12 @@ pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Resu
 #[must_use]
 pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
     (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
+}
+
+/// The word of a lock that [is spread](LockAlgorithm::SPREAD) in a region.
+#[must_use]
+pub fn spread<A: LockAlgorithm>(region: &[u64]) -> u64 {
+    region[spread_at::<A>()]
 }
 
 /// Whether neither a region's nodes nor its tally say that an owner counts.
@@ -135,6 +146,13 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
         self.asked(rank, node_at::<A>(slot) + index)
+    }
+
+    fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+        match A::SPREAD {
+            true => word(self.memory, rank, spread_at::<A>()),
+            false => Err(Fault::new(FaultKind::Unsupported)),
+        }
     }
 
     fn slots(&self) -> u16 {

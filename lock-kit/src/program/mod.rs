@@ -5,7 +5,7 @@ mod origin;
 
 use lock_algos::Mode;
 
-pub use ground::{DATA, Ground, HOME, LOCK, Slots, idle, lock_and_data, open, region_words};
+pub use ground::{DATA, Ground, HOME, LOCK, Slots, idle, lock_and_data, open, region_words, spread};
 pub use origin::{Mortal, Task, run};
 
 /// One acquire and release.

@@ -1,0 +1,355 @@
+//! The lock with a counter of readers at every rank.
+
+mod marks;
+
+use remote_memory::{Fault, FaultKind, RemoteMemory};
+
+use self::marks::{Marks, State};
+use crate::recovery::{self, COUNTS, counts_for};
+use crate::ticket::counters::Counters;
+use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
+
+/// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta, Hoefler, *High-Performance
+/// Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854): for what is mostly read.
+///
+/// A reader adds one to the counter at its own rank, and takes it away again: no reader touches what another rank's readers
+/// touch. An owner that wants the lock alone takes an exclusive [ticket](Ticket) at the home, sets a mark in every rank's
+/// counter, and waits until those who read have gone: as many fetch-adds as there are ranks, at once. A reader that finds the
+/// mark takes itself out again and a shared ticket at the home, and holds the lock by that. A release takes the marks away,
+/// but for when another exclusive ticket is out: then they stay, and the next owner has only to look.
+///
+/// Words: the tickets and the state of the marks at the home, one at [every rank](Place::spread), one a node.
+///
+/// | | uncontended acquire + release |
+/// |---|---|
+/// | shared | fetch-add + fetch-add, both at one's own rank |
+/// | exclusive, with `P` ranks | fetch-add, read, write, `P` fetch-adds, write + read, write, `P` fetch-adds, write, fetch-add |
+/// | exclusive, between others | fetch-add, read + read, fetch-add |
+///
+/// # Fairness
+///
+/// Neither side starves, without thresholds: who finds the lock taken, reader or not, has a ticket, and tickets are served in
+/// their order. A reader at whose rank there is no mark overtakes an owner that has a ticket already and has not marked that
+/// rank; readers who are inside when the mark comes are waited for, and no others.
+///
+/// # Giving up
+///
+/// As [`Ticket`]. Whoever gives up while it waits for readers takes its marks away. An owner that left its marks to one that
+/// gives up has left them until the next owner releases: readers have tickets until then.
+///
+/// # Death
+///
+/// Of the tickets: as [`Ticket`]. A counter is one rank's: if that rank dies while it counts, whoever marks it is told that
+/// this rank may have held the lock (`MemberDied`); the marks stay, so that readers are told as well, until somebody inherits,
+/// and clears the counter. Where the memory of the dead cannot be reached any more nobody can tell, and nobody is told: they
+/// only read. An owner that dies while it sets or takes away marks leaves a note at the home that it did, and the heir looks at
+/// each of them.
+///
+/// Readers without a node, and all readers where the place has no nodes or no such words, always take tickets.
+#[derive(Clone, Copy, Debug)]
+pub struct DistributedCounters<const BITS: u32 = 15> {
+    tickets: Ticket<BITS>,
+}
+
+impl DistributedCounters {
+    /// A lock whose waiters pause by this table.
+    #[must_use]
+    pub const fn new(backoff: Backoff) -> Self {
+        Self::with_bits(backoff)
+    }
+}
+
+impl Default for DistributedCounters {
+    fn default() -> Self {
+        Self::new(Backoff::default())
+    }
+}
+
+impl<const BITS: u32> DistributedCounters<BITS> {
+    /// The same with tickets of `BITS` bits, 1 to 15.
+    #[must_use]
+    pub const fn with_bits(backoff: Backoff) -> Self {
+        Self { tickets: Ticket::with_bits(backoff) }
+    }
+}
+
+/// Set beside the bits of an owner that may read by its rank's counter. It has a node.
+const NEAR: u64 = 1 << 63;
+
+/// In the node of one that does, beside the lock: it does not count as one with a ticket does.
+const READS: u64 = 1 << 63;
+
+const fn is_near(owner: u64, mode: Mode) -> bool {
+    matches!(mode, Mode::Shared) && owner & NEAR != 0
+}
+
+/// Whether this owner reads by its rank's counter.
+#[inline]
+fn reads<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, owner: u64, mode: Mode) -> Result<bool, Fault> {
+    Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == READS | counts_for(place.lock()))
+}
+
+/// Says that it does not any more.
+#[inline]
+fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    memory.store(place.node(COUNTS)?, 0)
+}
+
+type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
+
+/// The words of the tickets.
+const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
+    (home, owner & !NEAR)
+}
+
+impl<const BITS: u32> DistributedCounters<BITS> {
+    /// Waits for a ticket's turn.
+    async fn ticket<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Words<'m, M>,
+        mode: Mode,
+        wish: &(impl Fn() -> Wish + Send + Sync),
+    ) -> Result<Held, Fault> {
+        let first = self.tickets.start(memory, place, words, mode)?.await?;
+        self.turn(memory, place, words, mode, first, wish).await
+    }
+
+    /// The same with a ticket whose first operation gave `first`.
+    async fn turn<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Words<'m, M>,
+        mode: Mode,
+        first: u64,
+        wish: &(impl Fn() -> Wish + Send + Sync),
+    ) -> Result<Held, Fault> {
+        if self.tickets.holds::<M>(words, mode, first) {
+            return Ok(Held::cleanly(mode));
+        }
+        self.tickets.contend_in(memory, place, words, mode, first, wish, None).await
+    }
+
+    async fn give_back<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Words<'m, M>,
+        mode: Mode,
+    ) -> Result<(), Fault> {
+        let started = self.tickets.start_release(memory, place, words, mode)?;
+        self.tickets.finish_release(memory, place, words, mode, started).await
+    }
+
+    /// Has the lock alone, with a ticket that leads inside alone.
+    async fn alone<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Words<'m, M>,
+        held: Held,
+        wish: &(impl Fn() -> Wish + Send + Sync),
+    ) -> Result<Held, Fault> {
+        let marked = if wish().is_over() {
+            Err(Fault::new(FaultKind::Closed))
+        } else {
+            Marks { memory, place }.set(self.tickets.pauses(place.owner()), wish).await
+        };
+        match marked {
+            Ok(dead) => Ok(Held { inherited: held.inherited.or(dead), ..held }),
+            Err(fault) => {
+                self.give_back(memory, place, words, Mode::Exclusive).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Reads by a ticket.
+    async fn read_by_ticket<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Words<'m, M>,
+        mut held: Held,
+        wish: &(impl Fn() -> Wish + Send + Sync),
+    ) -> Result<Held, Fault> {
+        loop {
+            if held.mode == Mode::Exclusive {
+                return self.alone(memory, place, words, held, wish).await;
+            }
+            // Nobody changes it while this owner has a ticket.
+            let State::Poisoned(dead) = State::of(memory.read(place.home(marks::STATE)?).await?) else {
+                return Ok(held);
+            };
+            self.give_back(memory, place, words, Mode::Shared).await?;
+            if !wish().inherits {
+                return Err(Fault::of(FaultKind::MemberDied, dead));
+            }
+            let first = self.ticket(memory, place, words, Mode::Exclusive, wish).await?;
+            let alone = self.alone(memory, place, words, first, wish).await?;
+            if alone.inherited.is_some() {
+                return Ok(alone);
+            }
+            // Somebody else has inherited meanwhile.
+            Marks { memory, place }.take_away().await?;
+            self.give_back(memory, place, words, Mode::Exclusive).await?;
+            held = self.ticket(memory, place, words, Mode::Shared, wish).await?;
+        }
+    }
+}
+
+impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
+    const NAME: &'static str = "distributed-counters";
+    const HOME_WORDS: usize = marks::STATE + 1;
+    const NODE_WORDS: usize = COUNTS + 1;
+    const SPREAD: bool = true;
+
+    /// The first word at the home, and the owner's bits.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
+
+    fn is_free(home: &[u64]) -> bool {
+        let marks = home.get(marks::STATE).is_none_or(|state| matches!(State::of(*state), State::Open | State::Marked));
+        marks && Ticket::<BITS>::is_free(&home[..home.len().min(1)])
+    }
+
+    #[inline]
+    fn uses_node(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    #[inline]
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words(place)?;
+        let near = place.has_node() && place.spread(place.owner().rank).is_ok();
+        Ok((home, if near { owner | NEAR } else { owner }))
+    }
+
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words_to_try(place)?;
+        Ok((home, owner | self.words(place)?.1 & NEAR))
+    }
+
+    #[inline]
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if !is_near(words.1, mode) {
+            return self.tickets.start(memory, place, of_tickets(words), mode);
+        }
+        let counter = place.spread(Owner::from_bits(words.1).rank)?;
+        memory.store(place.node(COUNTS)?, READS | counts_for(place.lock()))?;
+        Ok(memory.fetch_add(counter, 1))
+    }
+
+    #[inline]
+    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+        is_near(words.1, mode) && !marks::is_marked(first)
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        first: u64,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let tickets = of_tickets(words);
+        let held = if is_near(words.1, mode) {
+            memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, 1_u64.wrapping_neg()).await?;
+            stop_reading(memory, place)?;
+            if wish().is_over() {
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            self.ticket(memory, place, tickets, mode, &wish).await?
+        } else {
+            self.turn(memory, place, tickets, mode, first, &wish).await?
+        };
+        match mode {
+            Mode::Exclusive => self.alone(memory, place, tickets, held, &wish).await,
+            Mode::Shared => self.read_by_ticket(memory, place, tickets, held, &wish).await,
+        }
+    }
+
+    #[inline]
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+        false
+    }
+
+    #[inline]
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if reads(memory, place, words.1, mode)? {
+            return Ok(memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, 1_u64.wrapping_neg()));
+        }
+        if mode == Mode::Shared {
+            return self.tickets.start_release(memory, place, of_tickets(words), mode);
+        }
+        if !recovery::counts(memory, place)? {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        // Whether to leave the marks to the next owner.
+        Ok(memory.read(words.0))
+    }
+
+    #[inline]
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        if reads(memory, place, words.1, mode)? {
+            stop_reading(memory, place)?;
+            return Ok(true);
+        }
+        match mode {
+            Mode::Shared => self.tickets.released(memory, place, of_tickets(words), mode, found),
+            Mode::Exclusive => Ok(false),
+        }
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+    ) -> Result<(), Fault> {
+        if mode == Mode::Shared {
+            let found = started.await?;
+            if self.released(memory, place, words, mode, found)? {
+                return Ok(());
+            }
+            let found = std::future::ready(Ok(found));
+            return self.tickets.finish_release(memory, place, of_tickets(words), mode, found).await;
+        }
+        let tickets = Counters::<BITS>(started.await?);
+        let taken_away = match tickets.out(Mode::Exclusive) {
+            0 => {
+                recovery::discount(memory, place)?;
+                return Err(Fault::new(FaultKind::NotHeld));
+            }
+            // Of a frozen word nobody can tell.
+            others if others > 1 && !tickets.is_frozen() => Ok(()),
+            _ => Marks { memory, place }.take_away().await,
+        };
+        self.give_back(memory, place, of_tickets(words), mode).await?;
+        taken_away
+    }
+}

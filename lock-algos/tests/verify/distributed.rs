@@ -1,0 +1,229 @@
+//! The lock with a counter at every rank: what the other locks go through, and what is its own: where it posts, marks that are
+//! left to the next owner, and marks of the dead.
+
+use lock_algos::{DistributedCounters, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::{lock_and_data, region_words, spread};
+use lock_kit::wrong::distributed;
+use lock_kit::{Action, Atomics, Exploration, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use proptest::prelude::*;
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::explored::{EARLY, S, T, TS, W, WS, X};
+use crate::modelled::run;
+
+const MARK: u64 = 1 << 62;
+const UNMARK: u64 = MARK.wrapping_neg();
+const LEAVE: u64 = 1_u64.wrapping_neg();
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn excludes_and_ends(scenario in scenario(false)) {
+        run(&distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&distributed::<2>(), &scenario).map_err(TestCaseError::fail)?;
+        let bare = Setting { nodes: false, ..Setting::USUAL };
+        run_in(bare, &distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir(scenario in scenario(true)) {
+        run(&distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&distributed::<2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+}
+
+fn posted(programs: &[&[Round]]) -> Posted {
+    let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
+    run(&distributed::<15>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
+}
+
+/// A reader adds to its own rank's counter, and takes that away.
+#[test]
+fn a_reader_posts_two_operations_at_its_own_rank() {
+    let quiet = Round { touches: 0, ..S };
+    let programs = vec![vec![], vec![quiet, quiet], vec![quiet]];
+    let history = run_in(Setting::USUAL, &distributed::<15>(), &Scenario { programs, schedule: vec![], death: None });
+    let history = history.unwrap();
+    assert_eq!(history.posted, Posted { fetch_adds: 6, ..Posted::default() });
+    assert!(history.trace.effects().iter().all(|effect| effect.origin == effect.target), "{}", history.trace);
+}
+
+/// Whoever wants it alone marks each rank and takes the marks away; where another one waits, it leaves them.
+#[test]
+fn marks_are_left_to_the_next_owner() {
+    let quiet = Round { touches: 0, ..X };
+    // Its ticket, the marks' state three times, two marks; one look, the state twice, two marks, its ticket.
+    let alone = Posted { fetch_adds: 6, reads: 2, writes: 4, ..Posted::default() };
+    assert_eq!(posted(&[&[quiet], &[]]), alone);
+    let busy = Round { touches: 3, ..X };
+    let first = posted(&[&[busy], &[]]);
+    let both = posted(&[&[busy], &[quiet]]);
+    assert_eq!(both.fetch_adds - first.fetch_adds, 2, "a ticket");
+    assert_eq!(both.writes, first.writes, "one of them sets the marks, the other one takes them away");
+}
+
+fn explore(programs: &[&[Round]], preemptions: usize, at_least: usize) {
+    let exploration = Exploration::of(&distributed::<2>()).preemptions(preemptions).at_least(at_least);
+    exploration.run_with(programs, |record, memory| {
+        let home = memory.region();
+        let (lock, data) = lock_and_data::<DistributedCounters<2>>(&home);
+        record.check_end::<DistributedCounters<2>>(lock, data)?;
+        let counters: Vec<_> = (0..2).map(|rank| spread::<DistributedCounters<2>>(&memory.of(rank).region())).collect();
+        if counters == [0; 2] { Ok(()) } else { Err(format!("counters {counters:x?}")) }
+    });
+}
+
+#[test]
+fn two_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X, X][..], &[X, X]], 2, 300),
+        (&[&[X, S], &[S, X]], 2, 300),
+        (&[&[S, S], &[S, S]], 3, 50),
+        (&[&[S, S], &[X, X]], 2, 300),
+        (&[&[EARLY, S], &[S, EARLY]], 2, 300),
+    ] {
+        explore(programs, preemptions, at_least);
+    }
+}
+
+#[test]
+fn three_origins() {
+    for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
+        explore(programs, 2, 300);
+    }
+}
+
+#[test]
+fn on_cards() {
+    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
+        Exploration::of(&distributed::<2>()).atomics(Atomics::OneAnother).preemptions(1).at_least(50).run(programs);
+    }
+}
+
+#[test]
+fn abandoned() {
+    Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_abandoned();
+}
+
+/// Owners without a node beside others, and such as only try.
+#[test]
+fn without_nodes_and_tries() {
+    for programs in [
+        &[&[W, W][..], &[X, S]][..],
+        &[&[W, WS], &[S, X]],
+        &[&[WS], &[X], &[S]],
+        &[&[T, TS], &[X, S]],
+        &[&[T, T], &[S, S]],
+    ] {
+        Exploration::of(&distributed::<4>()).at_least(100).run(programs);
+    }
+}
+
+#[test]
+fn a_death_inside_is_told() {
+    for (dying, survivor) in [
+        (Mode::Exclusive, X),
+        (Mode::Exclusive, S),
+        (Mode::Shared, X),
+        (Mode::Exclusive, W),
+        (Mode::Exclusive, WS),
+        (Mode::Shared, W),
+    ] {
+        Exploration::of(&distributed::<2>()).preemptions(3).run_death(dying, survivor, FaultKind::MemberDied);
+    }
+}
+
+/// Who released already.
+#[test]
+fn a_release_without_a_lock_is_told_and_harms_nothing() {
+    for (nodes, slot, mode) in [
+        (true, 0, Mode::Exclusive),
+        (true, 0, Mode::Shared),
+        (true, Owner::NO_SLOT, Mode::Exclusive),
+        (true, Owner::NO_SLOT, Mode::Shared),
+        (false, 0, Mode::Exclusive),
+        (false, 0, Mode::Shared),
+    ] {
+        let owner = Owner { rank: Rank(0), slot, generation: 0 };
+        let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
+        let memory = ModelMemory::new(1, region_words::<DistributedCounters>(slots));
+        let lock = distributed::<15>();
+        let place = Ground::<_, DistributedCounters>::new(&memory, owner, slots);
+        let twice = async {
+            let words = lock.words(place)?;
+            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
+            lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
+            let before = memory.region();
+            let again = match lock.start_release(&memory, place, words, mode) {
+                Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
+                Err(fault) => Err(fault),
+            };
+            assert_eq!(memory.region(), before);
+            again
+        };
+        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {slot} {mode:?}");
+    }
+}
+
+/// The lock where an operation is left out, or does something else.
+#[test]
+fn wrong_ones_are_caught() {
+    /// Its name, what it does, and what is found.
+    type Bend = (&'static str, fn(Action) -> Action, &'static str);
+    let bends: [Bend; 6] = [
+        (
+            "no marks",
+            |action| match action {
+                Action::FetchAdd(MARK | UNMARK) => Action::Read,
+                other => other,
+            },
+            "",
+        ),
+        (
+            "marks that stay",
+            |action| match action {
+                Action::FetchAdd(UNMARK) => Action::Read,
+                other => other,
+            },
+            "",
+        ),
+        (
+            "a mark by a write",
+            |action| match action {
+                Action::FetchAdd(MARK) => Action::Write(MARK),
+                other => other,
+            },
+            "",
+        ),
+        (
+            "marks taken away by a write",
+            |action| match action {
+                Action::FetchAdd(UNMARK) => Action::Write(0),
+                other => other,
+            },
+            "",
+        ),
+        (
+            "a reader who does not count",
+            |action| match action {
+                Action::FetchAdd(1) => Action::Read,
+                other => other,
+            },
+            "",
+        ),
+        (
+            "a reader who stays",
+            |action| match action {
+                Action::FetchAdd(LEAVE) => Action::Read,
+                other => other,
+            },
+            "wait for ever",
+        ),
+    ];
+    for (flaw, bend, expected) in bends {
+        let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+        expect_caught(flaw, false, expected, |scenario| run_in(setting, &distributed::<4>(), scenario));
+    }
+}
