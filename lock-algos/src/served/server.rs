@@ -1,0 +1,266 @@
+//! The assisting thread.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+
+use super::desk::Desk;
+use super::messages::{Answer, Door, Request, Verb, rung_by};
+use super::{ANSWER, BELL, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE};
+use crate::Place;
+
+/// How many lines are looked at between two looks at the bell: a rank that has just rung does not wait for a look at all of
+/// a large world.
+const SLICE: usize = 64;
+
+/// Serves the lock of a place, whose home this rank is, until `is_open` says no: what the assisting thread of
+/// [`Served`](super::Served) runs. Who closes it [wakes](wake) it then.
+///
+/// A task like any other: it waits by [`RemoteMemory::wait_until`] alone, so that who runs it decides whether that spins or
+/// sleeps. One at a time for each lock. When it ends, all who wait or come are told, `Closed`.
+///
+/// # Errors
+/// Of this rank's own memory, and `PeerLeft` when this rank has left; those who wait are told then as well.
+///
+/// # Cancel safety
+/// Not cancel safe: if it is dropped, nobody gets the lock any more, and who waits finds out only when this rank ends.
+pub async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    memory: &'m M,
+    place: P,
+    is_open: impl Fn() -> bool + Send + Sync,
+) -> Result<(), Fault> {
+    let mut server = Server::new(memory, place)?;
+    let outcome = server.run(is_open).await;
+    server.close()?;
+    outcome
+}
+
+/// Wakes the [server](serve) of a place, whose home this rank is, so that it looks whether it is still open.
+///
+/// # Errors
+/// As [`RemoteMemory::word`], and those of a write to one's own memory.
+pub async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    let bell = place.home(BELL)?;
+    // Another word than the last one, that names no line.
+    let ring = !memory.load(bell)? | 0xff << 20;
+    memory.write(bell, ring, Notify::Yes).await.map(drop)
+}
+
+struct Server<'m, M: RemoteMemory, P> {
+    memory: &'m M,
+    place: P,
+    desk: Desk,
+    /// Of each client of the desk but the last, which is the side door.
+    lines: Vec<M::Word<'m>>,
+    /// Of each rank: which of those whose lines there are.
+    members: Vec<Option<usize>>,
+    bell: M::Word<'m>,
+    door: M::Word<'m>,
+    /// Whether somebody's node could not be reached: he is heard once it can be.
+    unreached: bool,
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
+    fn new(memory: &'m M, place: P) -> Result<Self, Fault> {
+        let mut desk = Desk::default();
+        let mut lines = Vec::new();
+        let ranks: Vec<_> = (0..memory.size()).map(Rank).filter(|rank| place.line_of(*rank, 0).is_ok()).collect();
+        let mut members = vec![None; memory.size() as usize];
+        for (member, rank) in ranks.iter().enumerate() {
+            members[rank.index()] = Some(member);
+        }
+        // The first line of everybody, then the second ones: few use those.
+        for line in 0..place.lines() {
+            for rank in &ranks {
+                lines.push(place.line_of(*rank, line)?);
+                desk.add(*rank);
+            }
+        }
+        desk.add(memory.rank());
+        let (bell, door) = (place.home(BELL)?, place.home(DOOR)?);
+        Ok(Self { memory, place, desk, lines, members, bell, door, unreached: false })
+    }
+
+    async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
+        let memory = self.memory;
+        let all = self.lines.len() + 1;
+        let (mut heard, mut cursor, mut left) = (None, 0, 0);
+        while is_open() {
+            let rung = memory.load(self.bell)?;
+            if heard != Some(rung) {
+                heard = Some(rung);
+                // Who has rung before him is not named any more, so all are looked at once from here on.
+                left = all;
+                if let Some(client) = self.named(rung) {
+                    self.look(client)?;
+                }
+            }
+            for _ in 0..left.min(SLICE) {
+                self.look(cursor)?;
+                cursor = (cursor + 1) % all;
+                left -= 1;
+            }
+            if left > 0 || self.bury_all()? {
+                continue;
+            }
+            // What was written before the bell was read has been looked at; what is written later changes the bell.
+            let mut patience = Patience::hearing(memory.rank());
+            if std::mem::take(&mut self.unreached) {
+                left = all;
+            }
+            if left > 0 || self.desk.has_queue() {
+                patience = patience.and_until(memory.now().saturating_add(LOOK));
+            }
+            let desk = &self.desk;
+            let over = || !is_open() || desk.mourns(|rank| is_alive(memory, rank));
+            let mut rings = memory.wait_until(self.bell, move |now| heard != Some(now), patience);
+            let waited = poll_fn(|cx| if over() { Poll::Ready(Ok(0)) } else { Pin::new(&mut rings).poll(cx) });
+            match waited.await {
+                Err(fault) if fault.kind() != FaultKind::TimedOut => return Err(fault),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The client that a ring names.
+    fn named(&self, ring: u64) -> Option<usize> {
+        let (rank, line) = rung_by(ring);
+        let member = self.members.get(rank.index()).copied().flatten()?;
+        let members = self.lines.len().checked_div(usize::from(self.place.lines()))?;
+        Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
+    }
+
+    /// Hears what a client has to say that is new.
+    fn look(&mut self, client: usize) -> Result<(), Fault> {
+        let Self { memory, place, .. } = *self;
+        let Some(line) = self.lines.get(client) else { return self.look_at_the_door() };
+        let word = memory.load(*line)?;
+        if word == self.desk.seen(client) {
+            return Ok(());
+        }
+        let request = Request::from_bits(word);
+        let rank = self.desk.rank(client);
+        if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request {
+            if is_alive(memory, rank) && place.node_of(rank, slot, ANSWER).is_err() {
+                self.unreached = true; // later, perhaps: nobody is granted a lock who would not hear of it
+                return Ok(());
+            }
+        }
+        self.hear(client, (rank, word), request)
+    }
+
+    fn look_at_the_door(&mut self) -> Result<(), Fault> {
+        let (word, client) = (self.memory.load(self.door)?, self.lines.len());
+        if word == self.desk.seen(client) {
+            return Ok(());
+        }
+        let door = Door(word);
+        self.hear(client, (door.rank(), word), door.request(0))
+    }
+
+    fn hear(&mut self, client: usize, said: (Rank, u64), request: Option<Request>) -> Result<(), Fault> {
+        if let Some(Request { verb: Verb::Acquire(_, terms), .. }) = request {
+            if terms.at_once {
+                self.bury_holders()?; // whose lock is not busy but poisoned
+            }
+        }
+        let memory = self.memory;
+        self.desk.hear(client, said, request, |rank| is_alive(memory, rank));
+        self.tell()
+    }
+
+    /// Writes the answers. Nobody waits for that: a rank that cannot be reached any more is found dead.
+    fn tell(&mut self) -> Result<(), Fault> {
+        let Self { memory, place, .. } = *self;
+        let told: Vec<_> = self.desk.take_told().collect();
+        for (client, outcome) in told {
+            let (rank, word) = (self.desk.rank(client), self.desk.seen(client));
+            if client == self.lines.len() {
+                let answer = Answer { turn: Door(word).turn(), outcome };
+                memory.store(place.home(DOOR_ANSWER)?, answer.to_bits())?;
+            } else if let Some(Request { turn, slot, .. }) = Request::from_bits(word) {
+                if let Ok(node) = place.node_of(rank, slot, ANSWER) {
+                    drop(memory.write(node, Answer { turn, outcome }.to_bits(), Notify::Yes));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the lock from those who died with it. `true` if there was one.
+    fn bury_holders(&mut self) -> Result<bool, Fault> {
+        let (memory, mut any) = (self.memory, false);
+        while let Some(holder) = self.desk.dead_holder(|rank| is_alive(memory, rank)) {
+            any = true;
+            // It may have released before it died.
+            let before = self.desk.seen(holder);
+            match self.lines.get(holder) {
+                Some(line) => {
+                    let word = memory.load(*line)?;
+                    if word != before {
+                        self.desk.hear(holder, (self.desk.rank(holder), word), None, |rank| is_alive(memory, rank));
+                        continue;
+                    }
+                }
+                None => {
+                    let word = memory.load(self.door)?;
+                    if word != before {
+                        self.look_at_the_door()?;
+                        continue;
+                    }
+                }
+            }
+            self.desk.bury(holder, |rank| is_alive(memory, rank));
+        }
+        self.tell()?;
+        Ok(any)
+    }
+
+    /// Does what there is to do because somebody died. `true` if there was anything.
+    fn bury_all(&mut self) -> Result<bool, Fault> {
+        let memory = self.memory;
+        let mut any = false;
+        if self.desk.mourns(|rank| is_alive(memory, rank)) {
+            any = true;
+            self.bury_holders()?;
+            self.desk.advance(&|rank| is_alive(memory, rank));
+        }
+        let client = self.lines.len();
+        let mut door = Door(self.desk.seen(client));
+        if !door.is_free() && !is_alive(memory, door.rank()) {
+            self.look_at_the_door()?;
+            self.bury_holders()?;
+            door = Door(self.desk.seen(client));
+        }
+        if !door.is_free() && !is_alive(memory, door.rank()) {
+            any = true;
+            // What it did has taken effect, so nobody else changes the word while it is this one.
+            drop(memory.compare_swap(self.door, door.0, door.left().0));
+            self.desk.hear(client, (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
+        }
+        self.tell()?;
+        Ok(any)
+    }
+
+    /// Tells all that nobody serves any more: first those who come and look, then those who wait.
+    fn close(&mut self) -> Result<(), Fault> {
+        self.desk.close();
+        for client in 0..=self.lines.len() {
+            self.look(client)?;
+        }
+        self.bury_holders()?;
+        let state = self.place.home(STATE)?;
+        self.memory.store(state, ENDED | self.desk.occupied() as u64)?;
+        for client in 0..=self.lines.len() {
+            self.look(client)?;
+        }
+        self.tell()
+    }
+}
+
+fn is_alive<M: RemoteMemory>(memory: &M, rank: Rank) -> bool {
+    memory.liveness(rank) == Liveness::Alive
+}
