@@ -18,7 +18,8 @@
 //!
 //! # How it is verified
 //!
-//! `tests/verify` runs the shipped code over two memories of its own, on programs that are data:
+//! `tests/verify` runs the shipped code with the crate `onesided-lock-kit`, over two memories of its own, on programs that are
+//! data. A lock of yours can be run through the same.
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
 //!   1 round each at up to 3 (the other locks: 3 and 2): exclusive, shared, mixed, with owners without a node, with tries, and

@@ -8,7 +8,7 @@
 //! | shared memory (`fabric::shm`) | an instruction: done when the call returns, its future compiles away |
 //! | RDMA verbs (`fabric::verbs`) | a posted work request; its future completes from the completion queue |
 //! | the simulator (`sim`) | an event in virtual time on a modelled card and wire |
-//! | a model checker (loom, in `lock-algos/tests`) | a step whose interleavings are all explored |
+//! | a model checker (loom, in `lock-kit`) | a step whose interleavings are all explored |
 //!
 //! Everything here is plain data and traits: no I/O, no threads, no atomics, no `unsafe`, no dependency, no `std`.
 //!

@@ -5,6 +5,7 @@
 //! | `onesided` | this facade | everything below |
 //! | [`remote_memory`] | the boundary: the traits [`RemoteMemory`](remote_memory::RemoteMemory) and [`Mailbox`](remote_memory::Mailbox) | nothing, not even `std` |
 //! | [`lock_algos`] | locks as algorithms | the boundary |
+//! | `onesided-lock-kit` | what locks are verified with | the boundary, locks, loom, proptest |
 //! | [`fabric`] | primitives, endpoints, shared memory, verbs, bootstrap, launcher | the boundary, the system |
 //! | [`windows`] | windows, epochs, operations | locks, fabric |
 //! | `onesided-two-sided` | messages (a first page) | fabric |

@@ -1,229 +1,16 @@
 //! Programs, schedules and deaths made up by proptest, against the sequential model.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
-
 use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
-use proptest::collection::vec;
+use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::region_words;
+use lock_kit::wrong::{Flaw, Wrong, mcs, right};
+use lock_kit::{Action, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::model_memory::{Action, ModelMemory, Posted};
-use crate::program::{self, Ending, Ground, Manner, Round, Slots, Task, lock_and_data};
-use crate::record::{Record, Stage};
-use crate::wrong::{Flaw, Wrong, mcs, right};
-
-/// One run, wholly determined.
-#[derive(Clone, Debug)]
-pub(crate) struct Scenario {
-    /// One origin each.
-    pub(crate) programs: Vec<Vec<Round>>,
-    /// Which of the possible events is next; when it is used up, always the oldest.
-    pub(crate) schedule: Vec<u8>,
-    pub(crate) death: Option<Plan>,
-}
-
-/// How somebody dies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    rank: usize,
-    /// After how many events.
-    when: usize,
-    /// How many of its last operations never take effect.
-    lost: usize,
-}
-
-/// More events than any run needs: the longest have some hundreds.
-const ENDLESS: usize = 2_000;
-
-/// What a scenario runs in.
-#[derive(Clone, Copy)]
-pub(crate) struct Setting {
-    /// What the memory does instead of what it is asked to.
-    pub(crate) bend: Option<fn(Action) -> Action>,
-    /// The first word of the free lock.
-    pub(crate) lock: u64,
-    /// Whether owners have nodes.
-    pub(crate) nodes: bool,
-    /// Whether the others' nodes always seem idle.
-    pub(crate) deaf: bool,
-}
-
-impl Setting {
-    pub(crate) const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false };
-}
-
-/// What happened.
-pub(crate) struct History {
-    pub(crate) posted: Posted,
-    /// What was added by fetch-adds, and by whom.
-    pub(crate) added: Vec<(Rank, u64)>,
-    /// Who entered.
-    pub(crate) order: Vec<(Rank, Mode)>,
-}
-
 /// Runs a scenario and says what was violated, if anything was, else what was posted.
-pub(crate) fn run<A: LockAlgorithm + Clone>(algorithm: &A, scenario: &Scenario) -> Result<Posted, String> {
-    run_in(Setting::USUAL, algorithm, scenario).map(|history| history.posted)
-}
-
-/// The same in another setting.
-pub(crate) fn run_in<A: LockAlgorithm + Clone>(
-    setting: Setting,
-    algorithm: &A,
-    scenario: &Scenario,
-) -> Result<History, String> {
-    let slots = Slots { nodes: setting.nodes, deaf: setting.deaf, ..program::slots_of(&scenario.programs) };
-    let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
-    memory.net().bend = setting.bend;
-    memory.net().words[program::LOCK] = setting.lock;
-    let record = Arc::new(Record::default());
-    let adopted: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
-    let algorithm = Arc::new(algorithm.clone());
-    let origin = |rank: usize, rounds: &[Round]| -> (usize, Task) {
-        let (memory, algorithm, record) = (memory.of(rank), Arc::clone(&algorithm), Arc::clone(&record));
-        let (rounds, adopted) = (rounds.to_vec(), Arc::clone(&adopted));
-        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
-        (rank, Box::pin(program::run(memory, algorithm, slots, rounds, record, adopt)))
-    };
-    let mut tasks: Vec<_> = (0..).zip(&scenario.programs).map(|(rank, rounds)| origin(rank, rounds)).collect();
-
-    let mut schedule = scenario.schedule.iter();
-    let mut death = None;
-    let mut probed = false;
-    let mut events = 0;
-    while events < ENDLESS {
-        if let Some(plan) = scenario.death.filter(|plan| plan.when == events) {
-            let rank = Rank(plan.rank as u32);
-            let (stages, entered) = (record.stages_of(rank), record.entered().len());
-            death = Some(Death { rank, stages, posted: memory.net().travels_from(rank), entered });
-            record.dies(rank);
-            memory.net().kill(rank, plan.lost);
-            tasks.retain(|(of, _)| *of != plan.rank);
-        }
-        tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        tasks.append(&mut adopted.lock().unwrap());
-        if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
-            // At the end a survivor shows that the lock can be had.
-            let Some(death) = death.as_ref().filter(|_| tasks.is_empty() && !probed) else { break };
-            probed = true;
-            tasks.push(origin((death.rank.index() + 1) % scenario.programs.len(), &[Round::EXCLUSIVE]));
-        }
-        events += 1;
-    }
-
-    if !tasks.is_empty() {
-        return Err(format!("{} wait for ever, after {events} events", tasks.len()));
-    }
-    let home = memory.region();
-    let (lock, data) = lock_and_data::<A>(&home);
-    match death {
-        None => record.check_end::<A>(lock, data)?,
-        Some(death) if setting.nodes => death.check::<A>(&record, lock)?,
-        Some(death) => death.check_without_nodes::<A>(&record, lock)?,
-    }
-    let dead = |rank: usize| scenario.death.is_some_and(|plan| plan.rank == rank);
-    for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {
-        if !program::idle::<A>(&memory.of(rank).region()) {
-            return Err(format!("rank {rank} counts at the end"));
-        }
-    }
-    let net = memory.net();
-    Ok(History { posted: net.posted, added: net.added.clone(), order: record.order() })
-}
-
-/// How a rank died.
-struct Death {
-    rank: Rank,
-    /// Where it was.
-    stages: Vec<Stage>,
-    /// Whether operations of it still travelled: a release that it did not wait for.
-    posted: bool,
-    /// How many acquires had succeeded by then, of all ranks.
-    entered: usize,
-}
-
-impl Death {
-    /// What must hold at the end.
-    fn check<A: LockAlgorithm>(&self, record: &Record, lock: &[u64]) -> Result<(), String> {
-        if let Some(violation) = record.violation() {
-            return Err(violation);
-        }
-        if !A::is_free(lock) {
-            return Err(format!("the lock is not free at the end: {lock:x?}"));
-        }
-        let entered = record.entered();
-        let (before, after) = entered.split_at(self.entered);
-        let named = [FaultKind::OwnerDied, FaultKind::MemberDied].map(|kind| Some(Fault::of(kind, self.rank)));
-        if let Some(other) = entered.iter().find(|(_, inherited)| inherited.is_some() && !named.contains(inherited)) {
-            return Err(format!("inherited {other:?}"));
-        }
-        let heir = after.iter().position(|(_, inherited)| inherited.is_some());
-        let inside = |mode| self.stages.contains(&Stage::Inside(mode));
-        let overtakes = |mode: Option<Mode>| {
-            let before = &after[..heir.unwrap_or(after.len())];
-            before.iter().any(|(entered, _)| mode.is_none_or(|mode| *entered == mode))
-        };
-        let missed = if before.iter().any(|(_, inherited)| inherited.is_some()) {
-            Some("inherited before the death")
-        } else if heir.is_none() && (inside(Mode::Exclusive) || inside(Mode::Shared)) {
-            Some("nobody inherits")
-        } else if inside(Mode::Exclusive) && overtakes(None) {
-            Some("somebody came before the heir of an owner")
-        } else if inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an owner came before the heir of a reader")
-        } else if heir.is_some() && self.stages.is_empty() && !self.posted {
-            Some("inherited from who had released")
-        } else {
-            None
-        };
-        missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}")))
-    }
-
-    /// What must hold at the end where nobody can take the lock from the dead.
-    fn check_without_nodes<A: LockAlgorithm>(&self, record: &Record, lock: &[u64]) -> Result<(), String> {
-        if let Some(violation) = record.violation() {
-            return Err(violation);
-        }
-        let entered = record.entered();
-        let after = &entered[self.entered..];
-        let inside = |mode| self.stages.contains(&Stage::Inside(mode));
-        if entered.iter().any(|(_, inherited)| inherited.is_some()) {
-            Err(format!("inherited: {entered:?}"))
-        } else if inside(Mode::Exclusive) && !after.is_empty()
-            || inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
-        {
-            Err(format!("somebody came in with the dead: {after:?}"))
-        } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
-            Err(format!("the lock does not work though nobody was dead there: {lock:x?}, {after:?}"))
-        } else {
-            Ok(())
-        }
-    }
-}
-
-fn round() -> impl Strategy<Value = Round> {
-    let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
-    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5).prop_map(|asked| Ending::Abandoned { asked })];
-    let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
-    (mode, 0_u8..3, 0_u8..3, ending, manner).prop_map(|(mode, early, touches, ending, manner)| Round {
-        mode,
-        early,
-        touches,
-        ending,
-        manner,
-    })
-}
-
-pub(crate) fn scenario(dies: bool) -> impl Strategy<Value = Scenario> {
-    (vec(vec(round(), 1..4), 2..5), vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
-        move |(programs, schedule, (rank, when, lost))| {
-            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
-            Scenario { programs, schedule, death }
-        },
-    )
+pub(crate) fn run<A: LockAlgorithm + Clone>(lock: &A, scenario: &Scenario) -> Result<Posted, String> {
+    run_in(Setting::USUAL, lock, scenario).map(|history| history.posted)
 }
 
 proptest! {
@@ -288,9 +75,9 @@ fn mcs_costs_two_operations_uncontended_and_one_write_to_hand_over() {
 fn a_release_without_a_lock_is_told_and_harms_nothing() {
     let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
     let stranger = Owner { slot: 1, ..owner };
-    let slots = Slots { each: 2, nodes: true, deaf: false, tallied: false };
+    let slots = Slots::new(2);
     for held in [None, Some(Mode::Exclusive), Some(Mode::Shared)] {
-        let memory = ModelMemory::new(1, program::region_words::<TestAndSet>(slots));
+        let memory = ModelMemory::new(1, region_words::<TestAndSet>(slots));
         let algorithm = right();
         let released = async {
             let place = Ground::<_, TestAndSet>::new(&memory, owner, slots);
@@ -308,17 +95,6 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
             outcome
         };
         assert_eq!(drive(&memory, released), Err(Fault::new(FaultKind::NotHeld)), "{held:?}");
-    }
-}
-
-/// Runs one future, the events in order.
-pub(crate) fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return value;
-        }
-        assert!(memory.net().step(None), "waits for ever");
     }
 }
 
@@ -423,20 +199,4 @@ fn wrong_queue_locks_are_caught() {
             run_in(Setting { bend: Some(bend), ..Setting::USUAL }, &mcs(), scenario)
         });
     }
-}
-
-/// A search for what is wrong with a lock finds it.
-pub(crate) fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
-    // Always the same seed: this asks whether the search bites, not whether it is lucky.
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let config =
-        ProptestConfig { cases: 4000, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() };
-    let found = TestRunner::new_with_rng(config, rng).run(&scenario(dies), |scenario| {
-        run(&scenario).map_err(TestCaseError::fail)?;
-        Ok(())
-    });
-    let Err(TestError::Fail(reason, minimal)) = found else { panic!("{flaw} passed: {found:?}") };
-    assert!(reason.message().contains(expected), "{flaw}: {reason}");
-    let size = minimal.programs.iter().flatten().count() + minimal.schedule.len();
-    assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
 }

@@ -1,14 +1,13 @@
 //! A lock of the dead: who does not inherit is told, again and again, until somebody inherits.
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::modelled::drive;
+use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::wrong::{mcs, right, ticket};
+use lock_kit::{Ground, ModelMemory, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::model_memory::ModelMemory;
-use crate::modelled::drive;
-use crate::program::{Ground, Slots, idle, lock_and_data, open, region_words};
-use crate::wrong::{mcs, right, ticket};
-
-const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: true };
+const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
 
 /// One rank's use of a lock.
 #[derive(Clone, Copy)]

@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::program::{open, region_words};
+use lock_kit::wrong::{mcs, right, ticket};
+use lock_kit::{Action, Ground, ModelMemory, Slots};
 use remote_memory::{Fault, Rank};
 
-use crate::model_memory::{Action, ModelMemory};
-use crate::program::{Ground, Slots, open, region_words};
-use crate::wrong::{mcs, right, ticket};
-
-const SLOTS: Slots = Slots { each: 1, nodes: true, deaf: false, tallied: true };
+const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
 /// More events than anything takes here that ends at all.
 const ENDLESS: usize = 500;
 

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lock_algos::{LockAlgorithm, Mode, Owner, Ticket, Wish};
+use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::{LOCK, lock_and_data, region_words};
+use lock_kit::wrong::ticket;
+use lock_kit::{
+    Action, Atomics, Ending, Exploration, Ground, Manner, ModelMemory, Posted, Round, Scenario, Setting, Slots,
+};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::explored::{EARLY, S, W, WS, X, explore, verify, verify_abandoned, verify_death};
-use crate::loom_memory::Atomics;
-use crate::model_memory::{Action, ModelMemory, Posted};
-use crate::modelled::{Scenario, Setting, drive, expect_caught, run, run_in, scenario};
-use crate::program::{Ending, Ground, LOCK, Manner, Round, Slots, lock_and_data, region_words};
-use crate::wrong::ticket;
+use crate::explored::{EARLY, S, W, WS, X};
+use crate::modelled::run;
 
 /// What is added to the word, as its documentation says.
 const fn taking(bits: u32, mode: Mode) -> u64 {
@@ -118,7 +120,7 @@ proptest! {
     #[test]
     fn first_come_first_served(scenario in scenario(false)) {
         let history = run_in(Setting::USUAL, &ticket::<4>(), &waits_for_all(scenario)).map_err(TestCaseError::fail)?;
-        check_order(4, &history.added, &history.order).map_err(TestCaseError::fail)?;
+        check_order(4, &history.trace.added(), &history.order).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -151,16 +153,12 @@ fn uncontended_costs_two_operations() {
 
 /// Verifies a lock of few bits, the order of its tickets too if all of them lead inside.
 fn explore_order<const BITS: u32>(programs: &[&[Round]], preemptions: usize) -> usize {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&executions);
-    explore(&ticket::<BITS>(), Atomics::All, programs, preemptions, move |record, memory| {
-        count.fetch_add(1, Relaxed);
+    Exploration::of(&ticket::<BITS>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<Ticket<BITS>>(&home);
         record.check_end::<Ticket<BITS>>(lock, data)?;
-        check_order(BITS, &memory.added(), &record.order())
-    });
-    executions.load(Relaxed)
+        check_order(BITS, &memory.trace().added(), &record.order())
+    })
 }
 
 /// Two bits: the counters wrap after four tickets.
@@ -184,8 +182,8 @@ fn two_origins() {
 #[test]
 fn on_cards() {
     for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
-        let executions = verify(&ticket::<2>(), Atomics::OneAnother, programs, preemptions);
-        assert!(executions >= 100, "only {executions} executions of {programs:?}");
+        let cards = Exploration::of(&ticket::<2>()).atomics(Atomics::OneAnother);
+        cards.preemptions(preemptions).at_least(100).run(programs);
     }
 }
 
@@ -204,22 +202,17 @@ fn three_origins() {
 
 #[test]
 fn abandoned() {
-    let executions = verify_abandoned(&ticket::<4>(), 2);
-    assert!(executions >= 10_000, "only {executions} executions");
+    Exploration::of(&ticket::<4>()).at_least(10_000).run_abandoned();
     // More owners than tickets.
-    let executions = verify_abandoned(&ticket::<1>(), 2);
-    assert!(executions >= 10_000, "only {executions} executions");
+    Exploration::of(&ticket::<1>()).at_least(10_000).run_abandoned();
 }
 
 /// Owners without a node beside others.
 #[test]
 fn without_nodes() {
     for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]]] {
-        for executions in
-            [verify(&ticket::<4>(), Atomics::All, programs, 2), verify(&ticket::<1>(), Atomics::All, programs, 2)]
-        {
-            assert!(executions >= 300, "only {executions} executions of {programs:?}");
-        }
+        Exploration::of(&ticket::<4>()).at_least(300).run(programs);
+        Exploration::of(&ticket::<1>()).at_least(300).run(programs);
     }
 }
 
@@ -227,19 +220,23 @@ fn without_nodes() {
 #[test]
 fn in_crowds() {
     for programs in [&[&[X, X][..], &[X, X]][..], &[&[S, X], &[S, S]], &[&[X], &[S], &[S]], &[&[S], &[S], &[S]]] {
-        let executions = verify(&ticket::<1>(), Atomics::All, programs, 2);
-        assert!(executions >= 500, "only {executions} executions of {programs:?}");
+        Exploration::of(&ticket::<1>()).at_least(500).run(programs);
     }
 }
 
 #[test]
 fn a_death_inside_is_suspected() {
-    verify_death(&ticket::<2>(), Mode::Exclusive, X, FaultKind::MemberDied);
-    verify_death(&ticket::<2>(), Mode::Exclusive, S, FaultKind::MemberDied);
-    verify_death(&ticket::<2>(), Mode::Shared, X, FaultKind::MemberDied);
-    verify_death(&ticket::<2>(), Mode::Exclusive, W, FaultKind::MemberDied);
-    verify_death(&ticket::<2>(), Mode::Exclusive, WS, FaultKind::MemberDied);
-    verify_death(&ticket::<2>(), Mode::Shared, W, FaultKind::MemberDied);
+    let exploration = Exploration::of(&ticket::<2>()).preemptions(4);
+    for (dying, survivor) in [
+        (Mode::Exclusive, X),
+        (Mode::Exclusive, S),
+        (Mode::Shared, X),
+        (Mode::Exclusive, W),
+        (Mode::Exclusive, WS),
+        (Mode::Shared, W),
+    ] {
+        exploration.run_death(dying, survivor, FaultKind::MemberDied);
+    }
 }
 
 /// Two survivors; how many executions had an heir.
@@ -248,8 +245,9 @@ fn of_two_survivors_one_inherits() {
     for (dying, others) in [(X, [X, X]), (X, [X, S]), (X, [S, S]), (S, [X, X]), (S, [X, S])] {
         let heirs = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&heirs);
-        let dies = Round { ending: Ending::Dies, ..dying };
-        explore(&ticket::<2>(), Atomics::All, &[&[others[0]], &[dies], &[others[1]]], 1, move |record, memory| {
+        let dies = dying.dying();
+        let exploration = Exploration::of(&ticket::<2>()).preemptions(1);
+        exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
             let home = memory.region();
             let (lock, _) = lock_and_data::<Ticket<2>>(&home);
             let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
@@ -282,7 +280,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
         let owner = Owner { rank: Rank(0), slot, generation: 0 };
-        let slots = Slots { each: 1, nodes, deaf: false, tallied: slot == Owner::NO_SLOT };
+        let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
         let memory = ModelMemory::new(1, region_words::<Ticket>(slots));
         memory.net().words[LOCK] = start;
         let lock = ticket::<15>();

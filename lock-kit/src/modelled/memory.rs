@@ -9,54 +9,64 @@ use std::task::{Context, Poll};
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
-use crate::program::Mortal;
+use crate::Mortal;
+use crate::trace::{Action, Effect, Trace};
 
-#[derive(Clone)]
-pub(crate) struct ModelMemory {
+/// Everybody's memory, seen from one rank.
+#[derive(Clone, Debug)]
+pub struct ModelMemory {
     rank: Rank,
     net: Arc<Mutex<Net>>,
 }
 
 /// Everybody's memory and all that is under way.
-#[derive(Default)]
-pub(crate) struct Net {
+#[derive(Debug, Default)]
+pub struct Net {
     region_words: usize,
     /// All ranks' regions, one after the other.
-    pub(crate) words: Vec<u64>,
+    pub words: Vec<u64>,
     dead: Vec<bool>,
     now: u64,
+    /// How many pauses and deadlines have ended since a word changed. Pauses become longer then, and longer: a lock that
+    /// waits a second for the dead need not be built with pauses that make a second of a few of them.
+    idle: u32,
     /// Oldest first.
     events: Vec<Event>,
     next: u64,
     /// What completed and was not yet taken by its future.
     completed: HashMap<u64, u64>,
     /// How often each kind of operation was posted.
-    pub(crate) posted: Posted,
-    /// What was added by fetch-adds, and by whom, in the order in which it took effect.
-    pub(crate) added: Vec<(Rank, u64)>,
+    pub posted: Posted,
+    /// What took effect.
+    pub trace: Trace,
     /// Whose operations do not take effect for now: the rank is stopped.
-    pub(crate) stopped: Option<Rank>,
+    pub stopped: Option<Rank>,
     /// What operations become that are bent on purpose.
-    pub(crate) bend: Option<fn(Action) -> Action>,
+    pub bend: Option<fn(Action) -> Action>,
 }
 
+/// How often each kind of operation was posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Posted {
-    pub(crate) reads: u32,
-    pub(crate) writes: u32,
-    pub(crate) compare_swaps: u32,
-    pub(crate) fetch_adds: u32,
+pub struct Posted {
+    /// Reads.
+    pub reads: u32,
+    /// Writes.
+    pub writes: u32,
+    /// Compare-swaps.
+    pub compare_swaps: u32,
+    /// Fetch-adds.
+    pub fetch_adds: u32,
     /// Pauses and looks at the clock.
-    pub(crate) waits: u32,
+    pub waits: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Event {
     id: u64,
     kind: Kind,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     /// On its way to the word.
     Travels { origin: Rank, word: usize, action: Action, chained: bool },
@@ -66,18 +76,13 @@ enum Kind {
     Timer { until: u64 },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Read,
-    Write(u64),
-    CompareSwap(u64, u64),
-    FetchAdd(u64),
-}
+/// As a power of two, in nanoseconds.
+const LONGEST_PAUSE: u32 = 28;
 
 impl Net {
     /// Lets one of the possible events happen, counted from the oldest; without a choice the oldest, but time passes only
     /// where nothing else happens. `false` if there is none.
-    pub(crate) fn step(&mut self, choice: Option<usize>) -> bool {
+    pub fn step(&mut self, choice: Option<usize>) -> bool {
         let possible: Vec<usize> = (0..self.events.len()).filter(|index| self.may_happen(*index)).collect();
         let is_timer = |index: &&usize| matches!(self.events[**index].kind, Kind::Timer { .. });
         let index = match choice {
@@ -89,21 +94,19 @@ impl Net {
         match kind {
             Kind::Travels { origin, word, action, .. } => {
                 let value = self.words[word];
-                if let Action::FetchAdd(add) = action {
-                    self.added.push((origin, add));
+                let target = Rank((word / self.region_words) as u32);
+                self.trace.push(Effect { origin, target, word: word % self.region_words, action, found: value });
+                self.words[word] = action.applied_to(value);
+                if self.words[word] != value {
+                    self.idle = 0;
                 }
-                self.words[word] = match action {
-                    Action::Write(new) => new,
-                    Action::CompareSwap(expected, new) if expected == value => new,
-                    Action::FetchAdd(add) => value.wrapping_add(add),
-                    Action::Read | Action::CompareSwap(..) => value,
-                };
                 self.events[*index].kind = Kind::Returns { value };
                 return true;
             }
             Kind::Returns { value } => self.completed.insert(id, value),
             Kind::Timer { until } => {
-                self.now = self.now.max(until);
+                self.now = self.now.max(until) + (1 << self.idle.min(LONGEST_PAUSE)) - 1;
+                self.idle += 1;
                 self.completed.insert(id, 0)
             }
         };
@@ -129,13 +132,13 @@ impl Net {
     }
 
     /// Whether an operation of this rank is not yet in effect.
-    pub(crate) fn travels_from(&self, rank: Rank) -> bool {
+    pub fn travels_from(&self, rank: Rank) -> bool {
         self.events.iter().any(|event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank))
     }
 
     /// Ends a rank. Of its operations that travel, so many never take effect, the latest first; its death is known when the
     /// others did.
-    pub(crate) fn kill(&mut self, rank: Rank, lost: usize) {
+    pub fn kill(&mut self, rank: Rank, lost: usize) {
         self.dead[rank.index()] = true;
         for _ in 0..lost {
             let travels = |event: &Event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank);
@@ -161,23 +164,26 @@ impl Net {
 
 impl ModelMemory {
     /// The memory of rank 0.
-    pub(crate) fn new(ranks: usize, region_words: usize) -> Self {
+    pub fn new(ranks: usize, region_words: usize) -> Self {
         let words = vec![0; ranks * region_words];
         let net = Net { region_words, words, dead: vec![false; ranks], ..Net::default() };
         Self { rank: Rank(0), net: Arc::new(Mutex::new(net)) }
     }
 
     /// The same memory, seen from another rank.
-    pub(crate) fn of(&self, rank: usize) -> Self {
+    pub fn of(&self, rank: usize) -> Self {
         Self { rank: Rank(rank as u32), net: Arc::clone(&self.net) }
     }
 
-    pub(crate) fn net(&self) -> MutexGuard<'_, Net> {
+    /// What is behind it.
+    ///
+    /// Nobody operates while it is held.
+    pub fn net(&self) -> MutexGuard<'_, Net> {
         self.net.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The words of this rank's region.
-    pub(crate) fn region(&self) -> Vec<u64> {
+    pub fn region(&self) -> Vec<u64> {
         let net = self.net();
         net.words[self.rank.index() * net.region_words..][..net.region_words].to_vec()
     }
@@ -208,7 +214,8 @@ impl ModelMemory {
 }
 
 /// The answer to an operation. No waker: the runner polls everybody after each event.
-pub(crate) struct Reply {
+#[derive(Debug)]
+pub struct Reply {
     net: Arc<Mutex<Net>>,
     id: u64,
 }
@@ -223,7 +230,8 @@ impl Future for Reply {
 }
 
 /// The end of a pause.
-pub(crate) struct PauseEnd(Reply);
+#[derive(Debug)]
+pub struct PauseEnd(Reply);
 
 impl Future for PauseEnd {
     type Output = ();
@@ -234,7 +242,8 @@ impl Future for PauseEnd {
 }
 
 /// A wait for one's own word.
-pub(crate) struct Wait<'f, P> {
+#[derive(Debug)]
+pub struct Wait<'f, P> {
     memory: &'f ModelMemory,
     own: usize,
     predicate: P,

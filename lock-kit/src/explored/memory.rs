@@ -3,20 +3,22 @@
 //! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves more: an algorithm
 //! that gets on only because its pauses end by themselves is a deadlock here.
 
+use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
-use crate::program::Mortal;
+use crate::Mortal;
+use crate::trace::{Action, Effect, Trace};
 
 /// What atomic operations are atomic with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Atomics {
+pub enum Atomics {
     /// Everything, as a CPU's.
     All,
     /// One another, as a card's: between an operation's look at the word and what it writes there, which a
@@ -27,11 +29,18 @@ pub(crate) enum Atomics {
 /// Nobody waits for a dead rank until then, in nanoseconds.
 const ENDLESS: u64 = 10_000_000_000;
 
-pub(crate) struct LoomMemory {
+/// Everybody's memory, seen from one rank.
+pub struct LoomMemory {
     rank: Rank,
     /// Where in [`State::seen`] is what this handle saw: each thread has its own.
     view: usize,
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for LoomMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoomMemory").field("rank", &self.rank).finish_non_exhaustive()
+    }
 }
 
 impl Clone for LoomMemory {
@@ -50,8 +59,8 @@ struct Shared {
     card: Option<Mutex<()>>,
     /// A bit for each rank. Changed under the lock, so that waits hear of it, and read without it, by their predicates.
     dead: AtomicU32,
-    /// What was added by fetch-adds, and by whom, in the order in which it took effect. Not a part of the program.
-    added: std::sync::Mutex<Vec<(Rank, u64)>>,
+    /// What took effect, in this order. Not a part of the program: no type of loom's.
+    trace: Arc<std::sync::Mutex<Trace>>,
     size: u32,
     region_words: usize,
 }
@@ -63,7 +72,12 @@ struct State {
     /// operation and a pause is missed.
     seen: Vec<Vec<u32>>,
     clocks: Vec<u64>,
+    /// Of each rank: how many of its pauses have ended in a row although nothing changed.
+    idle: Vec<usize>,
 }
+
+/// How long these pauses are at least, in nanoseconds: a few of them make a second, whatever the lock's backoff.
+const IDLE_PAUSES: [u64; 4] = [0, 1_000, 1_000_000, 400_000_000];
 
 #[derive(Clone, Copy, Default)]
 struct Word {
@@ -73,17 +87,17 @@ struct Word {
 
 impl LoomMemory {
     /// The memory of rank 0.
-    pub(crate) fn new(ranks: usize, region_words: usize, atomics: Atomics) -> Self {
+    pub fn new(ranks: usize, region_words: usize, atomics: Atomics) -> Self {
         let words = vec![Word::default(); ranks * region_words];
         let seen = vec![vec![0; words.len()]; ranks];
-        let state = Mutex::new(State { words, seen, clocks: vec![0; ranks] });
+        let state = Mutex::new(State { words, seen, clocks: vec![0; ranks], idle: vec![0; ranks] });
         let card = (atomics == Atomics::OneAnother).then(|| Mutex::new(()));
         let shared = Shared {
             state,
             changed: Condvar::new(),
             card,
             dead: AtomicU32::new(0),
-            added: std::sync::Mutex::default(),
+            trace: Arc::default(),
             size: ranks as u32,
             region_words,
         };
@@ -91,27 +105,45 @@ impl LoomMemory {
     }
 
     /// The same memory, seen from another rank.
-    pub(crate) fn of(&self, rank: usize) -> Self {
+    pub fn of(&self, rank: usize) -> Self {
         Self { rank: Rank(rank as u32), view: rank, shared: Arc::clone(&self.shared) }
     }
 
     /// The words of this rank's region.
-    pub(crate) fn region(&self) -> Vec<u64> {
+    pub fn region(&self) -> Vec<u64> {
         let start = self.rank.index() * self.shared.region_words;
         let state = self.state();
         state.words[start..start + self.shared.region_words].iter().map(|word| word.value).collect()
     }
 
-    /// What was added by fetch-adds so far, and by whom.
-    pub(crate) fn added(&self) -> Vec<(Rank, u64)> {
-        self.shared.added.lock().unwrap().clone()
+    /// What took effect so far, in this order.
+    pub fn trace(&self) -> Trace {
+        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same, for who looks at it when the memory is gone.
+    pub(super) fn shared_trace(&self) -> Arc<std::sync::Mutex<Trace>> {
+        Arc::clone(&self.shared.trace)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap()
     }
 
-    fn operate(&self, index: usize, change: impl FnOnce(u64) -> u64) -> u64 {
+    fn operate(&self, index: usize, action: Action) -> u64 {
+        self.change(index, Some(action), |value| action.applied_to(value))
+    }
+
+    fn operate_atomically(&self, index: usize, action: Action) -> u64 {
+        let Some(card) = &self.shared.card else { return self.operate(index, action) };
+        let _alone = card.lock().unwrap();
+        let before = self.change(index, None, |value| value);
+        self.change(index, Some(action), |_| action.applied_to(before));
+        before
+    }
+
+    /// One step. An action is noted.
+    fn change(&self, index: usize, action: Option<Action>, change: impl FnOnce(u64) -> u64) -> u64 {
         let mut state = self.state();
         let word = &mut state.words[index];
         let before = word.value;
@@ -120,6 +152,9 @@ impl LoomMemory {
         word.version += u32::from(changed);
         let version = word.version;
         state.seen[self.view][index] = version;
+        if let Some(action) = action {
+            self.note(index, action, before);
+        }
         drop(state);
         if changed {
             self.shared.changed.notify_all();
@@ -127,12 +162,11 @@ impl LoomMemory {
         before
     }
 
-    fn operate_atomically(&self, index: usize, change: impl FnOnce(u64) -> u64) -> u64 {
-        let Some(card) = &self.shared.card else { return self.operate(index, change) };
-        let _alone = card.lock().unwrap();
-        let before = self.operate(index, |value| value);
-        self.operate(index, |_| change(before));
-        before
+    fn note(&self, index: usize, action: Action, found: u64) {
+        let target = Rank((index / self.shared.region_words) as u32);
+        let word = index % self.shared.region_words;
+        let mut trace = self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        trace.push(Effect { origin: self.rank, target, word, action, found });
     }
 
     fn check_own(&self, index: usize) -> Result<(), Fault> {
@@ -173,7 +207,9 @@ impl LoomMemory {
         let mut state = self.state();
         while state.words[index].version == state.seen[self.view][index] {
             if self.casualty().is_some() {
-                state.clocks[me] += nanos;
+                let idle = state.idle[me];
+                state.idle[me] = (idle + 1).min(IDLE_PAUSES.len() - 1);
+                state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
                 let now = state.clocks[me];
                 drop(state);
                 assert!(now < ENDLESS, "waits for ever for the dead");
@@ -182,6 +218,7 @@ impl LoomMemory {
             }
             state = self.shared.changed.wait(state).unwrap();
         }
+        state.idle[me] = 0;
     }
 }
 
@@ -211,22 +248,19 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn read(&self, word: usize) -> Self::Op {
-        ready(Ok(self.operate(word, |value| value)))
+        ready(Ok(self.operate(word, Action::Read)))
     }
 
     fn write(&self, word: usize, value: u64, _notify: Notify) -> Self::Op {
-        ready(Ok(self.operate(word, |_| value)))
+        ready(Ok(self.operate(word, Action::Write(value))))
     }
 
     fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Self::Op {
-        ready(Ok(self.operate_atomically(word, |value| if value == expected { new } else { value })))
+        ready(Ok(self.operate_atomically(word, Action::CompareSwap(expected, new))))
     }
 
     fn fetch_add(&self, word: usize, add: u64) -> Self::Op {
-        ready(Ok(self.operate_atomically(word, |value| {
-            self.shared.added.lock().unwrap().push((self.rank, add));
-            value.wrapping_add(add)
-        })))
+        ready(Ok(self.operate_atomically(word, Action::FetchAdd(add))))
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -235,12 +269,12 @@ impl RemoteMemory for LoomMemory {
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
         self.check_own(own)?;
-        Ok(self.operate(own, |value| value))
+        Ok(self.operate(own, Action::Read))
     }
 
     fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
         self.check_own(own)?;
-        self.operate(own, |_| value);
+        self.operate(own, Action::Write(value));
         Ok(())
     }
 
@@ -286,7 +320,7 @@ impl Mortal for LoomMemory {
 }
 
 /// Runs what never has to wait for a waker, because its waits block.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("an operation of loom's memory is ready at once"),

@@ -1,12 +1,14 @@
-//! Locks that are wrong on purpose: test-and-set with one flaw each.
+//! Locks that are wrong on purpose: test-and-set with one flaw each. And those that are right, with pauses that suit the
+//! kit's memories.
 
 use std::time::Duration;
 
 use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
+/// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub enum Flaw {
     /// Takes the lock by a read and a write.
     ReadThenWrite,
     /// Counts a reader into a word that names an owner.
@@ -25,14 +27,17 @@ pub(crate) enum Flaw {
 
 const EXCLUSIVE: u64 = 1 << 63;
 
+/// Test-and-set with a flaw.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     flaw: Flaw,
     right: TestAndSet,
 }
 
 impl Wrong {
-    pub(crate) fn new(flaw: Flaw) -> Self {
+    /// With this one.
+    #[must_use]
+    pub fn new(flaw: Flaw) -> Self {
         Self { flaw, right: right() }
     }
 
@@ -101,17 +106,17 @@ async fn take_from_readers<'m, M: RemoteMemory>(
 }
 
 /// The lock that is right, with pauses so long that a few of them try its patience.
-pub(crate) fn right() -> TestAndSet {
+pub fn right() -> TestAndSet {
     TestAndSet::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
 /// The queue lock, with such pauses.
-pub(crate) fn mcs() -> Mcs {
+pub fn mcs() -> Mcs {
     Mcs::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
 /// The ticket lock, with such pauses and counters of so many bits.
-pub(crate) fn ticket<const BITS: u32>() -> Ticket<BITS> {
+pub fn ticket<const BITS: u32>() -> Ticket<BITS> {
     Ticket::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 

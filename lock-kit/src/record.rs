@@ -8,7 +8,7 @@ use remote_memory::{Fault, Rank};
 
 /// How far an owner is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// It acquires or releases: it may hold the lock or not.
     Between,
     /// It holds the lock.
@@ -32,24 +32,25 @@ struct State {
 
 /// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
 #[derive(Debug, Default)]
-pub(crate) struct Record(Mutex<State>);
+pub struct Record(Mutex<State>);
 
 impl Record {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn violated(&self, what: impl FnOnce() -> String) {
+    /// Something went wrong. The first such thing is kept.
+    pub fn violated(&self, what: impl FnOnce() -> String) {
         self.state().violation.get_or_insert_with(what);
     }
 
     /// An acquire or a release begins.
-    pub(crate) fn between(&self, owner: Owner) {
+    pub fn between(&self, owner: Owner) {
         self.state().stages.insert(key(owner), Stage::Between);
     }
 
     /// An acquire succeeded.
-    pub(crate) fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
+    pub fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
         let mut state = self.state();
         state.entered.push((mode, inherited));
         state.order.push(owner.rank);
@@ -66,42 +67,51 @@ impl Record {
     }
 
     /// A release is complete, or an acquire was given up.
-    pub(crate) fn outside(&self, owner: Owner) {
+    pub fn outside(&self, owner: Owner) {
         self.state().stages.remove(&key(owner));
     }
 
     /// An exclusive section added one to the data.
-    pub(crate) fn counted(&self) {
+    pub fn counted(&self) {
         self.state().counted += 1;
     }
 
     /// A rank ends, wherever it is.
-    pub(crate) fn dies(&self, rank: Rank) {
+    pub fn dies(&self, rank: Rank) {
         self.state().stages.retain(|(of, _), _| *of != rank.0);
     }
 
-    pub(crate) fn entered(&self) -> Vec<(Mode, Option<Fault>)> {
+    /// How those entered who did, one after the other, and what each inherited.
+    #[must_use]
+    pub fn entered(&self) -> Vec<(Mode, Option<Fault>)> {
         self.state().entered.clone()
     }
 
     /// Who entered, one after the other, and how.
-    pub(crate) fn order(&self) -> Vec<(Rank, Mode)> {
+    #[must_use]
+    pub fn order(&self) -> Vec<(Rank, Mode)> {
         let state = self.state();
         state.order.iter().copied().zip(state.entered.iter().map(|(mode, _)| *mode)).collect()
     }
 
-    pub(crate) fn violation(&self) -> Option<String> {
+    /// What went wrong first.
+    #[must_use]
+    pub fn violation(&self) -> Option<String> {
         self.state().violation.clone()
     }
 
     /// How far the owners of a rank are, those that are not outside.
-    pub(crate) fn stages_of(&self, rank: Rank) -> Vec<Stage> {
+    #[must_use]
+    pub fn stages_of(&self, rank: Rank) -> Vec<Stage> {
         self.state().stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect()
     }
 
     /// At the end of a run in which nobody died: all are outside, nobody inherited anything, the lock's words are free and
     /// no exclusive section's count was lost.
-    pub(crate) fn check_end<A: LockAlgorithm>(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn check_end<A: LockAlgorithm>(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());

@@ -1,0 +1,249 @@
+//! Every interleaving up to a bound, by loom.
+
+mod memory;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use lock_algos::{LockAlgorithm, Mode};
+use remote_memory::{Fault, FaultKind, Rank};
+
+pub use memory::{Atomics, LoomMemory, block_on};
+
+use crate::program::{self, Round, Slots, lock_and_data};
+use crate::record::Record;
+use crate::trace::Trace;
+
+/// A check of one execution's end. It gets the memory of the lock's home.
+type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
+
+/// A lock that loom runs in every interleaving of its operations up to a number of preemptions, over a
+/// [memory](LoomMemory) whose waits block until their word changes. That memory is sequentially consistent, so this is about
+/// the algorithm and finds no missing fence of a fabric.
+///
+/// Loom has at most 5 threads: origins and abandoned acquires together. With 3 origins 3 preemptions are a matter of
+/// seconds, 4 of minutes.
+#[derive(Clone, Debug)]
+pub struct Exploration<A> {
+    lock: A,
+    atomics: Atomics,
+    preemptions: usize,
+    at_least: usize,
+}
+
+impl<A: LockAlgorithm + Clone> Exploration<A> {
+    /// Of this lock, over a CPU's atomics, with up to 2 preemptions.
+    pub fn of(lock: &A) -> Self {
+        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1 }
+    }
+
+    /// What atomic operations are atomic with.
+    #[must_use]
+    pub fn atomics(self, atomics: Atomics) -> Self {
+        Self { atomics, ..self }
+    }
+
+    /// How often in an execution an origin that could go on does not.
+    #[must_use]
+    pub fn preemptions(self, preemptions: usize) -> Self {
+        Self { preemptions, ..self }
+    }
+
+    /// How many executions there must be, so that the exploration cannot shrink unseen: how many there are depends on the
+    /// lock, the bound and loom's version, not on chance.
+    #[must_use]
+    pub fn at_least(self, executions: usize) -> Self {
+        Self { at_least: executions, ..self }
+    }
+
+    /// Runs the programs, one origin each, of which none dies: exclusion, no lost update, nobody waits for ever, the lock is
+    /// free at the end. Gives the number of executions.
+    ///
+    /// # Panics
+    /// If one of that is not so, or there were too few executions. The message has the programs and the operations of the
+    /// execution; loom repeats it, for it depends on nothing else.
+    #[track_caller]
+    pub fn run(&self, programs: &[&[Round]]) -> usize {
+        self.run_with(programs, free_at_the_end::<A>)
+    }
+
+    /// The same with a check of one's own at each execution's end. It gets the memory of the lock's home.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn run_with(
+        &self,
+        programs: &[&[Round]],
+        check: impl Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync + 'static,
+    ) -> usize {
+        match self.explored(programs, Arc::new(check)) {
+            Ok(executions) => {
+                assert!(executions >= self.at_least, "{}: only {executions} executions of {programs:?}", A::NAME);
+                executions
+            }
+            Err(violation) => panic!("{violation}"),
+        }
+    }
+
+    /// As [`run`](Self::run), for locks that are expected to be wrong: the panics of loom are not printed.
+    ///
+    /// # Errors
+    /// What [`run`](Self::run) says when it panics.
+    pub fn verdict(&self, programs: &[&[Round]]) -> Result<usize, String> {
+        quietly(|| self.explored(programs, Arc::new(free_at_the_end::<A>)))
+    }
+
+    /// Acquires that are given up, before the first or the second time that they are asked whether they are wanted, beside
+    /// others. Who adopts one finishes it beside its origin's next acquire. Gives the number of executions.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn run_abandoned(&self) -> usize {
+        const X: Round = Round::EXCLUSIVE;
+        const S: Round = Round::SHARED;
+        let each = Self { at_least: 1, ..self.clone() };
+        let mut executions = 0;
+        for asked in 0..2 {
+            let [x, s] = [X.abandoned(asked), S.abandoned(asked)];
+            for programs in
+                [&[&[x, X][..], &[X]][..], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]]
+            {
+                executions += each.run(programs);
+            }
+        }
+        assert!(executions >= self.at_least, "{}: only {executions} executions", A::NAME);
+        executions
+    }
+
+    /// Rank 1 dies inside. Rank 0, which waits for it or comes after its death, inherits and is told its name by a fault of
+    /// this kind; if it was there before, it is not.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run), and if there were not executions of both kinds.
+    #[track_caller]
+    pub fn run_death(&self, dying: Mode, survivor: Round, kind: FaultKind) {
+        let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
+        let count = Arc::clone(&outcomes);
+        let dies = Round { mode: dying, ..Round::EXCLUSIVE }.dying();
+        self.run_with(&[&[survivor], &[dies]], move |record, _| {
+            let heirs: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
+            count[heirs.len().min(1)].fetch_add(1, Relaxed);
+            match (record.violation(), &heirs[..], record.entered().len()) {
+                (None, [], 2) => Ok(()),
+                (None, [fault], 2) if *fault == Fault::of(kind, Rank(1)) => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        });
+        assert!(outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0), "{}: {outcomes:?}", A::NAME);
+    }
+
+    #[track_caller]
+    fn explored(&self, programs: &[&[Round]], check: Arc<Check>) -> Result<usize, String> {
+        let executions = Arc::new(AtomicUsize::new(0));
+        let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
+        let explored = {
+            let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
+            let (lock, atomics) = (Arc::new(self.lock.clone()), self.atomics);
+            let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(self.preemptions);
+            move || {
+                model.check(move || {
+                    executions.fetch_add(1, Relaxed);
+                    execute(&lock, atomics, &programs, &last, &*check);
+                });
+            }
+        };
+        let ended = catch_unwind(AssertUnwindSafe(explored));
+        let executions = executions.load(Relaxed);
+        ended.map(|()| executions).map_err(|panic| {
+            let what = match panic.downcast::<String>() {
+                Ok(message) => *message,
+                Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
+            };
+            let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+            let Self { atomics, preemptions, .. } = self;
+            format!(
+                "{}: {what}\n in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
+                 {atomics:?}; its operations:\n{trace}",
+                A::NAME
+            )
+        })
+    }
+}
+
+/// One execution.
+fn execute<A: LockAlgorithm>(
+    lock: &Arc<A>,
+    atomics: Atomics,
+    programs: &[Vec<Round>],
+    last: &Mutex<Arc<Mutex<Trace>>>,
+    check: &Check,
+) {
+    let slots = Slots::of(programs);
+    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics);
+    if let Ok(mut last) = last.lock() {
+        *last = memory.shared_trace();
+    }
+    let record = Arc::new(Record::default());
+    let adopted = Arc::new(Mutex::new(Vec::new()));
+    let origin = |rank: usize| {
+        let (memory, lock) = (memory.of(rank), Arc::clone(lock));
+        let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
+        let adopted = Arc::clone(&adopted);
+        let adopt = move |task| {
+            let thread = loom::thread::spawn(|| block_on(task));
+            adopted.lock().unwrap().push(thread);
+        };
+        move || block_on(program::run(memory, lock, slots, rounds, record, adopt))
+    };
+    let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
+    origin(0)();
+    for other in others {
+        other.join().unwrap();
+    }
+    let adopted = std::mem::take(&mut *adopted.lock().unwrap());
+    for thread in adopted {
+        thread.join().unwrap();
+    }
+    if let Err(violation) = check(&record, &memory) {
+        panic!("{violation}");
+    }
+}
+
+/// What [`Exploration::run`] checks.
+///
+/// # Errors
+/// What is wrong.
+pub fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -> Result<(), String> {
+    let home = memory.region();
+    let (lock, data) = lock_and_data::<A>(&home);
+    record.check_end::<A>(lock, data)
+}
+
+thread_local! {
+    /// Whether panics of this thread are what a test looks for.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs what is expected to panic, without a word: a backtrace does not fit loom's small stacks.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !EXPECTED.get() {
+                others(panic);
+            }
+        }));
+    });
+    EXPECTED.set(true);
+    let done = work();
+    EXPECTED.set(false);
+    done
+}

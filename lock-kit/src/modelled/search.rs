@@ -1,0 +1,156 @@
+//! The search for a scenario that goes wrong.
+
+use lock_algos::{LockAlgorithm, Mode};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
+
+use super::scenario::{Plan, Scenario, Setting, run};
+use crate::program::{Ending, Manner, Round};
+
+fn round() -> impl Strategy<Value = Round> {
+    let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
+    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5).prop_map(|asked| Ending::Abandoned { asked })];
+    let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
+    (mode, 0_u8..3, 0_u8..3, ending, manner).prop_map(|(mode, early, touches, ending, manner)| Round {
+        mode,
+        early,
+        touches,
+        ending,
+        manner,
+    })
+}
+
+/// Programs of 2 to 4 origins with 1 to 3 rounds each, and the order of up to 200 events. One rank dies, if that is asked for.
+pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
+    (vec(vec(round(), 1..4), 2..5), vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
+        move |(programs, schedule, (rank, when, lost))| {
+            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
+            Scenario { programs, schedule, death }
+        },
+    )
+}
+
+/// Programs, schedules and deaths that are made up, tried on a lock and shrunk where they find something.
+#[derive(Clone, Debug)]
+pub struct Search<A> {
+    lock: A,
+    setting: Setting,
+    dies: bool,
+    cases: u32,
+    seed: Option<u64>,
+}
+
+impl<A: LockAlgorithm + Clone> Search<A> {
+    /// The name of the environment variable that has the seed of a search to be seen again.
+    pub const SEED: &str = "LOCK_KIT_SEED";
+
+    /// For what is wrong with this lock, in 1000 cases in which nobody dies.
+    pub fn of(lock: &A) -> Self {
+        Self { lock: lock.clone(), setting: Setting::USUAL, dies: false, cases: 1000, seed: None }
+    }
+
+    /// In each case one rank dies, at any event, and some of its last operations are lost.
+    #[must_use]
+    pub fn deaths(self) -> Self {
+        Self { dies: true, ..self }
+    }
+
+    /// So many cases.
+    #[must_use]
+    pub fn cases(self, cases: u32) -> Self {
+        Self { cases, ..self }
+    }
+
+    /// What the cases run in.
+    #[must_use]
+    pub fn setting(self, setting: Setting) -> Self {
+        Self { setting, ..self }
+    }
+
+    /// The same cases each time. Without a seed they are others each time, unless the environment has one.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// Searches.
+    ///
+    /// # Panics
+    /// If it finds something. The message has the shortest case that it came down to, what took effect in it, and the seed.
+    #[track_caller]
+    pub fn run(&self) {
+        if let Err(violation) = self.verdict() {
+            panic!("{violation}");
+        }
+    }
+
+    /// Searches, and says what it found.
+    ///
+    /// # Errors
+    /// What [`run`](Self::run) says when it panics.
+    pub fn verdict(&self) -> Result<(), String> {
+        let given = std::env::var(Self::SEED).ok().and_then(|seed| seed.parse().ok());
+        let seed = self.seed.or(given).unwrap_or_else(any_seed);
+        search(seed, self.cases, self.dies, |scenario| run(self.setting, &self.lock, scenario).map(drop)).map_err(
+            |found| {
+                let Found { reason, minimal } = *found;
+                let (name, variable) = (A::NAME, Self::SEED);
+                format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
+            },
+        )
+    }
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub struct Found {
+    /// What went wrong.
+    pub reason: String,
+    /// The shortest case of it.
+    pub minimal: Scenario,
+}
+
+/// Searches among these cases by a runner of one's own: for locks in settings that vary with the case.
+///
+/// # Errors
+/// What was found.
+pub fn search(
+    seed: u64,
+    cases: u32,
+    dies: bool,
+    run: impl Fn(&Scenario) -> Result<(), String>,
+) -> Result<(), Box<Found>> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config =
+        ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() };
+    match TestRunner::new_with_rng(config, rng)
+        .run(&scenarios(dies), |scenario| run(&scenario).map_err(TestCaseError::fail))
+    {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(reason, minimal)) => Err(Box::new(Found { reason: reason.message().into(), minimal })),
+        Err(TestError::Abort(reason)) => panic!("the search was given up: {reason}"),
+    }
+}
+
+/// Holds a search against a lock that is wrong on purpose: whether it bites, not whether it is lucky, for its cases are always
+/// the same.
+///
+/// # Panics
+/// If it finds nothing, something else than `expected`, or cannot shrink it.
+#[track_caller]
+pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
+    let Err(found) = search(1, 4000, dies, |scenario| run(scenario).map(drop)) else { panic!("{flaw} passed") };
+    let Found { reason, minimal } = *found;
+    assert!(reason.contains(expected), "{flaw}: {reason}");
+    let size = minimal.programs.iter().flatten().count() + minimal.schedule.len();
+    assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
+}
+
+/// Any number, from the process's hash keys.
+fn any_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,172 @@
+//! Where the words lie that programs use.
+//!
+//! Each rank has one region: the data, the lock, the tally, a node for each slot, and a word that stays 0. The lock and the
+//! data are used at [`HOME`].
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use lock_algos::{LockAlgorithm, Owner, Place};
+use remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
+
+use super::{Manner, Round};
+
+/// The rank where the lock and the data lie.
+pub const HOME: Rank = Rank(0);
+/// The word of the data.
+pub const DATA: usize = 0;
+/// The first word of the lock.
+pub const LOCK: usize = 1;
+
+/// The slots of each rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// How many.
+    pub each: u16,
+    /// Whether they have nodes.
+    pub nodes: bool,
+    /// Whether an owner sees idle words instead of others' nodes and tallies: one that does not ask.
+    pub deaf: bool,
+    /// Whether an owner may be without a slot.
+    pub tallied: bool,
+}
+
+impl Slots {
+    /// So many slots with nodes, one for each owner.
+    #[must_use]
+    pub const fn new(each: u16) -> Self {
+        Self { each, nodes: true, deaf: false, tallied: false }
+    }
+
+    /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
+    #[must_use]
+    pub fn of<P: AsRef<[Round]>>(programs: &[P]) -> Self {
+        let abandoned = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_abandoned()).count();
+        let without = |rounds: &P| rounds.as_ref().iter().any(|round| round.manner == Manner::WithoutNode);
+        let each = 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16;
+        Self { tallied: programs.iter().any(without), ..Self::new(each) }
+    }
+}
+
+/// Words of each rank's region.
+#[must_use]
+pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
+    1 + if slots.nodes { node_at::<A>(slots.each) } else { node_at::<A>(0) }
+}
+
+const fn tally_at<A: LockAlgorithm>() -> usize {
+    LOCK + A::HOME_WORDS
+}
+
+/// Where the node of a slot begins.
+const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
+    tally_at::<A>() + 1 + slot as usize * A::NODE_WORDS
+}
+
+/// Says how many slots the memory's rank uses: done once, before its first acquire.
+///
+/// # Errors
+/// What the memory reports.
+pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
+    if slots.tallied {
+        memory.store(word(memory, memory.rank(), tally_at::<A>())?, slots.each.into())?;
+    }
+    Ok(())
+}
+
+/// The lock's words and the data among the words of [`HOME`]'s region.
+#[must_use]
+pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
+    (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
+}
+
+/// Whether neither a region's nodes nor its tally say that an owner counts.
+#[must_use]
+pub fn idle<A: LockAlgorithm>(region: &[u64]) -> bool {
+    let counts = |node: &[u64]| node[0] != 0;
+    region[tally_at::<A>()] >> 32 == 0 && !region[node_at::<A>(0)..].chunks(A::NODE_WORDS.max(1)).any(counts)
+}
+
+/// The place of the lock for one owner.
+pub struct Ground<'m, M, A> {
+    memory: &'m M,
+    owner: Owner,
+    slots: Slots,
+    algorithm: PhantomData<fn() -> A>,
+}
+
+impl<M, A> Clone for Ground<'_, M, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M, A> Copy for Ground<'_, M, A> {}
+
+impl<M, A> fmt::Debug for Ground<'_, M, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ground").field("owner", &self.owner).field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
+    /// The place of this owner.
+    pub const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
+        Self { memory, owner, slots, algorithm: PhantomData }
+    }
+
+    /// What an owner sees who asks whether somebody counts.
+    fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+        let deaf = self.slots.deaf && rank != self.owner.rank;
+        word(self.memory, rank, if deaf { region_words::<A>(self.slots) - 1 } else { index })
+    }
+}
+
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::HOME_WORDS {
+            return Err(Fault::new(FaultKind::OutOfRange));
+        }
+        word(self.memory, HOME, LOCK + index)
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::NODE_WORDS || slot >= self.slots() {
+            return Err(Fault::new(FaultKind::OutOfRange));
+        }
+        self.asked(rank, node_at::<A>(slot) + index)
+    }
+
+    fn slots(&self) -> u16 {
+        if self.slots.nodes { self.slots.each } else { 0 }
+    }
+
+    fn owners(&self) -> u64 {
+        u64::from(self.memory.size()) * (u64::from(self.slots.each) + u64::from(self.slots.tallied))
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        if !self.slots.tallied {
+            return Ok(None);
+        }
+        self.asked(rank, tally_at::<A>()).map(Some)
+    }
+
+    /// One owner of a rank at a time is without a node.
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
+        self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
+    }
+
+    fn lock(&self) -> u64 {
+        7
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
+pub(super) fn word<M: RemoteMemory>(memory: &M, rank: Rank, index: usize) -> Result<M::Word<'_>, Fault> {
+    memory.word(At { rank, region: RegionId(0), offset: 8 * index as u64 })
+}

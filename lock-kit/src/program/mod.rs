@@ -1,0 +1,114 @@
+//! What an origin does, as data.
+
+mod ground;
+mod origin;
+
+use lock_algos::Mode;
+
+pub use ground::{DATA, Ground, HOME, LOCK, Slots, idle, lock_and_data, open, region_words};
+pub use origin::{Mortal, Task, run};
+
+/// One acquire and release.
+///
+/// ```
+/// use lock_kit::Round;
+///
+/// const NONBLOCKING_TRY: Round = Round::EXCLUSIVE.early(1).trying();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// How the lock is asked for.
+    pub mode: Mode,
+    /// Reads of the data between the start of the acquire and the wait for it: the nonblocking lock.
+    pub early: u8,
+    /// How often the section touches the data.
+    pub touches: u8,
+    /// How the round ends.
+    pub ending: Ending,
+    /// By whom, and how patiently.
+    pub manner: Manner,
+}
+
+/// How the lock is asked for. Whoever abandons it does so in the usual manner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// By an owner with a node, however long it takes.
+    Usual,
+    /// By an owner without a node.
+    WithoutNode,
+    /// If it is free.
+    Try,
+}
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By a release that is waited for.
+    Released,
+    /// By a release that nobody waits for, where the algorithm allows that.
+    Detached,
+    /// While the acquire was under way: whoever adopts it finishes and releases it.
+    Abandoned {
+        /// It is not wanted any more after it was asked for that so many times, which covers every await between two
+        /// questions.
+        asked: u8,
+    },
+    /// By the origin's end inside the section.
+    Dies,
+}
+
+impl Round {
+    /// An exclusive lock, under which the data is counted up once.
+    pub const EXCLUSIVE: Self =
+        Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released, manner: Manner::Usual };
+    /// A shared lock, under which the data is read twice.
+    pub const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
+
+    /// The same, with so many reads between the start of the acquire and the wait for it.
+    #[must_use]
+    pub const fn early(self, reads: u8) -> Self {
+        Self { early: reads, ..self }
+    }
+
+    /// The same, with so many touches of the data.
+    #[must_use]
+    pub const fn touching(self, times: u8) -> Self {
+        Self { touches: times, ..self }
+    }
+
+    /// The same, if it is free.
+    #[must_use]
+    pub const fn trying(self) -> Self {
+        Self { manner: Manner::Try, ..self }
+    }
+
+    /// The same, by an owner without a node.
+    #[must_use]
+    pub const fn without_node(self) -> Self {
+        Self { manner: Manner::WithoutNode, ..self }
+    }
+
+    /// The same, given up after it was asked so many times whether it is still wanted.
+    #[must_use]
+    pub const fn abandoned(self, asked: u8) -> Self {
+        Self { ending: Ending::Abandoned { asked }, ..self }
+    }
+
+    /// The same, with a release that nobody waits for.
+    #[must_use]
+    pub const fn detached(self) -> Self {
+        Self { ending: Ending::Detached, ..self }
+    }
+
+    /// The same, whose origin ends inside.
+    #[must_use]
+    pub const fn dying(self) -> Self {
+        Self { ending: Ending::Dies, ..self }
+    }
+
+    /// Whether somebody else finishes it.
+    #[must_use]
+    pub const fn is_abandoned(&self) -> bool {
+        matches!(self.ending, Ending::Abandoned { .. })
+    }
+}

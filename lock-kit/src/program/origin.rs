@@ -1,0 +1,174 @@
+//! What an origin does, over any memory.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lock_algos::{LockAlgorithm, Mode, Owner, Wish};
+use remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
+
+use super::ground::{DATA, Ground, HOME, Slots, open, word};
+use super::{Ending, Manner, Round};
+use crate::Record;
+
+/// Work that somebody else finishes.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A memory that can also end its rank.
+pub trait Mortal: RemoteMemory + Clone {
+    /// Ends it: what is under way takes effect.
+    fn die(&self);
+}
+
+/// Runs the rounds of the memory's rank, one after the other.
+pub async fn run<M: Mortal, A: LockAlgorithm>(
+    memory: M,
+    algorithm: Arc<A>,
+    slots: Slots,
+    rounds: Vec<Round>,
+    record: Arc<Record>,
+    adopt: impl Fn(Task),
+) {
+    let mut abandoned = 0;
+    if let Err(fault) = open::<M, A>(&memory, slots) {
+        record.violated(|| format!("{fault}"));
+    }
+    for (number, round) in rounds.into_iter().enumerate() {
+        abandoned += u16::from(round.is_abandoned());
+        let slot = match round.manner {
+            _ if round.is_abandoned() => abandoned,
+            Manner::WithoutNode => Owner::NO_SLOT,
+            Manner::Usual | Manner::Try => 0,
+        };
+        let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
+        let done = match round.ending {
+            Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
+            _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
+        };
+        ended(&record, (owner, slots), round, done);
+        if round.ending == Ending::Dies {
+            return;
+        }
+    }
+}
+
+async fn section<M: Mortal, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &A,
+    (owner, slots): (Owner, Slots),
+    round: Round,
+    record: &Record,
+) -> Result<(), Fault> {
+    let mode = round.mode;
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = match round.manner {
+        Manner::Try => algorithm.words_to_try(ground)?,
+        Manner::Usual | Manner::WithoutNode => algorithm.words(ground)?,
+    };
+    let data = word(memory, HOME, DATA)?;
+
+    record.between(owner);
+    let started = algorithm.start(memory, ground, words, mode)?;
+    for _ in 0..round.early {
+        memory.read(data).await?;
+    }
+    let wish = if round.manner == Manner::Try { Wish::TRY } else { Wish::LOCK };
+    let held = match algorithm.finish(memory, ground, words, mode, started, || wish.inheriting()).await {
+        Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
+            record.outside(owner);
+            return Ok(());
+        }
+        held => held?,
+    };
+    let mode = held.mode;
+    record.enters(owner, held);
+
+    for _ in 0..round.touches {
+        let before = memory.read(data).await?;
+        if mode == Mode::Exclusive {
+            memory.write(data, before + 1, Notify::No).await?;
+            record.counted();
+        } else if memory.read(data).await? != before {
+            record.violated(|| format!("{owner:?} saw the data change under a shared lock"));
+        }
+    }
+    if round.ending == Ending::Dies {
+        record.dies(owner.rank);
+        memory.die();
+        return Ok(());
+    }
+
+    record.between(owner);
+    let released = algorithm.start_release(memory, ground, words, mode)?;
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step(ground, mode) {
+        drop(released);
+    } else {
+        algorithm.finish_release(memory, ground, words, mode, released).await?;
+    }
+    record.outside(owner);
+    Ok(())
+}
+
+/// A round is over. Where there are no nodes a lock may stay with the dead.
+fn ended(record: &Record, (owner, slots): (Owner, Slots), round: Round, done: Result<(), Fault>) {
+    match done {
+        Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => record.outside(owner),
+        Err(fault) => record.violated(|| format!("{owner:?} in {round:?}: {fault}")),
+        Ok(()) => {}
+    }
+}
+
+/// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
+fn abandon<M: Mortal, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &Arc<A>,
+    (owner, slots): (Owner, Slots),
+    round: Round,
+    record: &Arc<Record>,
+    adopt: &impl Fn(Task),
+) -> Result<(), Fault> {
+    record.between(owner);
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(ground)?;
+    let started = algorithm.start(memory, ground, words, round.mode)?;
+    let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
+    adopt(Box::pin(async move {
+        let done = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await;
+        ended(&record, (owner, slots), round, done);
+    }));
+    Ok(())
+}
+
+async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
+    memory: &M,
+    algorithm: &A,
+    (owner, slots): (Owner, Slots),
+    round: Round,
+    started: M::Op,
+    record: &Record,
+) -> Result<(), Fault> {
+    let Round { mode, ending, .. } = round;
+    let ground = Ground::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(ground)?;
+    // It is wanted for a while, and inherits nothing.
+    let limit = if let Ending::Abandoned { asked } = ending { usize::from(asked) } else { usize::MAX };
+    let asked = AtomicUsize::new(0);
+    let wish = || match asked.fetch_add(1, Relaxed) < limit {
+        true => Wish::LOCK,
+        false => Wish::NONE,
+    };
+    match algorithm.finish(memory, ground, words, mode, started, wish).await {
+        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::MemberDied) => {}
+        finished => {
+            let held = finished?;
+            let mode = held.mode;
+            record.enters(owner, held);
+            record.between(owner);
+            let released = algorithm.start_release(memory, ground, words, mode)?;
+            algorithm.finish_release(memory, ground, words, mode, released).await?;
+        }
+    }
+    record.outside(owner);
+    Ok(())
+}
