@@ -60,7 +60,7 @@ pub use crate::chosen::{Chosen, held_by_word};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;
-pub use crate::served::{DedicatedThread, EventThread, Served, serve, wake};
+pub use crate::served::{DedicatedThread, EventThread, Served};
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
 pub use crate::wish::{Wanted, Wish};

@@ -57,7 +57,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     }
 
     /// How many lines each rank has at the home: words in which owners of that rank say what they want, one owner in each.
-    /// At most 255. For locks that a thread at the home [serves](crate::serve); by default one for each slot.
+    /// At most 255. For locks that a thread at the home [serves](crate::LockAlgorithm::serve); by default one for each slot.
     fn lines(&self) -> u16 {
         self.slots()
     }

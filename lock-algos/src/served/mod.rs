@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! A task at the lock's home, the *server* ([`serve`]), knows who holds the lock and who waits: owners ask it by writing a
+//! A task at the lock's home, the *server* ([`LockAlgorithm::serve`]), knows who holds the lock and who waits: owners ask it by writing a
 //! word to the home, and it answers by writing one to the owner's node. Nobody else decides anything, so shared and
 //! exclusive mode, order, death and withdrawal are plain code over a queue (`desk`), without a race in it. What is
 //! concurrent is only how words come to the server and go from it:
@@ -55,8 +55,6 @@ use crate::backoff::Pauses;
 use crate::recovery::{COUNTS, counts_for};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 
-pub use self::server::{serve, wake};
-
 // Words at the home, all 0 at first.
 /// Written by the server when it ends: [`ENDED`], and how many hold the lock or wait then.
 const STATE: usize = 0;
@@ -84,7 +82,7 @@ const LOOK: u64 = 100_000_000;
 /// A lock that a thread at the target serves: jiang-2004, section 4. [`DedicatedThread`] and [`EventThread`] differ in how that
 /// thread waits, and in whether owners have to wake it.
 ///
-/// Whoever has the lock's home runs [`serve`] there; the lock's words mean nothing without it.
+/// Whoever has the lock's home runs [`serve`](LockAlgorithm::serve) there; the lock's words mean nothing without it.
 ///
 /// Owners follow one another in the order in which the server hears them; readers who follow one another read together, and
 /// none overtakes a writer who waits. An acquire that is given up is taken back at once, wherever it is in the queue.
@@ -118,6 +116,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NAME: &'static str = if SLEEPS { "event-thread" } else { "dedicated-thread" };
     const HOME_WORDS: usize = DOOR_ANSWER + 1;
     const NODE_WORDS: usize = TURN + 1;
+    const SERVED: bool = true;
 
     /// The home's first word, and the owner's bits, with [`TRIES`].
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
@@ -236,5 +235,22 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(())
+    }
+
+    fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        is_open: impl Fn() -> bool + Send + Sync + 'm,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        server::serve(memory, place, is_open)
+    }
+
+    fn wake_server<'m, M: RemoteMemory>(
+        &self,
+        memory: &'m M,
+        place: impl Place<'m, M>,
+    ) -> impl Future<Output = Result<(), Fault>> + Send {
+        server::wake(memory, place)
     }
 }

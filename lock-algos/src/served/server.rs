@@ -15,18 +15,8 @@ use crate::Place;
 /// a large world.
 const SLICE: usize = 64;
 
-/// Serves the lock of a place, whose home this rank is, until `is_open` says no: what the assisting thread of
-/// [`Served`](super::Served) runs. Who closes it [wakes](wake) it then.
-///
-/// A task like any other: it waits by [`RemoteMemory::wait_until`] alone, so that who runs it decides whether that spins or
-/// sleeps. One at a time for each lock. When it ends, all who wait or come are told, `Closed`.
-///
-/// # Errors
-/// Of this rank's own memory, and `PeerLeft` when this rank has left; those who wait are told then as well.
-///
-/// # Cancel safety
-/// Not cancel safe: if it is dropped, nobody gets the lock any more, and who waits finds out only when this rank ends.
-pub async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+/// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
+pub(super) async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
     memory: &'m M,
     place: P,
     is_open: impl Fn() -> bool + Send + Sync,
@@ -37,11 +27,8 @@ pub async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
     outcome
 }
 
-/// Wakes the [server](serve) of a place, whose home this rank is, so that it looks whether it is still open.
-///
-/// # Errors
-/// As [`RemoteMemory::word`], and those of a write to one's own memory.
-pub async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
+/// See [`LockAlgorithm::wake_server`](crate::LockAlgorithm::wake_server).
+pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
     let bell = place.home(BELL)?;
     // Another word than the last one, that names no line.
     let ring = !memory.load(bell)? | 0xff << 20;
@@ -87,8 +74,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         let memory = self.memory;
         let all = self.lines.len() + 1;
         let (mut heard, mut cursor, mut left) = (None, 0, 0);
-        while is_open() {
+        loop {
             let rung = memory.load(self.bell)?;
+            if !is_open() {
+                return Ok(()); // whoever closes it rings then
+            }
             if heard != Some(rung) {
                 heard = Some(rung);
                 // Who has rung before him is not named any more, so all are looked at once from here on.
@@ -122,7 +112,6 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
                 _ => {}
             }
         }
-        Ok(())
     }
 
     /// The client that a ring names.

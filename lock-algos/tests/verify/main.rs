@@ -12,5 +12,6 @@
 mod explored;
 mod modelled;
 mod poisoned;
+mod served;
 mod stopped;
 mod tickets;

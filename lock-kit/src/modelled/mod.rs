@@ -5,5 +5,5 @@ mod scenario;
 mod search;
 
 pub use memory::{ModelMemory, Net, PauseEnd, Posted, Reply, Wait};
-pub use scenario::{History, Plan, Scenario, Setting, drive, run};
+pub use scenario::{History, Plan, Scenario, Server, Setting, drive, run};
 pub use search::{Found, Search, expect_caught, scenarios, search};
