@@ -28,6 +28,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     const HOME_WORDS: usize;
     /// Words of the node of each slot; all 0 is idle.
     const NODE_WORDS: usize;
+    /// Whether it has a [word at every rank](Place::spread) beside those at its home; all 0 is free.
+    const SPREAD: bool = false;
 
     /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
     const SERVED: bool = false;
@@ -139,8 +141,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         mode: Mode,
     ) -> Result<M::Op, Fault>;
 
-    /// The release as a link of a chain, if it is one operation: to be posted behind what is done under the lock, when
-    /// nobody waits for that. `None`: it takes [`start_release`](Self::start_release).
+    /// The release as a link of a chain, of a lock that [releases in one step](Self::releases_in_one_step): to be posted
+    /// behind what is done under the lock, when nobody waits for that. `None`: it takes
+    /// [`start_release`](Self::start_release).
     fn release_link<'m, M: RemoteMemory>(
         &self,
         memory: &M,

@@ -3,7 +3,17 @@
 use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
-use crate::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Wish};
+use crate::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+
+macro_rules! chosen {
+    ($chosen:expr, $lock:ident => $run:expr) => {
+        match $chosen {
+            Chosen::TestAndSet($lock) => $run,
+            Chosen::Mcs($lock) => $run,
+            Chosen::Ticket($lock) => $run,
+        }
+    };
+}
 
 /// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +23,8 @@ pub enum Chosen {
     TestAndSet(TestAndSet),
     /// See [`Mcs`].
     Mcs(Mcs),
+    /// See [`Ticket`].
+    Ticket(Ticket),
 }
 
 impl Chosen {
@@ -26,6 +38,24 @@ impl Chosen {
             _ => None,
         }
     }
+
+    /// How many words the lock has at its home.
+    #[must_use]
+    pub fn home_words(&self) -> usize {
+        const fn of<A: LockAlgorithm>(_: &A) -> usize {
+            A::HOME_WORDS
+        }
+        chosen!(self, lock => of(lock))
+    }
+
+    /// Whether the lock has a word at every rank as well.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        const fn of<A: LockAlgorithm>(_: &A) -> bool {
+            A::SPREAD
+        }
+        chosen!(self, lock => of(lock))
+    }
 }
 
 /// Whether an owner, of whom no more is known than these bits and its mode, needs to do no more than
@@ -37,25 +67,24 @@ pub const fn held_by_word(owner: u64, mode: Mode) -> bool {
     matches!(mode, Mode::Exclusive) && owner & MARK == MARK
 }
 
-macro_rules! chosen {
-    ($chosen:expr, $lock:ident => $run:expr) => {
-        match $chosen {
-            Chosen::TestAndSet($lock) => $run,
-            Chosen::Mcs($lock) => $run,
+const fn largest<const N: usize>(all: [usize; N]) -> usize {
+    let (mut largest, mut at) = (0, 0);
+    while at < N {
+        if all[at] > largest {
+            largest = all[at];
         }
-    };
-}
-
-const fn larger(one: usize, other: usize) -> usize {
-    if one > other { one } else { other }
+        at += 1;
+    }
+    largest
 }
 
 impl LockAlgorithm for Chosen {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = larger(TestAndSet::HOME_WORDS, Mcs::HOME_WORDS);
-    const NODE_WORDS: usize = larger(TestAndSet::NODE_WORDS, Mcs::NODE_WORDS);
+    const HOME_WORDS: usize = largest([TestAndSet::HOME_WORDS, Mcs::HOME_WORDS, <Ticket>::HOME_WORDS]);
+    const NODE_WORDS: usize = largest([TestAndSet::NODE_WORDS, Mcs::NODE_WORDS, <Ticket>::NODE_WORDS]);
 
-    /// The home's first word, and the owner's bits.
+    /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
+    /// made again of the same word and bits.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
@@ -66,6 +95,11 @@ impl LockAlgorithm for Chosen {
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         chosen!(self, lock => lock.words(place))
+    }
+
+    #[inline]
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        chosen!(self, lock => lock.words_to_try(place))
     }
 
     #[inline]

@@ -139,20 +139,33 @@ impl Home {
 /// How often a waiter looks whether the word was frozen, in nanoseconds.
 const LOOK: u64 = 10_000_000;
 
-/// Makes the node, if there is one, one that may be in the queue.
-#[inline]
-fn enter<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+/// Makes the node, if there is one, as one that never was in a queue. Nobody writes to it any more.
+fn clean<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
     if place.has_node() {
         memory.store(place.node(NEXT)?, 0)?;
         memory.store(place.node(GRANT)?, 0)?;
     }
-    recovery::count(memory, place)
+    Ok(())
 }
 
-/// Nobody writes to the node any more, and it counts for nothing.
-#[inline]
+/// The same, and it counts for nothing.
+#[inline(never)] // as `hand_over_at_once`
 fn leave<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    clean(memory, place)?;
     recovery::discount(memory, place)
+}
+
+/// Posts the write that hands the lock over to who is behind an exclusive owner, if that one's node can be reached.
+#[inline(never)] // so that a release to nobody stays small
+fn hand_over_at_once<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl Place<'m, M>,
+    next: Owner,
+) -> Result<Option<M::Op>, Fault> {
+    let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+    let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
+    memory.store(place.node(GRANT)?, HANDED)?; // behind what the next owner waits for
+    Ok(Some(handed))
 }
 
 /// An acquire or a release that did not end with its first operation.
@@ -206,7 +219,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             Err(fault) if self.is_alive(before.rank()) => {
                 // Nobody will hand over to this owner: as if it had died, but that the others go on.
                 self.freeze(self.home().await?, Some(owner.rank)).await?;
-                leave(memory, place)?;
+                recovery::discount(memory, place)?;
                 return Err(fault);
             }
             _ => {}
@@ -325,6 +338,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             return Ok(Err(found));
         }
         // Nobody writes to the node any more.
+        clean(memory, place)?;
         if wish.is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
@@ -339,12 +353,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(mode),
         };
-        enter(memory, place)?;
+        recovery::count(memory, place)?;
         let now = self.swap(found, Home::taken(owner, held.mode, place.has_node())).await?;
         if now == found {
             return Ok(Ok(held));
         }
-        leave(memory, place)?;
+        recovery::discount(memory, place)?;
         Ok(Err(now))
     }
 
@@ -380,7 +394,7 @@ impl LockAlgorithm for Mcs {
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        enter(memory, place)?;
+        recovery::count(memory, place)?;
         let new = Home::taken(Owner::from_bits(owner), mode, place.has_node());
         Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
@@ -408,14 +422,15 @@ impl LockAlgorithm for Mcs {
             let queues = place.has_node() && wished.wanted != Wanted::IfFree;
             // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
             if wished.is_over() && !found.is(Home::FROZEN) {
+                clean(memory, place)?; // if it was frozen, all who queued then have left
                 if entered {
-                    leave(memory, place)?;
+                    recovery::discount(memory, place)?;
                 }
                 return Err(Fault::new(FaultKind::Closed));
             }
             if found.is(Home::FROZEN) {
                 if std::mem::take(&mut entered) {
-                    leave(memory, place)?;
+                    recovery::discount(memory, place)?;
                 }
                 found = match way.take_frozen(found, mode, wished).await? {
                     Ok(held) => return Ok(held),
@@ -430,7 +445,8 @@ impl LockAlgorithm for Mcs {
                 continue;
             }
             if !std::mem::replace(&mut entered, true) {
-                enter(memory, place)?;
+                clean(memory, place)?;
+                recovery::count(memory, place)?;
             }
             let joins = mode == Mode::Shared && !found.is(Home::QUEUED | Home::ALONE);
             if !queues && !joins && found != Home::FREE {
@@ -443,7 +459,7 @@ impl LockAlgorithm for Mcs {
                     continue;
                 }
                 if !wished.is_patient() {
-                    leave(memory, place)?;
+                    recovery::discount(memory, place)?;
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(home, pauses.next_nanos()).await;
@@ -480,6 +496,7 @@ impl LockAlgorithm for Mcs {
                 (Turn::Mine(_), Mode::Shared) => {
                     let before = Home(memory.fetch_add(home, Home::READER).await?);
                     way.hand_over(before.joined(), mode).await?;
+                    clean(memory, place)?;
                     return Ok(Held::cleanly(mode));
                 }
                 (Turn::Lost(home), _) => found = home,
@@ -508,10 +525,8 @@ impl LockAlgorithm for Mcs {
         }
         let next = memory.load(place.node(NEXT)?)?;
         if next != 0 {
-            let next = Owner::from_bits(next);
-            if let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) {
-                memory.store(place.node(GRANT)?, HANDED)?;
-                return Ok(memory.write(grant, grant_to(next, mode), Notify::Yes));
+            if let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))? {
+                return Ok(handed);
             }
         }
         Ok(memory.compare_swap(home, Home::FREE.behind(Owner::from_bits(owner)).0, Home::FREE.0))
@@ -527,13 +542,16 @@ impl LockAlgorithm for Mcs {
         found: u64,
     ) -> Result<bool, Fault> {
         let queued = mode == Mode::Exclusive && place.has_node();
-        if queued
-            && Home(found) != Home::FREE.behind(Owner::from_bits(owner))
-            && memory.load(place.node(GRANT)?)? != HANDED
-        {
-            return Ok(false);
+        if queued {
+            let granted = memory.load(place.node(GRANT)?)?;
+            if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
+                return Ok(false);
+            }
+            if granted != 0 {
+                return leave(memory, place).map(|()| true);
+            }
         }
-        leave(memory, place)?;
+        recovery::discount(memory, place)?;
         let held = match mode {
             _ if queued => true,
             Mode::Exclusive => Home(found).is(Home::ALONE),

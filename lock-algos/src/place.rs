@@ -1,6 +1,6 @@
 //! Where a lock's words lie.
 
-use remote_memory::{Fault, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Owner;
 
@@ -25,10 +25,26 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 where the place has no nodes.
     fn slots(&self) -> u16;
 
-    /// How many owners there may be at once, of all ranks, those without a slot and acquires that were given up and go on
-    /// included: a lock whose words have no room for that many takes more care. Any number, unless the place knows better.
+    /// How many owners that [count here](Self::is_counted) there may be at once, of all ranks, acquires that were given up
+    /// and go on included: a lock whose words have no room for that many takes more care. Any number, unless the place knows
+    /// better.
     fn owners(&self) -> u64 {
         u64::MAX
+    }
+
+    /// Whether this owner is one of [those](Self::owners). Who is not leaves room for them, so the place sees to it that
+    /// there is some left: it counts none if it cannot, and then any number may come.
+    fn is_counted(&self) -> bool {
+        true
+    }
+
+    /// The word of the lock at some rank, of a lock that has [one at every rank](crate::LockAlgorithm::SPREAD).
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
+    fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+        let _ = rank;
+        Err(Fault::new(FaultKind::Unsupported))
     }
 
     /// Where a rank says how many of its slots may be in use, in the low 32 bits, and how many of its owners count
@@ -48,7 +64,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// `Unsupported` where every owner has a slot.
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
         let _ = counts;
-        Err(Fault::new(remote_memory::FaultKind::Unsupported))
+        Err(Fault::new(FaultKind::Unsupported))
     }
 
     /// The rank at whose memory the home lies, for a lock that a thread there serves; `None` if it need not be known.

@@ -67,13 +67,13 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
 }
 
 /// Says that this owner counts from now on, if it is a reader.
-#[inline]
+#[inline(always)]
 fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
     if mode == Mode::Shared { recovery::count(memory, place) } else { Ok(()) }
 }
 
 /// Says that it does not count any more.
-#[inline]
+#[inline(always)]
 fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
     if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
 }

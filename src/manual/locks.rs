@@ -3,25 +3,28 @@
 //! Every part of a window has a lock. Its design is the window's: [`Builder::lock`](crate::Builder::lock) chooses it, or
 //! `ONESIDED_LOCK` by name for windows whose builder names none; [`info`](crate::Window::info) and
 //! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
-//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs` shows them side by side.
+//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs,ticket` shows them side by side.
 //!
-//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) |
-//! |---|---|---|
-//! | name | `test-and-set` (or `tas`) | `mcs` |
-//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours |
-//! | words at the target | 1 | 1 |
-//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 |
-//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) |
-//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over |
-//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together |
-//! | readers | join readers, also while a writer waits | wait behind a writer who came before |
-//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock |
+//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) |
+//! |---|---|---|---|
+//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` |
+//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 |
+//! | words at the target | 1 | 1 | 1 |
+//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 |
+//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add |
+//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it |
+//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same |
+//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same |
+//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody |
 //!
 //! Test-and-set is the default: it is the cheapest while a lock is free, which most locks are most of the time. The queue is for
 //! locks that many want at once and for long: everybody gets a turn, and nobody polls over the network. With more ranks than
 //! cores a queue is slow, because the next owner has to be scheduled before it can go on.
 //!
-//! **With a queue, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
+//! Tickets are a queue of one word: as fair, and an acquire is one operation however many come, but who waits polls, and who gives
+//! up keeps its place behind everybody who was there before.
+//!
+//! **With a queue or tickets, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
 //! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.
 //!
 //! # What users ask for
@@ -33,7 +36,7 @@
 //! - [`deadline`](crate::LockRequest::deadline): gives up after a time. A request may be dropped at any point, too. In a queue
 //!   whoever gave up keeps its place until its turn comes, and the endpoint passes the lock on.
 //! - Threads of a rank lock at once, and one thread many: a window has one queue node in each rank for each rank, and 31 more. Who finds none
-//!   goes on without: with test-and-set that makes no difference; with the queue it polls, and others overtake it. After a death
+//!   goes on without: with test-and-set that makes no difference; with the queue it polls, and others overtake it; with tickets it takes its own after a look. After a death
 //!   a doubted lock is not set right before all locks of such owners are released, in the whole window.
 //!
 //! # Death
@@ -67,7 +70,7 @@
 //! knows how to repair, or that nothing needs it, says so.
 //!
 //! How it is found out: a rank's death is known on its host within milliseconds, elsewhere see [failures](super::failures). An
-//! exclusive owner is then told of at once with test-and-set, within some ten milliseconds with the queue. Readers are a count, which
-//! names nobody: they are doubted when some rank has died and they have not released for a second since, and the lock is poisoned once no
-//! living rank reads. A rank that died *waiting* harms nobody with test-and-set; with the queue it counts as if it may have held the lock.
+//! exclusive owner is then told of at once with test-and-set, within some ten milliseconds with the queue. Readers and tickets are counts, which
+//! name nobody: they are doubted when some rank has died and none has released for a second since, and the lock is poisoned once no
+//! living rank holds it or waits. A rank that died *waiting* harms nobody with test-and-set; with the others it counts as if it may have held the lock.
 //! Readers who only read lose nothing by [`inherit`](crate::LockRequest::inherit).

@@ -197,12 +197,16 @@ fn tasks_that_time_out_leave_nothing_locked() {
                 world.barrier().wait().unwrap();
                 // One that holds the lock when it is given up.
                 runtime().block_on(async {
-                    let holds = async {
-                        let epoch = window.lock_exclusive(1).await.unwrap();
-                        epoch.put(1, &[7]).unwrap();
-                        std::future::pending::<()>().await;
-                    };
-                    assert!(tokio::time::timeout(Duration::from_millis(50), holds).await.is_err());
+                    let mut held = false;
+                    while !held {
+                        let holds = async {
+                            let epoch = window.lock_exclusive(1).await.unwrap();
+                            epoch.put(1, &[7]).unwrap();
+                            held = true;
+                            std::future::pending::<()>().await;
+                        };
+                        assert!(tokio::time::timeout(Duration::from_millis(50), holds).await.is_err());
+                    }
                 });
                 let epoch = window.lock_exclusive(1).deadline(Duration::from_secs(10)).wait().unwrap();
                 let mut found = [9; 2];

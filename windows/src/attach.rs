@@ -158,7 +158,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
     fn enter(&self, place: Place, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
-        let at = Entry::offset(self.world.size(), place.slot());
+        let at = Entry::offset(self.layout(), place.slot());
         let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.own_locks, at + offset, bytes);
         write(56, &[0; 8])?;
         write(0, &entry[..56])?;
@@ -189,7 +189,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Finds attached memory of a rank: met before, or by its table.
     async fn find<'w>(&'w self, target: &'w Target<F>, place: Place, element: usize) -> Result<&'w Target<F>, Fault> {
-        let (rank, start, size) = (target.rank, place.start(), self.world.size());
+        let (rank, start) = (target.rank, place.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
         if self.made != Made::Attached || place.is_null() {
             return Err(gone);
@@ -198,7 +198,7 @@ impl<F: Fabric> Inner<F> {
             return Ok(met);
         }
         let mut bytes = [0; Entry::BYTES];
-        self.fabric().get(&target.locks, Entry::offset(size, place.slot()), &mut bytes).await?;
+        self.fabric().get(&target.locks, Entry::offset(self.layout(), place.slot()), &mut bytes).await?;
         let (len, key) = Entry::decode(&bytes, start).ok_or(gone)?;
         let there = len.checked_mul(element).is_some_and(|bytes| bytes as u64 <= key.len);
         if key.rank != target.fabric_rank() || !there {
@@ -207,7 +207,7 @@ impl<F: Fabric> Inner<F> {
         let data = self.fabric().open(&key).map_err(|error| error.fault())?;
         let locks = target.locks.clone();
         let met = self.target_of(rank, (data, locks), len, start.0);
-        Ok(self.attached.meet((rank, size), start, met))
+        Ok(self.attached.meet((rank, self.world.size()), start, met))
     }
 }
 

@@ -7,10 +7,11 @@ use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::{Layout, has_packed, is_wordless};
+use crate::homes::Homes;
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LentMemory, LockDesign, Request, Window, nodes, place};
+use crate::{Element, Error, LentMemory, LockDesign, Request, Window, place};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
@@ -224,11 +225,15 @@ impl<T: Element> Builder<T> {
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
         let design = self.design.map_or_else(LockDesign::from_environment, Ok);
+        let algorithm = design.as_ref().map_or_else(|_| LockDesign::default(), |design| *design);
+        let algorithm = algorithm.algorithm(&fabric.capabilities());
+        let locks = Homes::new(world.size(), &algorithm).end();
+        let layout = Layout::new(world.size(), locks);
         let hidden = match made {
-            Made::Allocated if packed => Layout::new(world.size()).end(),
-            Made::Allocated => nodes::hidden_bytes(world.size()),
-            Made::Created => Layout::new(world.size()).end(),
-            Made::Attached => place::hidden_bytes(world.size()),
+            Made::Allocated if packed => layout.end(),
+            Made::Allocated => locks,
+            Made::Created => layout.end(),
+            Made::Attached => place::hidden_bytes(layout),
         };
         let parts = match lent {
             Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
@@ -264,17 +269,18 @@ impl<T: Element> Builder<T> {
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
-            let theirs = part.outcome.and_then(|keys| match world.fabric_rank(rank) {
-                Some(owner) if keys.are_whole(part.element.size, owner, nodes::hidden_bytes(world.size())) => Ok(keys),
-                owner => Err(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()))),
-            });
-            keys.push(theirs.map_err(|fault| {
+            let elsewhere = |fault| {
                 let fault = world.translate(fault);
                 Error::CreateElsewhere { window: window(), rank, fault }
-            })?);
+            };
+            let theirs = part.outcome.map_err(elsewhere)?;
             if let Some(what) = part.differs_from(&parts[0], self.uneven) {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
+            keys.push(match world.fabric_rank(rank) {
+                Some(owner) if theirs.are_whole(part.element.size, owner, locks) => theirs,
+                owner => return Err(elsewhere(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank())))),
+            });
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));

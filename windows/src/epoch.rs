@@ -10,10 +10,11 @@ use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
 use fabric::remote_memory::Fault;
-use lock_algos::{LockAlgorithm, Mode, TestAndSet, held_by_word};
+use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::inheritance::Holding;
-use crate::lock::{Words, release};
+use crate::lock::{Words, at_once, release};
+use crate::nodes::LEAD;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Inheritance, Unlock};
 
@@ -100,13 +101,60 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 fn post_release<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) {
     if held_by_word(words.1, holding.mode()) {
         drop(TestAndSet::release_word(inner.fabric(), words));
+    } else if inner.immediate && Owner::from_bits(words.1).slot == LEAD {
+        release_as_lead(inner, target, words.0, words.1, holding);
     } else {
         // In registers, each by itself.
         release_node(inner, target, words.0, words.1, holding);
     }
 }
 
+/// The release of an owner who has slot 0, where an operation is done when it is posted.
+#[inline(always)]
+fn release_as_lead<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) {
+    match &inner.algorithm {
+        Chosen::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        Chosen::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        other => release_at_once(other, inner, target, word, owner, holding),
+    }
+}
+
+#[inline(never)]
+fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+    lock: &'w A,
+    inner: &'w Arc<Inner<F>>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) {
+    let words = (word, owner);
+    let (home, mode) = (inner.home(target, owner).of_lead(), holding.mode());
+    let found = lock.start_release(inner.fabric(), home, words, mode).and_then(at_once);
+    match found {
+        Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
+            Ok(true) => inner.nodes.give_back_lead(),
+            Ok(false) => adopt_found(inner, target.rank, words.1, mode, found),
+            Err(fault) => keep(inner, target.rank, fault),
+        },
+        Err(fault) => keep(inner, target.rank, fault),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, owner: u64, mode: Mode, found: u64) {
+    adopt_release(inner, rank, owner, mode, std::future::ready(Ok(found)));
+}
+
 /// The release where an owner may have a node.
+#[cold]
 #[inline(never)]
 fn release_node<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,

@@ -72,6 +72,7 @@ mod flush_all;
 mod fused;
 mod given_back;
 mod handles;
+mod homes;
 mod info;
 mod inheritance;
 mod lent;

@@ -14,28 +14,37 @@ use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 use crate::inheritance::Holding;
+use crate::nodes::LEAD;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, Window};
 
 /// The words of a target's lock: the home's first, and the owner's bits.
 pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
 
-/// Where a window keeps the lock of one target, for one owner.
-pub(crate) struct Home<'w, F: Fabric> {
+/// Where a window keeps the lock of one target, for one owner: `LEADS` if that is known to have slot 0.
+pub(crate) struct Home<'w, F: Fabric, const LEADS: bool = false> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
     pub(crate) owner: u64,
 }
 
-impl<F: Fabric> Clone for Home<'_, F> {
+impl<F: Fabric, const LEADS: bool> Clone for Home<'_, F, LEADS> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric> Copy for Home<'_, F> {}
+impl<F: Fabric, const LEADS: bool> Copy for Home<'_, F, LEADS> {}
 
 impl<'w, F: Fabric> Home<'w, F> {
+    #[inline]
+    pub(crate) const fn of_lead(self) -> Home<'w, F, true> {
+        let Self { inner, target, owner } = self;
+        Home { inner, target, owner }
+    }
+}
+
+impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
     /// The hidden region of a rank of the fabric.
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
@@ -45,12 +54,21 @@ impl<'w, F: Fabric> Home<'w, F> {
         let target = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         Ok(&self.inner.target(target)?.locks)
     }
+
+    /// The words of an acquire that was begun.
+    fn words(&self) -> Result<Words<'w, F>, Fault> {
+        Ok((self.home(0)?, self.owner))
+    }
 }
 
-impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
+impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.target.locks, 8 * index as u64)
+        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.word(index))
+    }
+
+    fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
     #[inline]
@@ -62,8 +80,32 @@ impl<'w, F: Fabric> Place<'w, F> for Home<'w, F> {
     }
 
     #[inline]
+    fn node(&self, index: usize) -> Result<F::Word<'w>, Fault> {
+        let slot = if LEADS { LEAD } else { self.owner().slot }; // which was taken from those that there are
+        self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(slot, index))
+    }
+
+    #[inline]
+    fn has_node(&self) -> bool {
+        LEADS || self.owner().slot < self.slots()
+    }
+
+    #[inline]
     fn slots(&self) -> u16 {
         self.inner.nodes.slots
+    }
+
+    #[inline]
+    fn owners(&self) -> u64 {
+        match self.inner.nodes.counted {
+            0 => u64::MAX, // nobody is
+            counted => u64::from(self.inner.world.size()) * u64::from(counted),
+        }
+    }
+
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.owner().slot < self.inner.nodes.counted
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
@@ -146,29 +188,95 @@ impl<F: Fabric> Default for Later<'_, F> {
 struct Started<'w, F: Fabric> {
     target: &'w Target<F>,
     words: Words<'w, F>,
-    op: F::Op,
+    op: First<F>,
+}
+
+/// The first operation of an acquire.
+enum First<F: Fabric> {
+    Done(u64),
+    Posted(F::Op),
+}
+
+impl<F: Fabric> Future for First<F> {
+    type Output = Result<u64, Fault>;
+
+    #[inline(always)] // see `LockRequest::wait`
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Done(value) => Poll::Ready(Ok(*value)),
+            Self::Posted(op) => Pin::new(op).poll(cx),
+        }
+    }
 }
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode) -> Result<Self, Fault> {
+    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode, wish: Wish) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
-        let Some(lock) = inner.algorithm.only_word(mode) else {
-            // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-            let (word, owner, op) = Self::with_node(inner, target, mode)?;
-            return Ok(Self { target, words: (word, owner), op });
-        };
-        let home = inner.home(target, inner.slotless());
-        let words = lock.words(home)?;
-        Ok(Self { target, words, op: lock.start(inner.fabric(), home, words, mode)? })
+        if let Some(lock) = inner.algorithm.only_word(mode) {
+            let home = inner.home(target, inner.slotless());
+            let words = lock.words(home)?;
+            let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
+            return Ok(Self { target, words, op });
+        }
+        if let Some(owner) = wish.is_patient().then(|| inner.lead_owner(mode)).flatten() {
+            let home = inner.home(target, owner);
+            let words = inner.algorithm.words(home)?;
+            let first = start_as_lead(inner, target, owner, mode)?;
+            return Ok(Self { target, words, op: First::Done(first) });
+        }
+        // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
+        let (word, owner, op) = Self::with_node(inner, target, mode, wish)?;
+        Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
-    /// The same where an owner may have a node.
+    /// The same with whatever node can be had.
+    #[cold]
     #[inline(never)]
-    fn with_node(inner: &'w Inner<F>, target: &'w Target<F>, mode: Mode) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+    fn with_node(
+        inner: &'w Inner<F>,
+        target: &'w Target<F>,
+        mode: Mode,
+        wish: Wish,
+    ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, inner.owner(mode)?);
-        let words = inner.algorithm.words(home)?;
+        let words = match wish.is_patient() {
+            true => inner.algorithm.words(home)?,
+            false => inner.algorithm.words_to_try(home)?,
+        };
         Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
+    }
+}
+
+/// The first operation of an owner who has slot 0, where an operation is done when it is posted. Apart, so that it is small, and
+/// its result lies in registers.
+#[inline(always)]
+fn start_as_lead<F: Fabric>(inner: &Inner<F>, target: &Target<F>, owner: u64, mode: Mode) -> Result<u64, Fault> {
+    match &inner.algorithm {
+        Chosen::TestAndSet(lock) => start_at_once(lock, inner, target, owner, mode),
+        Chosen::Mcs(lock) => start_at_once(lock, inner, target, owner, mode),
+        other => start_at_once(other, inner, target, owner, mode),
+    }
+}
+
+#[inline(never)]
+fn start_at_once<F: Fabric, A: LockAlgorithm>(
+    lock: &A,
+    inner: &Inner<F>,
+    target: &Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<u64, Fault> {
+    let home = inner.home(target, owner).of_lead();
+    at_once(lock.start(inner.fabric(), home, lock.words(home)?, mode)?)
+}
+
+/// The value of an operation, where it is done when it is posted.
+#[inline(always)]
+pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
+    match Pin::new(&mut op).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
     }
 }
 
@@ -182,7 +290,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             window,
             rank,
             mode,
-            started: Some(Started::new(window.inner(), rank, mode)),
+            started: Some(Started::new(window.inner(), rank, mode, wish)),
             deadline: None,
             wish,
             later: None,
@@ -468,7 +576,7 @@ impl<F: Fabric> Abandonable<F> {
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(rank)?, owner);
-            let words = theirs.algorithm.words(home)?;
+            let words = home.words()?;
             let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
                 return Ok(Holding::cleanly(mode));
@@ -515,7 +623,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, owner: u64, 
         let target = inner.target(rank)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let home = inner.home(target, owner);
-        let words = inner.algorithm.words(home)?;
+        let words = home.words()?;
         let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
         let released = inner.finish_release(rank, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
@@ -535,7 +643,7 @@ impl<F: Fabric> Inner<F> {
         started: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, owner);
-        let words = self.algorithm.words(home)?;
+        let words = home.words()?;
         self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
         self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
         Ok(())

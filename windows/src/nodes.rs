@@ -7,7 +7,7 @@
 //! for ever.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fabric::Fabric;
@@ -23,6 +23,9 @@ pub(crate) const fn has_slot(owner: u64) -> bool {
     Owner::from_bits(owner).slot != Owner::NO_SLOT
 }
 
+/// The slot that a thread has for itself.
+pub(crate) const LEAD: u16 = 0;
+
 /// What a node takes.
 const NODE_BYTES: u64 = 64;
 const _: () = assert!(8 * Chosen::NODE_WORDS as u64 <= NODE_BYTES);
@@ -37,6 +40,16 @@ const _: () = assert!(MOST < Owner::NO_SLOT as u32);
 const fn slots(size: u32) -> u16 {
     let wanted = size.saturating_add(FOR_THREADS);
     if wanted < MOST { wanted as u16 } else { MOST as u16 }
+}
+
+/// How many owners with a slot, of all ranks, are counted where a lock's words have room for a bounded number. The other ones
+/// look whether there is room, and leave it to those.
+const COUNTED: u32 = 1 << 14;
+
+/// How many slots of each rank those are, the lowest.
+const fn counted(size: u32) -> u16 {
+    let share = COUNTED / size;
+    if share < slots(size) as u32 { share as u16 } else { slots(size) }
 }
 
 /// Where the tally lies in a rank's hidden region.
@@ -58,11 +71,14 @@ pub(crate) const fn hidden_bytes(size: u32) -> u64 {
 pub(crate) struct Nodes {
     /// How many there are.
     pub(crate) slots: u16,
+    /// How many of them, the lowest, are of owners that count where a lock has room for so many.
+    pub(crate) counted: u16,
     /// Where the tally lies in each rank's hidden region.
     pub(crate) tally: u64,
     /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write.
     lead: AtomicUsize,
-    lead_busy: AtomicBool,
+    /// How often that was taken and given back: odd while it is busy.
+    lead_uses: AtomicU32,
     /// A bit for each of the others; that of slot 0 is always set.
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
@@ -74,6 +90,7 @@ pub(crate) struct Nodes {
 }
 
 /// Tells this thread from the others that there are.
+#[inline]
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     // A thread that has the address of one that ended comes after all that one did.
@@ -85,9 +102,10 @@ impl Nodes {
         let slots = slots(size);
         Self {
             slots,
+            counted: counted(size),
             tally: tally(size),
             lead: AtomicUsize::new(0),
-            lead_busy: AtomicBool::new(false),
+            lead_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             marked: AtomicU32::new(0),
@@ -101,24 +119,32 @@ impl Nodes {
         node(self.tally, slot, index)
     }
 
+    /// Takes slot 0, if it is this thread's and free, and gives its generation.
     #[inline]
-    fn take(&self) -> Option<u16> {
-        let me = this_thread();
-        if self.lead.load(Ordering::Relaxed) == me && !self.lead_busy.load(Ordering::Acquire) {
-            self.lead_busy.store(true, Ordering::Relaxed);
-            return Some(0);
+    fn take_lead(&self) -> Option<u32> {
+        let uses = self.lead_uses.load(Ordering::Acquire);
+        if self.lead.load(Ordering::Relaxed) != this_thread() || uses % 2 != 0 {
+            return None;
         }
-        self.take_another(me)
+        self.lead_uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        Some(uses.wrapping_add(2) / 2)
     }
 
-    #[inline(never)]
-    fn take_another(&self, me: usize) -> Option<u16> {
-        if self.lead.load(Ordering::Relaxed) == 0
-            && self.lead.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            self.lead_busy.store(true, Ordering::Relaxed);
-            return Some(0);
+    /// Takes a slot, and gives it with its generation.
+    fn take(&self) -> Option<(u16, u32)> {
+        let unled = || self.lead.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let Some(generation) = self.take_lead().or_else(|| unled().then(|| self.take_lead()).flatten()) {
+            return Some((0, generation));
         }
+        let slot = self.take_another()?;
+        // Nobody else has the slot.
+        let generations = &self.generations[usize::from(slot)];
+        let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
+        generations.store(generation, Ordering::Relaxed);
+        Some((slot, generation))
+    }
+
+    fn take_another(&self) -> Option<u16> {
         // The lowest that is free, so that few were ever in use.
         for (at, busy) in self.busy.iter().enumerate() {
             let mut found = busy.load(Ordering::Relaxed);
@@ -138,9 +164,14 @@ impl Nodes {
     }
 
     #[inline]
+    pub(crate) fn give_back_lead(&self) {
+        self.lead_uses.store(self.lead_uses.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    #[inline]
     fn give_back(&self, slot: u16) {
         match slot {
-            0 => self.lead_busy.store(false, Ordering::Release),
+            LEAD => self.give_back_lead(),
             _ => drop(self.busy[usize::from(slot / 64)].fetch_and(!(1 << (slot % 64)), Ordering::Release)),
         }
     }
@@ -148,21 +179,27 @@ impl Nodes {
 
 impl<F: Fabric> Inner<F> {
     /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
-    #[inline]
     pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
         let rank = self.fabric().rank();
         if !self.algorithm.uses_node(mode) {
             return Ok(self.slotless());
         }
-        let Some(slot) = self.nodes.take() else { return Ok(self.slotless()) };
+        let Some((slot, generation)) = self.nodes.take() else { return Ok(self.slotless()) };
         if u32::from(slot) >= self.nodes.marked.load(Ordering::Acquire) {
             self.mark(slot)?;
         }
-        // Nobody else has the slot.
-        let generations = &self.nodes.generations[usize::from(slot)];
-        let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
-        generations.store(generation, Ordering::Relaxed);
         Ok(Owner { rank, slot, generation }.to_bits())
+    }
+
+    /// The same for an owner who needs a slot, if slot 0 can be had, of which peers know, and an operation is done when it is
+    /// posted.
+    #[inline]
+    pub(crate) fn lead_owner(&self, mode: Mode) -> Option<u64> {
+        if !self.immediate || !self.algorithm.uses_node(mode) {
+            return None;
+        }
+        let generation = self.nodes.take_lead()?;
+        Some(Owner { rank: self.fabric().rank(), slot: LEAD, generation }.to_bits())
     }
 
     /// This rank, as an owner that needs no slot.
@@ -218,12 +255,12 @@ mod tests {
     fn every_slot_is_taken_once_the_lowest_first() {
         let nodes = Nodes::new(100);
         assert_eq!(nodes.slots, 131);
-        let all: Vec<_> = std::iter::from_fn(|| nodes.take()).collect();
+        let all: Vec<_> = std::iter::from_fn(|| nodes.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
         for slot in [64, 0, 130, 7] {
             nodes.give_back(slot);
         }
-        assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [0, 7, 64, 130]);
+        assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
     }
 
     #[test]
@@ -233,10 +270,10 @@ mod tests {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
-                        let mut mine: Vec<_> = (0..8).map(|_| nodes.take().unwrap()).collect();
+                        let mut mine: Vec<_> = (0..8).map(|_| nodes.take().unwrap().0).collect();
                         for _ in 0..1000 {
                             nodes.give_back(mine[3]);
-                            mine[3] = std::iter::repeat_with(|| nodes.take()).find_map(|slot| slot).unwrap();
+                            mine[3] = std::iter::repeat_with(|| nodes.take()).find_map(|taken| taken).unwrap().0;
                         }
                         mine
                     })
@@ -251,5 +288,7 @@ mod tests {
     fn worlds_of_every_size_have_a_bounded_number() {
         assert_eq!([1, 2, 992, 993, 994, u32::MAX].map(slots), [32, 33, 1023, 1024, 1024, 1024]);
         assert_eq!(hidden_bytes(2) % 64, 0);
+        assert_eq!([1, 2, 112, 113, 1000, 1 << 14, 1 << 15].map(counted), [32, 33, 143, 144, 16, 1, 0]);
+        assert!((1..100_000).all(|size| size * u32::from(counted(size)) <= COUNTED));
     }
 }

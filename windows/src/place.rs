@@ -96,13 +96,13 @@ pub(crate) struct Entry;
 impl Entry {
     pub(crate) const BYTES: usize = 64;
 
-    /// Where the table ends in a world of this size.
-    const fn end(size: u32) -> u64 {
-        Self::offset(size, SLOTS as usize)
+    /// Where the table ends in a rank's hidden region.
+    const fn end(layout: Layout) -> u64 {
+        Self::offset(layout, SLOTS as usize)
     }
 
-    pub(crate) const fn offset(size: u32, slot: usize) -> u64 {
-        Layout::new(size).end().next_multiple_of(64) + (slot * Self::BYTES) as u64
+    pub(crate) const fn offset(layout: Layout, slot: usize) -> u64 {
+        layout.end().next_multiple_of(64) + (slot * Self::BYTES) as u64
     }
 
     pub(crate) fn encode(place: Place, len: usize, key: &SegmentKey) -> [u8; Self::BYTES] {
@@ -134,8 +134,8 @@ impl Entry {
 }
 
 /// How many bytes of hidden region a window of attached memory has.
-pub(crate) const fn hidden_bytes(size: u32) -> u64 {
-    Entry::end(size)
+pub(crate) const fn hidden_bytes(layout: Layout) -> u64 {
+    Entry::end(layout)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use lock_algos::{Chosen, Mode, Wish};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
+use crate::homes::Homes;
 use crate::info::agent_name;
 use crate::lent;
 use crate::local::Local;
@@ -74,6 +75,7 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) design: LockDesign,
     pub(crate) algorithm: Chosen,
     pub(crate) nodes: Nodes,
+    pub(crate) homes: Homes,
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
@@ -164,6 +166,7 @@ impl<F: Fabric> Inner<F> {
         let (immediate, algorithm) = (capabilities.immediate, design.algorithm(&capabilities));
         Self {
             nodes: Nodes::new(world.size()),
+            homes: Homes::new(world.size(), &algorithm),
             world,
             name,
             design,
@@ -257,6 +260,11 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
+    /// Where requests to the agents lie in a rank's hidden region.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.world.size(), self.homes.end())
+    }
+
     /// The memory in which the agent of this rank's part does what peers ask.
     pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
         match self.made {
@@ -268,7 +276,7 @@ impl<F: Fabric> Inner<F> {
     /// From now on nobody is answered who asks this rank's agent.
     pub(crate) fn close_agent(&self) {
         self.closed.store(true, Ordering::Release);
-        let layout = Layout::new(self.world.size());
+        let layout = self.layout();
         if self.own_locks.len() >= layout.end() {
             let closed = layout.closed();
             // It is one's own, and there.

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
-    /// Which locks: test-and-set, mcs; several, with commas between them, are shown side by side
+    /// Which locks: test-and-set, mcs, ticket; several, with commas between them, are shown side by side
     #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set")]
     locks: Vec<LockDesign>,
 

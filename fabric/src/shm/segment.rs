@@ -181,14 +181,8 @@ mod access {
     impl ShmSegment {
         #[inline]
         pub(crate) fn word(&self, offset: u64) -> Result<ShmWord<'_>, Fault> {
-            if offset % 8 != 0 {
-                return Err(Fault::of(FaultKind::Misaligned, self.region.rank));
-            }
-            if let Err(fault) = self.check(offset, 8) {
-                return Err(self.lent().map_or(fault, |lent| match lent.place(offset, 8) {
-                    Ok(_) => lent.memory.wordless(),
-                    Err(fault) => fault,
-                }));
+            if offset % 8 != 0 || self.check(offset, 8).is_err() {
+                return Err(self.no_word(offset));
             }
             // SAFETY: offset + 8 <= len was just checked, and start is valid for len bytes.
             let word = unsafe { self.start.add(offset as usize) };
@@ -196,6 +190,20 @@ mod access {
             // of the board), and everybody reaches them by atomics or racy copies.
             let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
             Ok(ShmWord { word, owner: self.region.rank })
+        }
+
+        /// Why there is none.
+        #[cold]
+        #[inline(never)]
+        fn no_word(&self, offset: u64) -> Fault {
+            if offset % 8 != 0 {
+                return Fault::of(FaultKind::Misaligned, self.region.rank);
+            }
+            let outside = self.check(offset, 8).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));
+            self.lent().map_or(outside, |lent| match lent.place(offset, 8) {
+                Ok(_) => lent.memory.wordless(),
+                Err(fault) => fault,
+            })
         }
 
         #[inline]

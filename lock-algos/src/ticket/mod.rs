@@ -8,7 +8,7 @@ use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 use self::counters::Counters;
 use self::way::Way;
 use crate::recovery::{self, COUNTS};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
+use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wish};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
 /// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -36,12 +36,14 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 ///
 /// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. Where there may be more [owners](Place::owners) than that,
 /// who comes reads the word and takes its ticket by compare-swap, once there is room: two round trips at least, and the
-/// order is that of the tickets, not that of coming.
+/// order is that of the tickets, not that of coming. So does an owner that is [not counted](Place::is_counted) among them, and
+/// leaves room for those.
 ///
 /// # Giving up
 ///
 /// A ticket cannot be thrown away: who gives up takes it back by compare-swap if nobody came since, else it waits for its
-/// turn, and passes it on by its release. Who only tries, with [words to try](LockAlgorithm::words_to_try), takes none unless
+/// turn, and passes it on by its release. (To pass an exclusive one on early, where only readers are ahead, would overtake a
+/// reader that has its turn and has not looked yet: the counters cannot tell that from a turn to come.) Who only tries, with [words to try](LockAlgorithm::words_to_try), takes none unless
 /// it leads inside: it reads the word, and takes a ticket by compare-swap. With the usual words, a try that fails gives up.
 ///
 /// # Death
@@ -87,23 +89,14 @@ impl<const BITS: u32> Ticket<BITS> {
     }
 }
 
-/// See [`LockAlgorithm::Words`].
-#[derive(Debug)]
-pub struct Words<W> {
-    home: W,
-    /// Whether the word is read before a ticket is taken: there may be more owners than tickets, or it is only tried.
-    looks: bool,
-    /// Whether owners count in their nodes.
-    counts: bool,
-}
+/// Set beside the owner's bits if the word is read before a ticket is taken: there may be more owners than tickets, or it
+/// is only tried.
+const LOOKS: u64 = 1 << Owner::BITS;
 
-impl<W: Copy> Clone for Words<W> {
-    fn clone(&self) -> Self {
-        *self
-    }
+/// Whether these are the words of an owner that looks first.
+const fn looks<W: Copy>(words: (W, u64)) -> bool {
+    words.1 & LOOKS != 0
 }
-
-impl<W: Copy> Copy for Words<W> {}
 
 /// The one operation of a release.
 #[inline]
@@ -116,7 +109,8 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = COUNTS + 1;
 
-    type Words<'m, M: RemoteMemory> = Words<M::Word<'m>>;
+    /// The home's word, and the owner's bits.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     fn is_free(home: &[u64]) -> bool {
         home.iter().all(|word| !Counters::<BITS>(*word).is_frozen() && Counters::<BITS>(*word).nothing_out())
@@ -129,12 +123,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let looks = place.owners() > Counters::<BITS>::ROOM;
-        Ok(Words { home: place.home(0)?, looks, counts: place.slots() > 0 })
+        let looks = if place.owners() > Counters::<BITS>::ROOM || !place.is_counted() { LOOKS } else { 0 };
+        Ok((place.home(0)?, place.owner().to_bits() | looks))
     }
 
     fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok(Words { looks: true, ..self.words(place)? })
+        Ok((place.home(0)?, place.owner().to_bits() | LOOKS))
     }
 
     #[inline]
@@ -146,15 +140,15 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         recovery::count(memory, place)?;
-        if words.looks {
-            return Ok(memory.read(words.home));
+        if looks(words) {
+            return Ok(memory.read(words.0));
         }
-        Ok(memory.fetch_add(words.home, Counters::<BITS>::taking(mode)))
+        Ok(memory.fetch_add(words.0, Counters::<BITS>::taking(mode)))
     }
 
     #[inline]
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
-        !words.looks && Counters::<BITS>(first).is_open(mode)
+        !looks(words) && Counters::<BITS>(first).is_open(mode)
     }
 
     async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
@@ -168,7 +162,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(place.owner());
         let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses };
-        let ticket = if words.looks { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
+        let ticket = if looks(words) { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
         way.acquire(ticket).await
     }
 
@@ -188,7 +182,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         if !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        Ok(memory.post_link(release::<_, BITS>(words.home, mode)))
+        Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -197,8 +191,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
-        // An owner that counts has more to do.
-        (!words.counts).then(|| release::<_, BITS>(words.home, mode))
+        Some(release::<_, BITS>(words.0, mode))
     }
 
     #[inline]
@@ -229,7 +222,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         if self.released(memory, place, words, mode, started.await?)? {
             return Ok(());
         }
-        let undone = not_held::<M, BITS>(memory, words, mode).await;
+        let undone = not_held::<M, BITS>(memory, words.0, mode).await;
         recovery::discount(memory, place)?;
         undone
     }
@@ -237,15 +230,10 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
 /// Undoes a release of what nobody held. Who has no node cannot tell before, and not at all if others hold it.
 #[cold]
-async fn not_held<M: RemoteMemory, const BITS: u32>(
-    memory: &M,
-    words: Words<M::Word<'_>>,
-    mode: Mode,
-) -> Result<(), Fault> {
-    let mut found = memory.read(words.home).await?;
+async fn not_held<M: RemoteMemory, const BITS: u32>(memory: &M, word: M::Word<'_>, mode: Mode) -> Result<(), Fault> {
+    let mut found = memory.read(word).await?;
     loop {
-        let now =
-            memory.compare_swap(words.home, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;
+        let now = memory.compare_swap(word, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;
         if now == found {
             return Err(Fault::new(FaultKind::NotHeld));
         }

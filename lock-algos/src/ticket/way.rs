@@ -2,8 +2,8 @@
 
 use remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use super::Words;
 use super::counters::Counters;
+use super::looks;
 use crate::backoff::Pauses;
 use crate::recovery::{Doubt, count, discount, nobody_counts};
 use crate::{Held, Mode, Place, Wish};
@@ -15,7 +15,7 @@ const RACES: u32 = 8;
 pub(super) struct Way<'m, M: RemoteMemory, P, W, const BITS: u32> {
     pub(super) memory: &'m M,
     pub(super) place: P,
-    pub(super) words: Words<M::Word<'m>>,
+    pub(super) words: (M::Word<'m>, u64),
     pub(super) mode: Mode,
     pub(super) wish: W,
     pub(super) pauses: Pauses<'m>,
@@ -52,12 +52,26 @@ const fn given_up(wish: Wish) -> Fault {
 
 impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const BITS: u32> Way<'m, M, P, W, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
-        self.memory.read(self.words.home).await.map(Counters)
+        self.memory.read(self.words.0).await.map(Counters)
     }
 
     /// Swaps the word if it is `found`. Gives what it was.
     async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
-        self.memory.compare_swap(self.words.home, found.0, new.0).await.map(Counters)
+        self.memory.compare_swap(self.words.0, found.0, new.0).await.map(Counters)
+    }
+
+    /// Whether owners count in their nodes.
+    fn counts(&self) -> bool {
+        self.place.slots() > 0
+    }
+
+    /// How many tickets of a mode may be out when this owner has taken one after a look.
+    fn room(&self) -> u64 {
+        let all = Counters::<BITS>::ROOM;
+        match self.place.owners() {
+            counted if counted > all || self.place.is_counted() => all,
+            counted => all - counted,
+        }
     }
 
     /// Takes a ticket where there may be too many owners, or only one that leads inside for who does not wait, and gives the
@@ -70,7 +84,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             if found.is_frozen() && !wish.is_over() {
                 return Ok(None);
             }
-            let is_full = found.out(self.mode) == Counters::<BITS>::ROOM;
+            let is_full = found.out(self.mode) >= self.room();
             if wish.is_over() || !wish.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
                 discount(self.memory, self.place)?;
                 return Err(given_up(wish));
@@ -86,7 +100,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             found = now;
             lost += 1;
             if lost % RACES == 0 {
-                self.memory.pause(self.words.home, self.pauses.next_nanos()).await;
+                self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 found = self.look().await?;
             }
         }
@@ -95,7 +109,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
     /// Waits with the ticket that was taken from the word `before`.
     async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
         let given = before.unguarded().joined(self.mode);
-        let mut word = if self.words.looks { given } else { before.taken(self.mode) };
+        let mut word = if looks(self.words) { given } else { before.taken(self.mode) };
         while word.has_guards() {
             let now = self.swap(word, word.unguarded()).await?;
             word = if now == word { word.unguarded() } else { now };
@@ -137,7 +151,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             let now = self.swap(word, word.frozen()).await?;
             return Ok(if now == word { word.frozen() } else { now });
         }
-        self.memory.pause(self.words.home, self.pauses.next_behind(ahead)).await;
+        self.memory.pause(self.words.0, self.pauses.next_behind(ahead)).await;
         self.look().await
     }
 
@@ -155,20 +169,20 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 return Err(given_up(wish));
             }
             // Whoever counts after the question has taken a ticket since, and then the word is another one.
-            let asked = !word.nothing_out() && self.words.counts;
+            let asked = !word.nothing_out() && self.counts();
             let dead = if asked && nobody_counts(self.memory, self.place).await {
                 self.memory.casualty()
             } else if word.nothing_out() {
                 None
             } else {
-                let doubted = if self.words.counts { None } else { doubt.of_members(self.memory) };
+                let doubted = if self.counts() { None } else { doubt.of_members(self.memory) };
                 if let Some(dead) = doubted {
                     return Err(Fault::of(FaultKind::MemberDied, dead));
                 }
                 if !wish.is_patient() {
                     return Err(given_up(wish));
                 }
-                self.memory.pause(self.words.home, self.pauses.next_nanos()).await;
+                self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 continue;
             };
             let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
@@ -201,7 +215,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                         return Err(why);
                     }
                     Turn::Void => {
-                        self.memory.fetch_add(self.words.home, Counters::<BITS>::returning(self.mode)).await?;
+                        self.memory.fetch_add(self.words.0, Counters::<BITS>::returning(self.mode)).await?;
                     }
                 }
             }
@@ -210,12 +224,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 return Ok(held);
             }
             count(self.memory, self.place)?;
-            ticket = if self.words.looks {
+            ticket = if looks(self.words) {
                 let found = self.look().await?;
                 self.squeeze_in(found).await?
             } else {
                 let add = Counters::<BITS>::taking(self.mode);
-                Some(Counters(self.memory.fetch_add(self.words.home, add).await?))
+                Some(Counters(self.memory.fetch_add(self.words.0, add).await?))
             };
         }
     }

@@ -21,8 +21,6 @@ pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
 pub(crate) use self::request::{Request, is_wordless};
 pub(crate) use self::server::serve;
 
-use crate::nodes;
-
 /// What the requests and answers between this rank and its peers take of its hidden region: a line whose first word is 1
 /// once this rank answers no more, then for each peer a line each that begins with a number which counts the requests of that peer, then two rooms:
 ///
@@ -46,8 +44,8 @@ impl Layout {
     /// What all rooms of a region take together, more or less, and the bounds of one.
     const ROOMS: u64 = 1 << 20;
 
-    pub(crate) const fn new(size: u32) -> Self {
-        let start = nodes::hidden_bytes(size);
+    /// Behind what else lies there.
+    pub(crate) const fn new(size: u32, start: u64) -> Self {
         let share = Self::ROOMS / 2 / size as u64 / 64 * 64;
         let room = if share < 512 {
             512

@@ -7,8 +7,8 @@
 use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Agent, Fabric, Path, Segment};
 
+use super::Request;
 use super::request::{Code, RUN, run_bytes};
-use super::{Layout, Request};
 use crate::Op;
 use crate::part::Made;
 use crate::window::{Inner, Target};
@@ -31,7 +31,7 @@ impl<F: Fabric> Inner<F> {
         if pieces < PIECES || bytes / pieces > LONGEST || self.immediate || self.made != Made::Allocated {
             return false;
         }
-        let end = Layout::new(self.world.size()).end();
+        let end = self.layout().end();
         target.locks.len() >= end
             && self.own_locks.len() >= end
             && target.fabric_rank() != self.fabric().rank()
@@ -44,7 +44,7 @@ impl<F: Fabric> Inner<F> {
         target: &Target<F>,
         mut pieces: impl Iterator<Item = (u64, &'p [u8])>,
     ) -> Result<(), Fault> {
-        let (room, mut rest) = (Layout::new(self.world.size()).room(), None);
+        let (room, mut rest) = (self.layout().room(), None);
         loop {
             let (mut table, mut bytes) = (Vec::new(), Vec::new());
             while let Some((at, piece)) = rest.take().or_else(|| pieces.next()) {
@@ -74,7 +74,7 @@ impl<F: Fabric> Inner<F> {
         target: &Target<F>,
         mut pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
-        let (room, mut rest) = (Layout::new(self.world.size()).room(), None);
+        let (room, mut rest) = (self.layout().room(), None);
         loop {
             let (mut table, mut into, mut count) = (Vec::new(), Vec::new(), 0);
             while let Some((at, piece)) = rest.take().or_else(|| pieces.next()) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use fabric::{Fabric, Segment};
 
-use super::{Layout, Request};
+use super::Request;
 use crate::combine::Work;
 use crate::spread::{Spread, SpreadRuns};
 use crate::window::{Inner, Target};
@@ -72,7 +72,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     pub(super) async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
-        let (fabric, layout, owner) = (self.fabric(), Layout::new(self.world.size()), target.fabric_rank());
+        let (fabric, layout, owner) = (self.fabric(), self.layout(), target.fabric_rank());
         if target.locks.len() < layout.end() || self.own_locks.len() < layout.end() {
             return Err(Fault::of(FaultKind::Unsupported, owner));
         }
@@ -121,7 +121,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Ends the request under way if its owner has no way to answer it.
     async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), Layout::new(self.world.size()));
+        let (fabric, layout) = (self.fabric(), self.layout());
         let at = layout.refusal(self.world.rank());
         let number = fabric.read(fabric.word_in(&target.locks, at)?).await?;
         let mut fault = [0; 8];
@@ -138,7 +138,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Takes in the answer to the request under way, if it has come.
     fn collect(&self, target: &Target<F>, line: &mut Line) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), Layout::new(self.world.size()));
+        let (fabric, layout) = (self.fabric(), self.layout());
         let at = layout.answer(target.rank);
         if fabric.load(fabric.word_in(&self.own_locks, at)?)? != line.posted {
             return Ok(());
@@ -158,7 +158,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     fn post_request(&self, target: &Target<F>, request: &Request, number: u64) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), Layout::new(self.world.size()));
+        let (fabric, layout) = (self.fabric(), self.layout());
         let me = self.world.rank();
         fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
         let words = [request.code.to_word(), request.count as u64, request.place, request.bytes.len() as u64];
@@ -207,7 +207,7 @@ impl<'w> Rows<'w, '_> {
                 }
                 self.done += self.count;
             }
-            let room = Layout::new(inner.world.size()).room();
+            let room = inner.layout().room();
             let mut operands = if work.op == Op::NoOp { &[][..] } else { &work.operands[self.done..] };
             let rest = (&mut self.run, &mut self.runs as &mut dyn Iterator<Item = _>);
             let request = Request::of_runs::<T>(work.op, work.results.is_some(), room, rest, &mut operands);

@@ -32,7 +32,7 @@ fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
 
 /// Does what a peer asks, if it asks something new.
 fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
-    let (fabric, layout, me) = (inner.fabric(), Layout::new(inner.world.size()), inner.world.rank());
+    let (fabric, layout, me) = (inner.fabric(), inner.layout(), inner.world.rank());
     let number = fabric.load(fabric.word_in(&inner.own_locks, layout.request(origin))?)?;
     if number == *served {
         return Ok(());
@@ -58,7 +58,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
 
 /// Says here, where the origin looks now and then, that its request gets no answer there.
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
-    let (fabric, at) = (inner.fabric(), Layout::new(inner.world.size()).refusal(origin));
+    let (fabric, at) = (inner.fabric(), inner.layout().refusal(origin));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
     fabric.write_own(&inner.own_locks, at + 8, &fault.to_bits().to_le_bytes())?;
     drop(fabric.write(fabric.word_in(&inner.own_locks, at)?, number, Notify::No)); // of release order

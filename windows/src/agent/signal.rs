@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 
-use super::Layout;
 use crate::window::{Inner, Target};
 
 /// What a wait has seen.
@@ -23,7 +22,7 @@ impl<F: Fabric> Inner<F> {
     /// Puts a word of a part that has none here, and wakes its owner. Memory without words is reached by operations that are
     /// done when they return.
     pub(crate) fn signal_wordless(&self, target: &Target<F>, offset: u64, value: u64) -> Result<(), Fault> {
-        let (fabric, layout, me) = (self.fabric(), Layout::new(self.world.size()), self.world.rank());
+        let (fabric, layout, me) = (self.fabric(), self.layout(), self.world.rank());
         let word = |at| fabric.word_in(&target.locks, at);
         let (begun, done, rung) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.rung(me))?);
         let place = word(layout.signalled(me))?;
@@ -86,7 +85,7 @@ impl<F: Fabric> Inner<F> {
                 true
             }
         };
-        let own = fabric.word_in(&self.own_locks, Layout::new(self.world.size()).closed())?;
+        let own = fabric.word_in(&self.own_locks, self.layout().closed())?;
         match patience {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
             None => self.world.wait_until(own, look).await?,
@@ -97,7 +96,7 @@ impl<F: Fabric> Inner<F> {
 
     /// One's own word, if no signal may have been in the middle of it.
     fn between_signals(&self, offset: u64, done: &mut Vec<u64>) -> Result<Option<u64>, Fault> {
-        let (fabric, layout, size) = (self.fabric(), Layout::new(self.world.size()), self.world.size());
+        let (fabric, layout, size) = (self.fabric(), self.layout(), self.world.size());
         let load = |at| fabric.load(fabric.word_in(&self.own_locks, at)?); // of acquire order
         let word = || {
             let mut word = [0; 8];

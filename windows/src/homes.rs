@@ -1,0 +1,74 @@
+//! Where the words of a window's locks lie, in the hidden region beside each rank's part.
+//!
+//! A lock of few words has them in the line at the region's beginning. What does not fit there lies behind the nodes, and so
+//! do the words that a lock has at every rank, one for each rank whose lock it belongs to.
+
+use lock_algos::Chosen;
+
+use crate::nodes;
+use crate::window::LOCK_BYTES;
+
+/// Words of a lock that lie in the line. Behind them, in the same line: the version of the part, the last word.
+const IN_LINE: usize = 4;
+const _: () = assert!(8 * IN_LINE as u64 <= LOCK_BYTES - 8);
+
+/// Where they lie: the same at every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Homes {
+    /// The words that do not fit into the line.
+    more: u64,
+    /// A word for each rank's lock.
+    spread: u64,
+    end: u64,
+}
+
+impl Homes {
+    /// In a world of this size.
+    pub(crate) fn new(size: u32, lock: &Chosen) -> Self {
+        let more = nodes::hidden_bytes(size);
+        let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
+        let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
+        Self { more, spread, end: spread + 8 * words }
+    }
+
+    /// A word of the rank's own lock.
+    #[inline]
+    pub(crate) const fn word(self, index: usize) -> u64 {
+        if index < IN_LINE { 8 * index as u64 } else { self.more + 8 * (index - IN_LINE) as u64 }
+    }
+
+    /// The word that the lock of a rank has here.
+    pub(crate) const fn spread(self, of: u32) -> u64 {
+        self.spread + 8 * of as u64
+    }
+
+    /// Where all of it ends.
+    pub(crate) const fn end(self) -> u64 {
+        self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_algos::{Mcs, TestAndSet};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_of_few_words_takes_nothing_beside_its_line() {
+        for lock in [Chosen::TestAndSet(TestAndSet::default()), Chosen::Mcs(Mcs::default())] {
+            let homes = Homes::new(7, &lock);
+            assert_eq!(homes.end(), nodes::hidden_bytes(7));
+            assert_eq!(homes.word(0), 0);
+        }
+    }
+
+    #[test]
+    fn words_do_not_overlap() {
+        let homes = Homes { more: 128, spread: 256, end: 320 };
+        let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| homes.word(index)).collect();
+        assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
+        assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
+        assert_eq!((homes.spread(0), homes.spread(7) + 8), (256, homes.end()));
+    }
+}
