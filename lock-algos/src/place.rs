@@ -84,7 +84,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has no lines.
     fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
         let _ = line;
-        Err(Fault::of(remote_memory::FaultKind::Unsupported, rank))
+        Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
     /// Takes one of this rank's lines for this owner, from its acquire until it [gives it back](Self::give_line_back);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
-use fabric::Capabilities;
-use lock_algos::{Backoff, Chosen, LockAlgorithm, Mcs, TestAndSet, Ticket};
+use fabric::{Assistant, Capabilities};
+use lock_algos::{Backoff, Chosen, DedicatedThread, EventThread, LockAlgorithm, Mcs, TestAndSet, Ticket};
 
 use crate::Error;
 
@@ -42,14 +42,43 @@ pub enum LockDesign {
     /// without a slot, and in worlds of more than 113 ranks some of those with one, take their tickets by compare-swap when
     /// less than half of the lock's 32,767 tickets are out.
     Ticket,
+    /// A thread at each target serves its lock, and polls for requests (jiang-2004, section 4.1): two writes ask, one answers.
+    /// Owners follow one another in the order in which they are heard, and who gives up is out of the queue at once. A core of
+    /// each rank's host is spent on it.
+    ///
+    /// What is said of the order of locks for [`Mcs`](Self::Mcs) holds here too. A rank holds or waits for at most 8 to 64
+    /// locks of one target at a time (2048 by the size of the world); more wait for one of these.
+    DedicatedThread(Threads),
+    /// The same, but the thread sleeps until somebody asks (jiang-2004, section 4.2): idle it costs nothing, and each request
+    /// that finds it asleep has to wake it up. For locks that are asked for seldom.
+    EventThread(Threads),
+}
+
+/// How many threads serve the locks of a rank's windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Threads {
+    /// One for all windows whose design is the same: `dedicated-thread`, `event-thread`.
+    #[default]
+    Shared,
+    /// One for each window: `dedicated-thread-per-window`, `event-thread-per-window`.
+    PerWindow,
 }
 
 impl LockDesign {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::TestAndSet, Self::Mcs, Self::Ticket];
+    pub const ALL: &'static [Self] = &[
+        Self::TestAndSet,
+        Self::Mcs,
+        Self::Ticket,
+        Self::DedicatedThread(Threads::Shared),
+        Self::DedicatedThread(Threads::PerWindow),
+        Self::EventThread(Threads::Shared),
+        Self::EventThread(Threads::PerWindow),
+    ];
 
     /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = "test-and-set, mcs, ticket";
+    pub const NAMES: &'static str = "test-and-set, mcs, ticket, dedicated-thread, dedicated-thread-per-window, \
+                                     event-thread, event-thread-per-window";
 
     /// Its name.
     #[must_use]
@@ -58,6 +87,10 @@ impl LockDesign {
             Self::TestAndSet => TestAndSet::NAME,
             Self::Mcs => Mcs::NAME,
             Self::Ticket => <Ticket>::NAME,
+            Self::DedicatedThread(Threads::Shared) => DedicatedThread::NAME,
+            Self::DedicatedThread(Threads::PerWindow) => "dedicated-thread-per-window",
+            Self::EventThread(Threads::Shared) => EventThread::NAME,
+            Self::EventThread(Threads::PerWindow) => "event-thread-per-window",
         }
     }
 
@@ -65,7 +98,16 @@ impl LockDesign {
     pub(crate) const fn queues(self) -> bool {
         match self {
             Self::TestAndSet => false,
-            Self::Mcs | Self::Ticket => true,
+            Self::Mcs | Self::Ticket | Self::DedicatedThread(_) | Self::EventThread(_) => true,
+        }
+    }
+
+    /// Who serves the lock, if somebody has to.
+    pub(crate) const fn assistant(self) -> Option<(Threads, Assistant)> {
+        match self {
+            Self::DedicatedThread(threads) => Some((threads, Assistant::Polls)),
+            Self::EventThread(threads) => Some((threads, Assistant::Sleeps)),
+            Self::TestAndSet | Self::Mcs | Self::Ticket => None,
         }
     }
 
@@ -86,6 +128,8 @@ impl LockDesign {
             Self::TestAndSet => Chosen::TestAndSet(TestAndSet::new(backoff)),
             Self::Mcs => Chosen::Mcs(Mcs::new(backoff)),
             Self::Ticket => Chosen::Ticket(Ticket::new(backoff)),
+            Self::DedicatedThread(_) => Chosen::DedicatedThread(DedicatedThread::new(backoff)),
+            Self::EventThread(_) => Chosen::EventThread(EventThread::new(backoff)),
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Desk {
     holders: Vec<usize>,
     /// Who died inside, until somebody inherits that.
     poison: Option<Death>,
+    /// How many read who came by the side door.
+    crowd: u64,
     /// What is to be told to whom, about the request that was heard last.
     told: Vec<(usize, Outcome)>,
     closed: bool,
@@ -62,7 +64,7 @@ impl Desk {
 
     /// How many hold it or wait, and one for a death that nobody has inherited.
     pub(super) fn occupied(&self) -> usize {
-        self.queue.len() + self.holders.len() + usize::from(self.poison.is_some())
+        self.queue.len() + self.holders.len() + usize::from(self.poison.is_some()) + usize::from(self.crowd > 0)
     }
 
     /// What clients are to be told, since this was asked last: in order.
@@ -103,6 +105,12 @@ impl Desk {
         }
     }
 
+    /// The client holds nothing any more; what it says instead is heard later.
+    pub(super) fn retire(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
+        self.drop_out(client);
+        self.advance(&is_alive);
+    }
+
     /// The client holds nothing any more, and waits for nothing.
     fn drop_out(&mut self, client: usize) {
         match std::mem::replace(&mut self.clients[client].stage, Stage::Idle) {
@@ -133,7 +141,7 @@ impl Desk {
             // Who inherits has it alone.
             let held = if death.is_some() { Mode::Exclusive } else { mode };
             let free = match held {
-                Mode::Exclusive => self.holders.is_empty(),
+                Mode::Exclusive => self.holders.is_empty() && self.crowd == 0,
                 Mode::Shared => self.holders.iter().all(|holder| self.clients[*holder].stage == Stage::Holds(held)),
             };
             if !free {
@@ -145,6 +153,26 @@ impl Desk {
             self.poison = None;
             self.told.push((client, Outcome::Granted(death)));
         }
+    }
+
+    /// How many read who came by the side door.
+    pub(super) const fn crowd(&self) -> u64 {
+        self.crowd
+    }
+
+    /// So many do now; of those that there were before, some have died if that is told.
+    pub(super) fn set_crowd(&mut self, crowd: u64, died: Option<Rank>, is_alive: impl Fn(Rank) -> bool) {
+        self.crowd = crowd;
+        if let Some(rank) = died {
+            self.poison.get_or_insert(Death { rank, held: Mode::Shared });
+            self.tell_of_poison();
+        }
+        self.advance(&is_alive);
+    }
+
+    /// Those who hold it by their lines.
+    pub(super) fn holders(&self) -> Vec<usize> {
+        self.holders.clone()
     }
 
     /// Somebody who holds it and lives no more.
@@ -160,6 +188,12 @@ impl Desk {
         if let Stage::Holds(held) = stage {
             self.poison.get_or_insert(Death { rank, held });
         }
+        self.tell_of_poison();
+        self.advance(&is_alive);
+    }
+
+    /// Tells all who wait and do not inherit, if somebody died inside.
+    fn tell_of_poison(&mut self) {
         let poison = self.poison;
         for client in std::mem::take(&mut self.queue) {
             match (self.clients[client].stage, poison) {
@@ -170,7 +204,6 @@ impl Desk {
                 _ => self.queue.push_back(client),
             }
         }
-        self.advance(&is_alive);
     }
 
     /// Whether there is something to do because somebody died: a holder, or who is first in the queue.

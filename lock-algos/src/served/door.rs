@@ -2,10 +2,11 @@
 
 use remote_memory::{Fault, FaultKind, Liveness, RemoteMemory};
 
-use super::messages::{Answer, Door, Outcome, Terms, Verb, ring};
+use super::messages::{Answer, Door, NO_LINE, Outcome, Request, Terms, Verb, ring};
 use super::origin::Errand;
-use super::{DOOR, DOOR_ANSWER};
+use super::{CROWD, DOOR, DOOR_ANSWER};
 use crate::backoff::Pauses;
+use crate::recovery::{count, discount, stamp};
 use crate::{Held, Mode, Owner, Place, Wanted, Wish};
 
 /// Every so many looks who waits at the door looks whether there is still a server.
@@ -16,16 +17,29 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     async fn change(&self, found: Door, new: Door) -> Result<Door, Fault> {
         let now = self.memory.compare_swap(self.place.home(DOOR)?, found.0, new.0).await.map(Door)?;
         if now == found {
-            self.ring_at(new).await?;
+            self.ring_at_the_door(new).await?;
         }
         Ok(now)
     }
 
-    async fn ring_at(&self, door: Door) -> Result<(), Fault> {
-        // No line has this number, and none is looked at: all are.
-        let mut request = door.request(Owner::NO_SLOT);
-        let gone = super::messages::Request { turn: door.turn(), slot: Owner::NO_SLOT, verb: Verb::Release };
-        self.ring(ring(self.place.owner().rank, 0xff, *request.get_or_insert(gone)))?.await.map(drop)
+    /// Rings because of what the door is now: without a line, so that all are looked at. A door that was changed has another
+    /// turn, or another verb.
+    async fn ring_at_the_door(&self, door: Door) -> Result<(), Fault> {
+        let gone = Request { turn: door.turn(), slot: Owner::NO_SLOT, verb: Verb::Release };
+        let request = door.request(Owner::NO_SLOT).unwrap_or(gone);
+        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(drop)
+    }
+
+    /// Ends a reader's part in the crowd: `found` is how many there were. `false` if there was none.
+    pub(super) async fn left_the_crowd(&self, found: u64) -> Result<bool, Fault> {
+        if found == 0 {
+            self.memory.fetch_add(self.place.home(CROWD)?, 1).await?;
+            return Ok(false);
+        }
+        // Another word each time, but for chance.
+        let stamp = stamp(self.memory, self.place.owner());
+        let request = Request { turn: stamp as u32, slot: (stamp >> 32) as u16, verb: Verb::Withdraw };
+        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(|_| true)
     }
 
     /// Leaves the door, and with it the lock. `false` if it was not this owner's.
@@ -37,15 +51,27 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     pub(super) async fn wait_at_the_door(
         self,
         state: M::Word<'m>,
+        asked: (Mode, Terms),
+        found: (Door, Pauses<'m>),
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        // Who only waits is not one of those who may be in the crowd.
+        discount(self.memory, self.place)?;
+        self.wait_there(state, asked, found, wish).await
+    }
+
+    async fn wait_there(
+        &self,
+        state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
         (mut found, mut pauses): (Door, Pauses<'m>),
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
-        let Self { memory, place, .. } = self;
+        let Self { memory, place, .. } = *self;
         let (door, me) = (place.home(DOOR)?, place.owner().rank);
         let mut mine = (found == Door(0)).then(|| found.taken(me, mode, terms));
         if let Some(mine) = mine {
-            self.ring_at(mine).await?;
+            self.ring_at_the_door(mine).await?;
         }
         let mut looks = 0_u32;
         loop {
@@ -68,7 +94,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                     continue;
                 }
                 if memory.liveness(found.rank()) != Liveness::Alive {
-                    self.ring_at(found).await?; // the server frees it
+                    self.ring_at_the_door(found).await?; // the server frees it
                 } else if wished.wanted == Wanted::IfFree {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
@@ -92,7 +118,16 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                     memory.pause(answer, pauses.next_nanos()).await;
                     continue;
                 }
-                Some(Outcome::Granted(death)) => return Ok(Outcome::held(death, mode)),
+                Some(Outcome::Granted(death)) => {
+                    let held = Outcome::held(death, mode);
+                    if held.mode == Mode::Shared && place.slots() > 0 {
+                        count(memory, place)?;
+                        // First, so that whoever sees the door free sees the reader.
+                        memory.fetch_add(place.home(CROWD)?, 1).await?;
+                        self.step_aside(taken).await?;
+                    }
+                    return Ok(held);
+                }
                 Some(Outcome::Poisoned(_)) if wished.inherits && !terms.inherits => {
                     terms.inherits = true;
                     mine = self.knock_again(taken, (mode, terms)).await?;

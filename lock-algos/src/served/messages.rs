@@ -92,6 +92,9 @@ pub(super) const fn ring(rank: Rank, line: u16, request: Request) -> u64 {
         | request.turn as u64 & 0xfff
 }
 
+/// The line that a ring names which is of none.
+pub(super) const NO_LINE: u16 = 0xff;
+
 /// Which line a ring tells of.
 pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
     (Rank((ring >> 40) as u32 & 0xff_ffff), (ring >> 20) as u16 & 0xff)

@@ -19,7 +19,8 @@
 //!   the race of a shared event that is set again without a look at what it counts (Yu et al., *Open MPI over Elan4*,
 //!   2004, figure 5).
 //! - **The side door.** Who has no node cannot be answered there. It asks by a compare-swap of one more word at the home,
-//!   one at a time, and polls for the answer beside it.
+//!   one at a time, and polls for the answer beside it. A reader who has the lock adds itself to a count there and goes on,
+//!   so that the next one can stand at the door.
 //!
 //! An acquire is a write to the line and one to the bell, posted together, and one write that answers; a release is a write
 //! to the line and one to the bell, that nobody waits for. That is the same however many ask.
@@ -52,7 +53,7 @@ use remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::messages::{Answer, Door, Outcome, Terms, Verb};
 use self::origin::Errand;
 use crate::backoff::Pauses;
-use crate::recovery::{COUNTS, counts_for};
+use crate::recovery::{self, COUNTS};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 
 // Words at the home, all 0 at first.
@@ -64,6 +65,8 @@ const BELL: usize = 1;
 const DOOR: usize = 2;
 /// The server's [`Answer`] to who stands at the door.
 const DOOR_ANSWER: usize = 3;
+/// How many read who stood at the door: changed by fetch-adds.
+const CROWD: usize = 4;
 
 // Words of a node, beside `COUNTS`, which names the lock that its owner asked for.
 /// The server's [`Answer`].
@@ -89,8 +92,9 @@ const LOOK: u64 = 100_000_000;
 ///
 /// # Without a node or a line
 ///
-/// An owner without a node stands at the side door: one at a time, readers as well, and whoever comes meanwhile asks again
-/// with backoff. A rank's owners that find no [line](Place::take_line) of it free wait for one. So a thread that holds as many
+/// An owner without a node stands at the side door: one at a time, and whoever comes meanwhile asks again with backoff. A
+/// reader goes in and is counted there, and is suspected as in the other locks when some rank has died and nobody has come out
+/// for a second since; where the place has no nodes at all, it stays at the door. A rank's owners that find no [line](Place::take_line) of it free wait for one. So a thread that holds as many
 /// shared locks of one target as its rank has lines, and asks for another one, waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served<const SLEEPS: bool> {
@@ -114,7 +118,7 @@ impl<const SLEEPS: bool> Served<SLEEPS> {
 
 impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NAME: &'static str = if SLEEPS { "event-thread" } else { "dedicated-thread" };
-    const HOME_WORDS: usize = DOOR_ANSWER + 1;
+    const HOME_WORDS: usize = CROWD + 1;
     const NODE_WORDS: usize = TURN + 1;
     const SERVED: bool = true;
 
@@ -123,7 +127,8 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
 
     /// While the server runs, who holds the lock is known to it alone.
     fn is_free(home: &[u64]) -> bool {
-        home.get(STATE).is_none_or(|state| state & !ENDED == 0) && home.get(DOOR).is_none_or(|door| Door(*door).is_free())
+        let word = |index| home.get(index).copied().unwrap_or(0);
+        word(STATE) & !ENDED == 0 && Door(word(DOOR)).is_free() && word(CROWD) == 0
     }
 
     #[inline]
@@ -148,11 +153,11 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let terms = Terms { at_once: owner & TRIES != 0, inherits: false };
+        recovery::count(memory, place)?;
         if !place.has_node() {
             let taken = Door(0).taken(place.owner().rank, mode, terms);
             return Ok(memory.compare_swap(place.home(DOOR)?, 0, taken.0));
         }
-        memory.store(place.node(COUNTS)?, counts_for(place.lock()))?;
         let errand = Errand { memory, place, sleeps: SLEEPS };
         match place.take_line() {
             Some(line) => errand.ask(line, Verb::Acquire(mode, terms)),
@@ -197,14 +202,16 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         memory: &M,
         place: impl Place<'m, M>,
         _words: Self::Words<'m, M>,
-        _mode: Mode,
+        mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !place.has_node() {
-            return Ok(memory.read(place.home(DOOR)?));
+        match mode {
+            _ if place.has_node() => {}
+            Mode::Shared if place.slots() > 0 => return Ok(memory.fetch_add(place.home(CROWD)?, 1_u64.wrapping_neg())),
+            _ => return Ok(memory.read(place.home(DOOR)?)),
         }
         let errand = Errand { memory, place, sleeps: SLEEPS };
         let (turn, line) = errand.noted()?;
-        let counts = memory.load(place.node(COUNTS)?)? == counts_for(place.lock());
+        let counts = recovery::counts(memory, place)?;
         let granted = Answer::from_bits(memory.load(place.node(ANSWER)?)?)
             .is_some_and(|answer| answer.turn == turn && matches!(answer.outcome, Outcome::Granted(_)));
         match line.filter(|_| counts && granted) {
@@ -222,19 +229,26 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         memory: &'m M,
         place: P,
         _words: Self::Words<'m, M>,
-        _mode: Mode,
+        mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await?;
         if place.has_node() {
             return Ok(());
         }
-        let door = Door(found);
         let errand = Errand { memory, place, sleeps: SLEEPS };
-        if door.is_free() || door.rank() != place.owner().rank || !errand.step_aside(door).await? {
-            return Err(Fault::new(FaultKind::NotHeld));
-        }
-        Ok(())
+        let released = match mode {
+            Mode::Shared if place.slots() > 0 => {
+                let left = errand.left_the_crowd(found).await?;
+                recovery::discount(memory, place)?;
+                left
+            }
+            _ => {
+                let door = Door(found);
+                !door.is_free() && door.rank() == place.owner().rank && errand.step_aside(door).await?
+            }
+        };
+        if released { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
     fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(

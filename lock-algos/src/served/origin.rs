@@ -9,7 +9,7 @@ use remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, BELL, ENDED, LOOK, TURN};
 use crate::backoff::Pauses;
-use crate::recovery::COUNTS;
+use crate::recovery;
 use crate::{Held, Mode, Place, Wanted, Wish};
 
 /// An owner on its way to the server and back.
@@ -59,7 +59,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
 
     /// Ends the use of the node and the line.
     pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
-        self.memory.store(self.place.node(COUNTS)?, 0)?;
+        recovery::discount(self.memory, self.place)?;
         if let Some(line) = line {
             self.place.give_line_back(line);
         }
@@ -176,9 +176,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
     /// Takes an acquire back, and waits until the server has heard that: then it writes nothing more to the node.
     async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
         drop(self.say(line, turn, Verb::Withdraw)?);
-        let heard = move |answer: Answer| {
-            answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed)
-        };
+        let heard =
+            move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
         while self.answer(state, heard, || false).await?.is_none() {}
         Ok(())
     }

@@ -7,9 +7,10 @@ use std::task::Poll;
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::desk::Desk;
-use super::messages::{Answer, Door, Request, Verb, rung_by};
-use super::{ANSWER, BELL, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE};
+use super::messages::{Answer, Door, NO_LINE, Request, Verb, rung_by};
+use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE};
 use crate::Place;
+use crate::recovery::Doubt;
 
 /// How many lines are looked at between two looks at the bell: a rank that has just rung does not wait for a look at all of
 /// a large world.
@@ -31,7 +32,7 @@ pub(super) async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
 pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
     let bell = place.home(BELL)?;
     // Another word than the last one, that names no line.
-    let ring = !memory.load(bell)? | 0xff << 20;
+    let ring = !memory.load(bell)? | (NO_LINE as u64) << 20;
     memory.write(bell, ring, Notify::Yes).await.map(drop)
 }
 
@@ -45,6 +46,9 @@ struct Server<'m, M: RemoteMemory, P> {
     members: Vec<Option<usize>>,
     bell: M::Word<'m>,
     door: M::Word<'m>,
+    crowd: M::Word<'m>,
+    /// Whether the dead are among the crowd.
+    doubt: Doubt,
     /// Whether somebody's node could not be reached: he is heard once it can be.
     unreached: bool,
 }
@@ -66,8 +70,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             }
         }
         desk.add(memory.rank());
-        let (bell, door) = (place.home(BELL)?, place.home(DOOR)?);
-        Ok(Self { memory, place, desk, lines, members, bell, door, unreached: false })
+        let (bell, door, crowd) = (place.home(BELL)?, place.home(DOOR)?, place.home(CROWD)?);
+        let doubt = Doubt::default();
+        Ok(Self { memory, place, desk, lines, members, bell, door, crowd, doubt, unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
@@ -92,12 +97,14 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
                 cursor = (cursor + 1) % all;
                 left -= 1;
             }
-            if left > 0 || self.bury_all()? {
+            if left > 0 || self.bury_all().await? {
                 continue;
             }
             // What was written before the bell was read has been looked at; what is written later changes the bell.
             let mut patience = Patience::hearing(memory.rank());
-            if std::mem::take(&mut self.unreached) {
+            // Rings of readers who leave may be the same word, by chance.
+            let crowded = self.desk.crowd() > 0 && self.desk.has_queue();
+            if std::mem::take(&mut self.unreached) || crowded {
                 left = all;
             }
             if left > 0 || self.desk.has_queue() {
@@ -141,8 +148,40 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         self.hear(client, (rank, word), request)
     }
 
+    /// The word at the door, and how many have gone in there by then.
+    fn load_door(&mut self) -> Result<u64, Fault> {
+        let word = self.memory.load(self.door)?;
+        // After it: a reader has counted itself before it leaves the door.
+        let (crowd, memory) = (self.memory.load(self.crowd)?, self.memory);
+        if crowd != self.desk.crowd() {
+            self.doubt = Doubt::default();
+            self.desk.set_crowd(crowd, None, |rank| is_alive(memory, rank));
+            self.tell()?;
+        }
+        Ok(word)
+    }
+
+    /// Whoever released before somebody asks has rung before him, and may not be heard yet: who says something else now than
+    /// when he got the lock has it no more. What he says is heard in his turn.
+    fn retire_holders(&mut self, asks: usize) -> Result<(), Fault> {
+        let memory = self.memory;
+        for holder in self.desk.holders().into_iter().filter(|holder| *holder != asks) {
+            let word = match self.lines.get(holder) {
+                Some(line) => memory.load(*line)?,
+                None => self.load_door()?,
+            };
+            if word != self.desk.seen(holder) {
+                self.desk.retire(holder, |rank| is_alive(memory, rank));
+            }
+        }
+        if self.desk.crowd() > 0 {
+            self.load_door()?;
+        }
+        self.tell()
+    }
+
     fn look_at_the_door(&mut self) -> Result<(), Fault> {
-        let (word, client) = (self.memory.load(self.door)?, self.lines.len());
+        let (word, client) = (self.load_door()?, self.lines.len());
         if word == self.desk.seen(client) {
             return Ok(());
         }
@@ -153,6 +192,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     fn hear(&mut self, client: usize, said: (Rank, u64), request: Option<Request>) -> Result<(), Fault> {
         if let Some(Request { verb: Verb::Acquire(_, terms), .. }) = request {
             if terms.at_once {
+                self.retire_holders(client)?;
                 self.bury_holders()?; // whose lock is not busy but poisoned
             }
         }
@@ -209,7 +249,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     }
 
     /// Does what there is to do because somebody died. `true` if there was anything.
-    fn bury_all(&mut self) -> Result<bool, Fault> {
+    async fn bury_all(&mut self) -> Result<bool, Fault> {
         let memory = self.memory;
         let mut any = false;
         if self.desk.mourns(|rank| is_alive(memory, rank)) {
@@ -231,7 +271,36 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             self.desk.hear(client, (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
         }
         self.tell()?;
+        if self.desk.has_queue() && self.desk.crowd() > 0 {
+            any |= self.bury_the_crowd().await?;
+        } else {
+            self.doubt = Doubt::default();
+        }
         Ok(any)
+    }
+
+    /// Takes the lock from readers of whom the count is all that is left. `true` if there were any.
+    async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
+        let (memory, place, crowd) = (self.memory, self.place, self.desk.crowd());
+        let Some(dead) = self.doubt.of_members(memory) else { return Ok(false) };
+        for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
+            let counts = match place.tally(rank) {
+                Ok(Some(tally)) => memory.read(tally).await.map(|tally| tally >> 32 != 0),
+                Ok(None) => Ok(false),
+                Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),
+                Err(fault) => Err(fault),
+            };
+            if counts.unwrap_or_else(|_| is_alive(memory, rank)) {
+                return Ok(false);
+            }
+        }
+        // Whoever counts since has changed the word.
+        if memory.compare_swap(self.crowd, crowd, 0).await? != crowd {
+            return Ok(true);
+        }
+        self.desk.set_crowd(0, Some(dead), |rank| is_alive(memory, rank));
+        self.tell()?;
+        Ok(true)
     }
 
     /// Tells all that nobody serves any more: first those who come and look, then those who wait.
