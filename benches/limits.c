@@ -6,6 +6,8 @@
  * loop is the median of 31 batches of about 0.5 ms, the loops in turns.
  */
 #define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +23,12 @@
 enum { RUNS = 7, BATCHES = 31, LARGEST = 4 << 20, MOST = 8, LOOPS = 12, ROUND_TRIPS = 5000 };
 
 typedef _Atomic uint64_t word;
+
+/* A process's place in the queue of the MCS lock. */
+struct node {
+    _Alignas(128) _Atomic(struct node *) next;
+    _Atomic uint32_t state;
+};
 
 /* What all processes share; words that are written at the same time lie two lines apart. */
 static struct shared {
@@ -32,6 +41,10 @@ static struct shared {
     _Alignas(128) word serving;
     _Alignas(128) word ping;
     _Alignas(128) word pong;
+    _Alignas(128) pthread_mutex_t mutex;
+    _Alignas(128) _Atomic(struct node *) tail; /* the MCS lock's */
+    struct node nodes[MOST];
+    _Alignas(128) _Atomic uint32_t bell;
     _Alignas(128) uint64_t counts[MOST];
     _Alignas(4096) char bytes[LARGEST];
 } *shared;
@@ -136,7 +149,8 @@ static void loops(void) {
 }
 
 /* Compare-swap, a hundred attempts between two yields. */
-static uint64_t spin(void) {
+static uint64_t spin(int rank) {
+    (void)rank;
     uint64_t acquired = 0;
     for (; !atomic_load_explicit(&shared->over, memory_order_relaxed); acquired++) {
         for (int attempts = 1; !swap_if(&shared->lock, 0, 1, memory_order_acquire); attempts++) {
@@ -149,7 +163,8 @@ static uint64_t spin(void) {
 }
 
 /* First come, first served. */
-static uint64_t ticket(void) {
+static uint64_t ticket(int rank) {
+    (void)rank;
     uint64_t acquired = 0;
     for (; !atomic_load_explicit(&shared->over, memory_order_relaxed); acquired++) {
         uint64_t mine = atomic_fetch_add(&shared->next, 1);
@@ -162,8 +177,107 @@ static uint64_t ticket(void) {
     return acquired;
 }
 
+static void futex_wait(_Atomic uint32_t *at, uint32_t value) {
+    syscall(SYS_futex, at, FUTEX_WAIT, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *at) {
+    syscall(SYS_futex, at, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+enum { GRANTED, WAITING, ASLEEP };
+
+/* Waits until a node is granted: `looks` looks, then as a sleeper, or, where it yields, `looks` looks between two yields. */
+static void until_granted(struct node *mine, int looks, int yields) {
+    for (;;) {
+        for (int look = 0; look < looks; look++) {
+            if (atomic_load_explicit(&mine->state, memory_order_acquire) == GRANTED) return;
+            pause_core();
+        }
+        if (yields) {
+            sched_yield();
+            continue;
+        }
+        uint32_t waiting = WAITING;
+        if (!atomic_compare_exchange_strong(&mine->state, &waiting, ASLEEP) && waiting == GRANTED) return;
+        futex_wait(&mine->state, ASLEEP);
+    }
+}
+
+/* Mellor-Crummey and Scott 1991: one exchange to queue, one store to hand over. */
+static uint64_t mcs(int rank, int looks, int yields) {
+    struct node *mine = &shared->nodes[rank];
+    uint64_t acquired = 0;
+    for (; !atomic_load_explicit(&shared->over, memory_order_relaxed); acquired++) {
+        atomic_store_explicit(&mine->next, NULL, memory_order_relaxed);
+        atomic_store_explicit(&mine->state, WAITING, memory_order_relaxed);
+        struct node *before = atomic_exchange_explicit(&shared->tail, mine, memory_order_acq_rel);
+        if (before != NULL) {
+            atomic_store_explicit(&before->next, mine, memory_order_release);
+            until_granted(mine, looks, yields);
+        }
+        struct node *next = atomic_load_explicit(&mine->next, memory_order_acquire);
+        if (next == NULL) {
+            struct node *last = mine;
+            if (atomic_compare_exchange_strong(&shared->tail, &last, NULL)) continue;
+            for (int look = 1; (next = atomic_load_explicit(&mine->next, memory_order_acquire)) == NULL; look++) {
+                if (look % 100 == 0) sched_yield();
+                else pause_core();
+            }
+        }
+        if (yields) atomic_store_explicit(&next->state, GRANTED, memory_order_release);
+        else if (atomic_exchange(&next->state, GRANTED) == ASLEEP) futex_wake(&next->state);
+    }
+    return acquired;
+}
+
+static uint64_t mcs_futex(int rank) { return mcs(rank, 2000, 0); }
+static uint64_t mcs_futex_soon(int rank) { return mcs(rank, 100, 0); }
+static uint64_t mcs_yield(int rank) { return mcs(rank, 100, 1); }
+static uint64_t mcs_yield_soon(int rank) { return mcs(rank, 10, 1); }
+
+static uint64_t mutex(int rank) {
+    (void)rank;
+    uint64_t acquired = 0;
+    for (; !atomic_load_explicit(&shared->over, memory_order_relaxed); acquired++) {
+        pthread_mutex_lock(&shared->mutex);
+        pthread_mutex_unlock(&shared->mutex);
+    }
+    return acquired;
+}
+
+/* How long until a sleeper that was woken is seen to run, on another core: what a lock costs whose waiters sleep. */
+static void wake(void) {
+    double runs[RUNS];
+    for (int run = 0; run < RUNS; run++) {
+        enum { WAKES = 50 };
+        double wakes[WAKES];
+        atomic_store(&shared->bell, 0);
+        atomic_store(&shared->pong, 0);
+        if (fork() == 0) {
+            pin(1);
+            for (uint32_t i = 1; i <= WAKES; i++) {
+                while (atomic_load(&shared->bell) < i) futex_wait(&shared->bell, i - 1);
+                atomic_store_explicit(&shared->pong, i, memory_order_release);
+            }
+            _exit(0);
+        }
+        for (uint32_t i = 1; i <= WAKES; i++) {
+            usleep(2000);
+            double start = now();
+            atomic_store(&shared->bell, i);
+            futex_wake(&shared->bell);
+            while (atomic_load_explicit(&shared->pong, memory_order_acquire) < i) pause_core();
+            wakes[i - 1] = now() - start;
+        }
+        runs[run] = median(wakes, WAKES);
+        wait(NULL);
+    }
+    printf("%-40s %8.1f ns\n", "futex wake, sleeper on the other core", median(runs, RUNS));
+}
+
 /* All of `ranks` processes acquire for 250 ms; sets acquisitions a second and the smallest share over the largest. */
-static void contend(uint64_t (*acquire)(void), int ranks, double *rate, double *share) {
+static void contend(uint64_t (*acquire)(int), int ranks, double *rate, double *share) {
     atomic_store(&shared->ready, 0);
     atomic_store(&shared->begun, 0);
     atomic_store(&shared->over, 0);
@@ -172,7 +286,7 @@ static void contend(uint64_t (*acquire)(void), int ranks, double *rate, double *
             pin(rank);
             atomic_fetch_add(&shared->ready, 1);
             while (!atomic_load(&shared->begun)) sched_yield();
-            shared->counts[rank] = acquire();
+            shared->counts[rank] = acquire(rank);
             _exit(0);
         }
     while (atomic_load(&shared->ready) < (uint64_t)ranks) sched_yield();
@@ -193,7 +307,7 @@ static void contend(uint64_t (*acquire)(void), int ranks, double *rate, double *
     *share = min / max;
 }
 
-static void contests(const char *name, uint64_t (*acquire)(void)) {
+static void contests(const char *name, uint64_t (*acquire)(int)) {
     for (int ranks = 2; ranks <= MOST; ranks *= 2) {
         double rates[RUNS], shares[RUNS];
         for (int run = 0; run < RUNS; run++) contend(acquire, ranks, &rates[run], &shares[run]);
@@ -244,10 +358,20 @@ int main(void) {
         perror("cores");
         return 1;
     }
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&shared->mutex, &attributes);
     pin(0);
     loops();
     ping_pong();
+    wake();
     contests("lock: CAS, spin and yield", spin);
     contests("lock: ticket, spin and yield", ticket);
+    contests("lock: MCS, spin 2000, futex", mcs_futex);
+    contests("lock: MCS, spin 100, futex", mcs_futex_soon);
+    contests("lock: MCS, spin 100, yield", mcs_yield);
+    contests("lock: MCS, spin 10, yield", mcs_yield_soon);
+    contests("lock: shared pthread mutex", mutex);
     return 0;
 }

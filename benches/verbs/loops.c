@@ -175,6 +175,22 @@ static void locked_put(uint32_t size) {
   write_to(target, origin->pairs[1], WORDS + 8 * 101, none);
 }
 
+/* Locks that nobody else wants: what their designs need at the least. An acquire is waited for, a release is posted. */
+
+static void locked_by_swaps(uint32_t size) { /* test-and-set; a queue, whose word names the last who came */
+  (void)size;
+  change(IBV_WR_ATOMIC_CMP_AND_SWP, 0, 102, 0, 1);
+  complete(origin);
+  change(IBV_WR_ATOMIC_CMP_AND_SWP, 1, 102, 1, 0);
+}
+
+static void locked_by_sums(uint32_t size) { /* tickets; a queue by fetch-add */
+  (void)size;
+  change(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 103, 1, 0);
+  complete(origin);
+  change(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 103, -1, 0);
+}
+
 /* Every other end. */
 static void put_to_all(uint32_t size) {
   for (int to = 1; to < RANKS; to++)
@@ -228,6 +244,10 @@ int main(int argc, char **argv) {
   measure("accumulate sums, flush", sums, 64);
   measure("accumulate max, flush", maximum, 8);
   measure("lock, put, unlock", locked_put, 8);
+  measure("lock, unlock: test-and-set", locked_by_swaps, 8);
+  measure("lock, unlock: mcs", locked_by_swaps, 8);
+  measure("lock, unlock: ticket", locked_by_sums, 8);
+  measure("lock, unlock: fetch-add-queue", locked_by_sums, 8);
   measure("put to 15, flush all", put_to_all, 8);
   return 0;
 }

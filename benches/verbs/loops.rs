@@ -13,7 +13,7 @@ use fabric::bootstrap::{Job, local};
 use fabric::remote_memory::{Mailbox, Notify, Patience, Port, RemoteMemory};
 use fabric::verbs::Verbs;
 use fabric::{Any, Fabric, Segment, World, block_on};
-use windows::{Op, Window};
+use windows::{LockDesign, Op, Window};
 
 const WARM_UP: usize = 100;
 const RANKS: u32 = 16;
@@ -152,6 +152,18 @@ fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome 
     })
 }
 
+/// An acquire and a release of every lock, which nobody else wants.
+fn locks(measures: &Measures, worlds: &[World<Any>]) -> Outcome {
+    for design in LockDesign::ALL {
+        let windows =
+            together(worlds, |world| Ok(Window::<u64>::builder().lock(*design).allocate(world, 64).wait()?))?;
+        measures
+            .measure(&format!("lock, unlock: {design}"), 8, || windows[0].lock_exclusive(1).wait()?.unlock().wait())?;
+        together(windows, |window| Ok(window.close().wait()?))?;
+    }
+    Ok(())
+}
+
 fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(2000);
@@ -160,6 +172,7 @@ fn main() -> Outcome {
     let worlds = worlds(RANKS, |job| fabric::endpoint("verbs", job))?;
     let windows = together(&worlds, |world| Ok(Window::<u64, Any>::allocate(world, 64 << 10).wait()?))?;
     windows_of_two(&measures, &windows)?;
+    locks(&measures, &worlds)?;
     // Every other rank.
     let all = windows[0].lock_all().wait()?;
     measures.measure("put to 15, flush all", 8, || {

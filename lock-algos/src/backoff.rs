@@ -60,7 +60,7 @@ impl Backoff {
 
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
-        Pauses { table: &self.nanos, step: 0, random: owner.to_bits() }
+        Pauses { table: &self.nanos, step: 0, reach: Reach::ALL, taken: 0, longest: 0, random: owner.to_bits() }
     }
 }
 
@@ -70,19 +70,57 @@ impl Default for Backoff {
     }
 }
 
+/// How far a rank's pauses grow: as far as its acquires found that it takes. For a lock whose waiters try, the tries of many
+/// disturb each other, and with few the lock lies idle during a long pause, so no table suits both: the truncated backoff of
+/// Ren et al. (SMART, ASPLOS 2024) moves the longest pause by the share of tries that fail.
+///
+/// A rank keeps it from one acquire to the next ([`Place::reach`](crate::Place::reach)): a step of the table, which may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach(pub u8);
+
+impl Reach {
+    /// The whole table.
+    pub const ALL: Self = Self(Backoff::STEPS as u8 - 1);
+    /// An acquire with fewer tries in vain has the next one pause for less.
+    const FEW: u32 = 2;
+    /// So many tries in vain with the longest pause, and it is doubled.
+    const MANY: u32 = 5;
+}
+
 /// See [`Backoff::pauses`].
 #[derive(Debug)]
 pub(crate) struct Pauses<'b> {
     table: &'b [u32; Backoff::STEPS],
-    step: usize,
+    step: u8,
+    reach: Reach,
+    /// Pauses so far, and those as long as the reach allows.
+    taken: u32,
+    longest: u32,
     random: u64,
 }
 
 impl Pauses<'_> {
+    /// The same, but no longer than this, unless that proves too short.
+    pub(crate) fn within(self, reach: Reach) -> Self {
+        Self { reach: Reach(reach.0.min(Reach::ALL.0)), ..self }
+    }
+
+    /// How far the next acquire's pauses should grow.
+    pub(crate) const fn reach(&self) -> Reach {
+        if self.taken < Reach::FEW { Reach(self.reach.0.saturating_sub(1)) } else { self.reach }
+    }
+
     /// The next pause in nanoseconds.
     pub(crate) fn next_nanos(&mut self) -> u64 {
-        let nanos = u64::from(self.table[self.step]);
-        self.step = (self.step + 1).min(Backoff::STEPS - 1);
+        self.taken = self.taken.saturating_add(1);
+        if self.step >= self.reach.0 {
+            self.longest += 1;
+            if self.longest > Reach::MANY && self.reach != Reach::ALL {
+                (self.reach, self.longest) = (Reach(self.reach.0 + 1), 1);
+            }
+        }
+        let nanos = u64::from(self.table[usize::from(self.step.min(self.reach.0))]);
+        self.step = (self.step + 1).min(Reach::ALL.0);
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
@@ -147,6 +185,27 @@ mod tests {
             assert!((3400..4400).contains(&nanos[2]) && (500..1500).contains(&nanos[3]), "{nanos:?}");
             assert_eq!(pauses.next_behind(u64::MAX), u64::MAX);
         }
+    }
+
+    #[test]
+    fn pauses_reach_as_far_as_it_takes() {
+        let table = Backoff::new((0..16).map(|power| Duration::from_nanos(1 << (power + 4))));
+        let owner = Owner { rank: Rank(7), slot: 0, generation: 0 };
+        let after = |reach, pauses: u32| {
+            let mut under_way = table.pauses(owner).within(reach);
+            let nanos: Vec<_> = (0..pauses).map(|_| under_way.next_nanos()).collect();
+            (under_way.reach(), nanos)
+        };
+        // A table of its own: who got it soon pauses for less the next time, who needed long for more, at once.
+        assert_eq!(after(Reach(3), 1).0, Reach(2));
+        assert_eq!(after(Reach(0), 0).0, Reach(0));
+        assert_eq!(after(Reach(3), 8).0, Reach(3));
+        let (reach, nanos) = after(Reach(0), 5 * 16 + 1);
+        assert_eq!(reach, Reach::ALL);
+        assert!(nanos[..5].iter().all(|nanos| *nanos < 24) && nanos[80] >= 1 << 18, "{nanos:?}");
+        assert_eq!(after(Reach(200), 100).0, Reach::ALL);
+        // Without one, the table is as it is.
+        assert_eq!(after(Reach::ALL, 5).1, first_pauses(table, 7)[..5]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ mod ticket;
 mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
-pub use crate::backoff::Backoff;
+pub use crate::backoff::{Backoff, Reach};
 pub use crate::chosen::{Chosen, held_by_word};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};

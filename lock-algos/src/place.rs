@@ -2,7 +2,7 @@
 
 use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::Owner;
+use crate::{Owner, Reach};
 
 /// Where a lock's words lie and on whose behalf it is taken: what windows, lock tables and tests tell an algorithm.
 ///
@@ -96,6 +96,16 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Ends this owner's use of a line: it has said its last word there.
     fn give_line_back(&self, line: u16) {
         let _ = line;
+    }
+
+    /// How far this rank's pauses for locks grow now.
+    fn reach(&self) -> Reach {
+        Reach::ALL
+    }
+
+    /// Keeps what its last acquire, which had to contend, made of that.
+    fn keep_reach(&self, reach: Reach) {
+        let _ = reach;
     }
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.

@@ -11,7 +11,8 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 ///
 /// One word: 0 is free; with bit 63 set, its other bits but one name the exclusive [`Owner`]; else it counts readers.
 /// Uncontended, an acquire is one compare-swap and a release one write (shared: one fetch-add) that nobody waits for.
-/// It is not fair: the next owner is whoever tries first after the release.
+/// It is not fair: the next owner is whoever tries first after the release. Where a [`Place`] keeps a [`Reach`](crate::Reach),
+/// the longest pause is as long as a rank's last acquires needed.
 ///
 /// The release of the exclusive mode is the paper's plain write where that is atomic against compare-swaps: while the word
 /// names an owner that lives, every compare-swap on it fails, a reader's as well, so there is nothing to lose. Where it is
@@ -205,7 +206,7 @@ impl LockAlgorithm for TestAndSet {
         first: u64,
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner());
+        let pauses = self.backoff.pauses(place.owner()).within(place.reach());
         let mut waiter = Waiter { mode, tells: place.slots() > 0, pauses, races: 0, doubt: Doubt::default() };
         let mut found = first;
         let mut counts = true;
@@ -253,6 +254,7 @@ impl LockAlgorithm for TestAndSet {
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
+                    place.keep_reach(waiter.pauses.reach());
                     if held.mode == Mode::Exclusive {
                         discount(memory, place, mode)?; // the word names the owner
                     }

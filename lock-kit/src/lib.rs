@@ -1,6 +1,7 @@
-//! What a lock over remote memory is verified with. Yours too.
+//! What a lock over remote memory is verified with, and measured. Yours too.
 //!
-//! May use: [`lock_algos`], the boundary, loom, proptest. Nothing that ships uses it: it is for tests.
+//! May use: [`lock_algos`], the boundary; for verification (feature `verify`) loom, proptest; for [`bench`](mod@bench) (feature
+//! `bench`) fabrics and the simulator. Both are on if nothing else is said. No library that ships uses it.
 //!
 //! A lock is a [`LockAlgorithm`](lock_algos::LockAlgorithm). Everything here runs that very source, over memories of its own:
 //!
@@ -31,18 +32,32 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bench")]
+pub mod bench;
+#[cfg(feature = "verify")]
 pub mod explored;
+#[cfg(feature = "verify")]
 pub mod modelled;
+#[cfg(feature = "verify")]
 pub mod program;
+#[cfg(feature = "verify")]
 mod record;
+#[cfg(feature = "verify")]
 mod trace;
+#[cfg(feature = "verify")]
 pub mod wrong;
 
+#[cfg(feature = "verify")]
 pub use crate::explored::{Atomics, Exploration, LoomMemory};
+#[cfg(feature = "verify")]
 pub use crate::modelled::{ModelMemory, Posted, Scenario, Search, Setting};
+#[cfg(feature = "verify")]
 pub use crate::program::Mortal;
+#[cfg(feature = "verify")]
 pub use crate::program::{Ending, Ground, Manner, Round, Slots};
+#[cfg(feature = "verify")]
 pub use crate::record::{Record, Stage};
+#[cfg(feature = "verify")]
 pub use crate::trace::{Action, Effect, Trace};
 pub use lock_algos;
 pub use lock_algos::remote_memory;

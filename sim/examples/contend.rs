@@ -7,14 +7,15 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
+use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Place, Reach, TestAndSet, Ticket};
 use sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
-struct AtRankZero<'m, M>(&'m M);
+struct AtRankZero<'m, M>(&'m M, &'m AtomicU8);
 
 impl<M> Clone for AtRankZero<'_, M> {
     fn clone(&self) -> Self {
@@ -41,6 +42,14 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
         u64::from(self.0.size())
     }
 
+    fn reach(&self) -> Reach {
+        Reach(self.1.load(Ordering::Relaxed))
+    }
+
+    fn keep_reach(&self, Reach(reach): Reach) {
+        self.1.store(reach, Ordering::Relaxed);
+    }
+
     fn lock(&self) -> u64 {
         0
     }
@@ -53,7 +62,8 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
 /// Acquires and releases, over and over.
 async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquired: &[Cell<u64>]) -> Result<(), Fault> {
     let acquired = &acquired[memory.rank().index()];
-    let (place, mode) = (AtRankZero(&memory), Mode::Exclusive);
+    let reach = AtomicU8::new(0);
+    let (place, mode) = (AtRankZero(&memory, &reach), Mode::Exclusive);
     let words = lock.words(place)?;
     loop {
         let started = lock.start(&memory, place, words, mode)?;
@@ -80,7 +90,7 @@ fn main() {
 
 /// Pauses for a network, from a round trip on: for locks that are asked for by name.
 fn round_trips() -> Backoff {
-    Backoff::new((11..18).map(|power| Duration::from_nanos(1 << power)))
+    Backoff::new((11..24).map(|power| Duration::from_nanos(1 << power)))
 }
 
 fn run<A: LockAlgorithm>(lock: &A, ranks: u32, millis: u64) {

@@ -117,7 +117,9 @@ impl LockDesign {
         std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
     }
 
-    pub(crate) fn algorithm(self, capabilities: &Capabilities) -> Chosen {
+    /// The lock as windows on such a fabric have it: for contests that need no window.
+    #[must_use]
+    pub fn algorithm(self, capabilities: &Capabilities) -> Chosen {
         // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round trip.
         let backoff = if capabilities.immediate {
             Backoff::default()

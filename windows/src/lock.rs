@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
+use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Reach, Wanted, Wish};
 
 use crate::inheritance::Holding;
 use crate::nodes::LEAD;
@@ -135,6 +135,15 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
+    }
+
+    fn reach(&self) -> Reach {
+        // Where an attempt is an instruction, whoever has the core goes on while others pause: that is best.
+        if self.inner.immediate { Reach::ALL } else { Reach(self.inner.nodes.reach.load(Ordering::Relaxed)) }
+    }
+
+    fn keep_reach(&self, Reach(reach): Reach) {
+        self.inner.nodes.reach.store(reach, Ordering::Relaxed);
     }
 
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {

@@ -7,7 +7,7 @@
 //! for ever.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fabric::Fabric;
@@ -88,6 +88,8 @@ pub(crate) struct Nodes {
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
+    /// How far pauses for locks grow, where an attempt is a journey.
+    pub(crate) reach: AtomicU8,
     /// What peers are told: how many slots were ever in use ...
     marked: AtomicU32,
     /// ... and how many owners count without.
@@ -113,6 +115,7 @@ impl Nodes {
             lead_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            reach: AtomicU8::new(0),
             marked: AtomicU32::new(0),
             without: Mutex::new(0),
         }

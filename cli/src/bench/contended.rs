@@ -1,50 +1,48 @@
 //! All ranks at one lock.
 
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use fabric::block_on;
-use windows::{Error, Window};
+use windows::{Error, LockDesign, Window};
 
 use crate::bench::bare;
+use crate::bench::bare_locks::BareLock;
+use crate::bench::contest::{Contests, Outcome, Over};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::Metric;
-use crate::bench::spread::{jain, share};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
+use lock_kit::bench::{jain, share};
 
-// Bare words: who is ready, which contest goes on, which is over, the bare lock, and what the ping-pong uses.
-const READY: u64 = 1;
-const BEGUN: u64 = 2;
-const OVER: u64 = 3;
-const LOCK: u64 = 4;
+// Bare words of the ping-pong.
 const PING: u64 = 5;
 const PONG: u64 = 6;
 
-const SPIN: &str = "lock: CAS, spin and yield";
 /// Round trips of one run of the ping-pong.
 const ROUND_TRIPS: u64 = 5000;
 
 pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let window = Window::<u64>::allocate(world, 8).wait()?;
-    let (mut bare, mut ours, mut ping_pongs) = (Contests::default(), Contests::default(), Vec::new());
-    let mut number = 0;
-    let mut contest = |contests: &mut Contests, acquire: &dyn Fn(u64) -> Result<u64, Error>| {
-        number += 1;
-        let contest = contend(rank, number, effort.contending(), acquire)?;
-        contests.add(&contest);
-        Ok::<_, Failure>(())
-    };
+    let design = window.info().lock.name();
+    let same = BareLock::of(design);
+    let mut bare: Vec<_> = BareLock::beside(design).iter().map(|lock| (*lock, Figures::default())).collect();
+    let (mut ours, mut ping_pongs) = (Figures::default(), Vec::new());
+    let mut contests = Contests::new(rank);
     for _ in 0..effort.runs() {
         if rank.has_limits() {
-            contest(&mut bare, &|number| Ok(bare::contend(rank.word(LOCK), rank.word(OVER), number)))?;
+            for (lock, figures) in &mut bare {
+                if world.rank() == 0 {
+                    lock.prepare(rank);
+                }
+                let contend = |over: Over<'_>| Ok(lock.contend(rank, over.word, over.number));
+                figures.add(&contests.run(effort.contending(), contend)?);
+            }
             if world.size() == 2 {
                 ping_pongs.push(ping_pong(rank)?);
             }
         }
-        contest(&mut ours, &|number| lock_unlock(rank, &window, number))?;
+        ours.add(&contests.run(effort.contending(), |over| Ok(lock_unlock(over, &window)?))?);
         rank.step()?;
     }
     if world.rank() == 0 {
@@ -52,26 +50,32 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             rank.limit("store, seen by the other core", Metric::Latency, &ping_pongs)?;
         }
         if rank.has_limits() {
-            bare.each(|metric, values| rank.limit(SPIN, metric, values))?;
+            for (lock, figures) in &bare {
+                figures.each(|metric, values| rank.limit(lock.name(), metric, values))?;
+            }
         }
-        ours.each(|metric, values| rank.result("lock + unlock, contended", metric, values, SPIN))?;
+        ours.each(|metric, values| rank.result("lock + unlock, contended", metric, values, same.name()))?;
+        if design == LockDesign::TestAndSet.name() && rank.has_limits() {
+            let what = "lock + unlock, contended, beside a mutex";
+            rank.result(what, Metric::Acquisitions, &ours.acquisitions, BareLock::Mutex.name())?;
+        }
     }
     Ok(window.close().wait()?)
 }
 
 /// What came out of several contests.
 #[derive(Default)]
-struct Contests {
+struct Figures {
     acquisitions: Vec<f64>,
     shares: Vec<f64>,
     jains: Vec<f64>,
 }
 
-impl Contests {
-    fn add(&mut self, (counts, seconds): &(Vec<f64>, f64)) {
-        self.acquisitions.push(counts.iter().sum::<f64>() / seconds);
-        self.shares.push(share(counts));
-        self.jains.push(jain(counts));
+impl Figures {
+    fn add(&mut self, outcome: &Outcome) {
+        self.acquisitions.push(outcome.rate());
+        self.shares.push(share(&outcome.counts));
+        self.jains.push(jain(&outcome.counts));
     }
 
     fn each(&self, report: impl Fn(Metric, &[f64]) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -81,55 +85,18 @@ impl Contests {
     }
 }
 
-/// Has all ranks acquire for a while; gives every rank's count, and the seconds that it took.
-fn contend(
-    rank: &RankOfBench,
-    number: u64,
-    long: Duration,
-    acquire: &dyn Fn(u64) -> Result<u64, Error>,
-) -> Result<(Vec<f64>, f64), Failure> {
-    let (ready, begun, over) = (rank.word(READY), rank.word(BEGUN), rank.word(OVER));
-    rank.world.barrier().wait()?;
-    let size = u64::from(rank.world.size());
-    let referee = || {
-        while ready.load(Ordering::Acquire) < number * size {
-            thread::yield_now();
-        }
-        begun.store(number, Ordering::Release);
-        let start = Instant::now();
-        thread::sleep(long);
-        over.store(number, Ordering::Release);
-        start.elapsed().as_secs_f64()
-    };
-    thread::scope(|scope| {
-        let referee = (rank.world.rank() == 0).then(|| scope.spawn(referee));
-        ready.fetch_add(1, Ordering::AcqRel);
-        while begun.load(Ordering::Acquire) < number {
-            thread::yield_now();
-        }
-        let acquired = acquire(number)?;
-        let seconds = referee.map_or(Ok(0.0), |referee| referee.join().map_err(|_| "the referee panicked"))?;
-        let all = block_on(rank.world.fabric(), rank.world.all_gather(&acquired.to_le_bytes()))
-            .map_err(fabric::Error::operation("gather the counts"))?;
-        let count =
-            |bytes: &Vec<u8>| bytes.iter().rev().fold(0_u64, |count, byte| count << 8 | u64::from(*byte)) as f64;
-        Ok((all.iter().map(count).collect(), seconds))
-    })
-}
-
 #[inline(never)]
-fn lock_unlock(rank: &RankOfBench, window: &Window<u64>, number: u64) -> Result<u64, Error> {
-    let over = rank.word(OVER);
+fn lock_unlock(over: Over<'_>, window: &Window<u64>) -> Result<u64, Error> {
     let mut acquired = 0;
-    while over.load(Ordering::Relaxed) != number {
+    while !over.is() {
         window.lock_exclusive(0).wait()?.unlock().wait()?;
         acquired += 1;
     }
     Ok(acquired)
 }
 
-/// Half a round trip between two ranks, in nanoseconds.
-fn ping_pong(rank: &RankOfBench) -> Result<f64, Failure> {
+/// Half a round trip between two ranks, in nanoseconds. The others do not come here.
+pub(crate) fn ping_pong(rank: &RankOfBench) -> Result<f64, Failure> {
     let first = rank.world.rank() == 0;
     let (ping, pong) = (rank.word(PING), rank.word(PONG));
     ping.store(0, Ordering::Relaxed);

@@ -12,6 +12,9 @@ use crate::bench::report::{Line, Measured};
 use crate::bench::worker::{Effort, Suite};
 use crate::failure::{Failure, say};
 
+/// The status of a job whose first rank that failed was killed by SIGKILL.
+const KILLED: u8 = 128 + 9;
+
 /// How a job of workers ended.
 pub(crate) enum Outcome {
     Measured(Vec<Measured>),
@@ -41,16 +44,21 @@ pub(crate) fn run(
         program: command.remove(0),
         args: command,
         fabric: fabric.to_owned(),
-        on_failure: OnFailure::Abort,
+        on_failure: if suite == Suite::Recovery { OnFailure::Continue } else { OnFailure::Abort },
         labels: ranks > 1,
     };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| collect(File::from(read), step));
-        let code = launch.run(interrupts, &mut |event| say(&event.to_string()));
+        let code = launch.run(interrupts, &mut |event| {
+            // That ranks are killed is what is asked for.
+            if suite != Suite::Recovery {
+                say(&event.to_string());
+            }
+        });
         drop(write); // the reader's end of file
         let measured = reader.join().map_err(|_| "the thread that reads the reports panicked")??;
         match code? {
-            0 => {
+            code if code == 0 || (suite == Suite::Recovery && code == KILLED && !measured.is_empty()) => {
                 let of_lock = |measured| Measured { lock: lock.to_owned(), ..measured };
                 Ok(Outcome::Measured(measured.into_iter().map(of_lock).collect()))
             }

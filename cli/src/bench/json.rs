@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::report::{Against, Measured};
+use crate::bench::report::{Against, Measured, Parameter};
 use crate::info;
 
 /// One run of `onesided bench`.
@@ -36,6 +36,8 @@ pub(crate) struct Limit {
     pub(crate) name: String,
     /// As in [`Row`].
     pub(crate) size: Option<usize>,
+    /// As in [`Row`].
+    pub(crate) parameter: Option<Parameter>,
     /// How many processes were there.
     pub(crate) ranks: u32,
     /// As in [`Row`].
@@ -54,14 +56,18 @@ pub(crate) struct Row {
     pub(crate) benchmark: String,
     /// The lock of the window.
     pub(crate) algorithm: String,
-    /// `shm` or `verbs`.
+    /// `shm`, `verbs`, `mixed` or `sim`.
     pub(crate) fabric: String,
     /// The bytes of one operation; `null` where there is no size to choose.
     pub(crate) size: Option<usize>,
+    /// Of one point of a sweep: `name` of what it goes over (`held for`, `origins`, `computing threads`, `pairs`, `readers`,
+    /// `section`, `skew`), `value` and `unit` (`ns`, `%`, `1`); `null` of what is no sweep.
+    pub(crate) parameter: Option<Parameter>,
     /// How many processes were there.
     pub(crate) ranks: u32,
     /// `latency`, `bandwidth`, `message rate`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
-    /// fairness).
+    /// fairness), `p50`, `p99`, `p99.9` (of all waits), `longest bypass`, `p99.9 bypass` (how many others had the lock between
+    /// somebody's asking and having), `operations` (on the fabric), `cpu` (of a core's time).
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
     /// `ns`, `GB/s` (10^9 bytes), `1/s`, `1`.
@@ -78,9 +84,15 @@ pub(crate) struct Row {
 
 impl Document {
     pub(crate) fn new(machine: Machine, fabric: &str, measured: &[Measured]) -> Self {
-        let first = measured.first().map(|first| &first.lock);
-        let is_limit = |measured: &&Measured| measured.against == Against::IsLimit && Some(&measured.lock) == first;
-        let limits = measured.iter().filter(is_limit);
+        // What was measured beside several locks stands there once.
+        let is_limit = |(i, one): &(usize, &Measured)| {
+            let same = |other: &&Measured| {
+                (&other.what, other.metric, other.ranks, other.size) == (&one.what, one.metric, one.ranks, one.size)
+                    && (other.against == Against::IsLimit && other.parameter == one.parameter)
+            };
+            one.against == Against::IsLimit && !measured[..*i].iter().any(|other| same(&other))
+        };
+        let limits = measured.iter().enumerate().filter(is_limit).map(|(_, limit)| limit);
         let results = measured.iter().filter(|measured| measured.against != Against::IsLimit);
         Self {
             machine,
@@ -109,10 +121,11 @@ impl Machine {
 }
 
 impl Limit {
-    fn of(Measured { what, size, metric, ranks, value, .. }: &Measured) -> Self {
+    fn of(Measured { what, size, parameter, metric, ranks, value, .. }: &Measured) -> Self {
         Self {
             name: what.clone(),
             size: *size,
+            parameter: parameter.clone(),
             ranks: *ranks,
             metric: metric.name(),
             value: value.median,
@@ -125,11 +138,12 @@ impl Limit {
 
 impl Row {
     fn of(result: &Measured, fabric: &str, measured: &[Measured]) -> Self {
-        let Measured { what, size, metric, ranks, value, against, lock } = result;
+        let Measured { what, size, parameter, metric, ranks, value, against, lock } = result;
         let is_limit = |other: &&Measured| {
             other.against == Against::IsLimit
                 && matches!(against, Against::Limit(name) if *name == other.what)
                 && (other.metric, other.ranks, other.size, &other.lock) == (*metric, *ranks, *size, lock)
+                && other.parameter == *parameter
         };
         let limit = measured.iter().find(is_limit).map(|limit| limit.value.median);
         Self {
@@ -137,6 +151,7 @@ impl Row {
             algorithm: lock.clone(),
             fabric: fabric.to_owned(),
             size: *size,
+            parameter: parameter.clone(),
             ranks: *ranks,
             metric: metric.name(),
             value: value.median,
@@ -159,7 +174,7 @@ mod tests {
         let sized = |what: &str, size, ranks, value: f64, against| {
             let value = Spread { median: value, min: value, max: value };
             let lock = "mcs".to_owned();
-            Measured { what: what.into(), size, metric: Metric::Latency, ranks, value, against, lock }
+            Measured { what: what.into(), size, parameter: None, metric: Metric::Latency, ranks, value, against, lock }
         };
         let measured = |what: &str, ranks, value, against| sized(what, None, ranks, value, against);
         let against = || Against::Limit("bare".into());

@@ -23,6 +23,17 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
+    #[command(flatten)]
+    files: Files,
+
+    /// Fewer and shorter runs: some seconds, and more noise
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Where the results go, beside standard output.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Files {
     /// Also write the results as one JSON object
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -31,9 +42,39 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
-    /// Fewer and shorter runs: some seconds, and more noise
-    #[arg(long)]
-    quick: bool,
+    /// Also draw the curves that tell most about locks as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+}
+
+/// The same, open.
+pub(crate) struct Open {
+    json: Option<File>,
+    report: Option<File>,
+    picture: Option<File>,
+}
+
+impl Files {
+    /// Made first: a minute of measurements must not end in a file that cannot be written.
+    pub(crate) fn create(&self) -> io::Result<Open> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
+        Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture: open(&self.picture)? })
+    }
+}
+
+impl Open {
+    pub(crate) fn write(self, document: &Document, title: &str, begun: SystemTime) -> io::Result<()> {
+        if let Some(mut json) = self.json {
+            json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
+        }
+        if let Some(mut report) = self.report {
+            report.write_all(html::page(document, title, &command(), begun).as_bytes())?;
+        }
+        if let Some(mut picture) = self.picture {
+            picture.write_all(html::picture(document, begun).as_bytes())?;
+        }
+        Ok(())
+    }
 }
 
 impl Options {
@@ -45,8 +86,11 @@ impl Options {
 /// What the help of every benchmark ends with.
 pub(crate) const HELP: &str = "\
 JSON: an object with `machine`, `limits` and `results`. Each result has `benchmark`, `algorithm`, `fabric`, `size` (the
-bytes of one operation, or null), `ranks`, `metric`, `value` (the median), `unit`, `limit` (what bare instructions reach,
-or null) and `ratio` (value / limit, or null). These names stay.";
+bytes of one operation, or null), `parameter` (`name`, `value` and `unit` of a sweep's point, or null), `ranks`, `metric`,
+`value` (the median), `unit`, `limit` (what bare instructions reach, or null) and `ratio` (value / limit, or null). These
+names stay. Metrics: latency, bandwidth, message rate, acquisitions (of all ranks together), smallest/largest share, jain
+(index of fairness), p50, p99, p99.9 (of all waits), longest bypass, p99.9 bypass (how many others had the lock between
+somebody's asking and having), operations (on the fabric), cpu (of a core's time).";
 
 /// What is measured: a suite, by so many ranks, whose windows have this lock.
 pub(crate) type Job = (Suite, u32, LockDesign);
@@ -55,9 +99,7 @@ pub(crate) type Job = (Suite, u32, LockDesign);
 pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCode, Failure> {
     let fabric = options.fabric.built_in()?;
     let (machine, begun) = (Machine::collect(), SystemTime::now());
-    // Made first: a minute of measurements must not end in a file that cannot be written.
-    let json = options.json.as_deref().map(create).transpose()?;
-    let report = options.report.as_deref().map(create).transpose()?;
+    let files = options.files.create()?;
     let interrupts = interrupts()?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
 
@@ -77,12 +119,7 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
     progress.finish_and_clear();
 
     let document = Document::new(machine, fabric, &measured);
-    if let Some(mut json) = json {
-        json.write_all((serde_json::to_string_pretty(&document)? + "\n").as_bytes())?;
-    }
-    if let Some(mut report) = report {
-        report.write_all(html::page(&document, title, &command(), begun).as_bytes())?;
-    }
+    files.write(&document, title, begun)?;
     match io::stdout().lock().write_all(document.to_text().as_bytes()) {
         // A reader that has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

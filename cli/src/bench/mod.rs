@@ -5,24 +5,33 @@
 //! [`table`], [`json`] and [`html`].
 
 mod bare;
+mod bare_locks;
 mod busy;
+mod concurrency;
 mod contended;
+mod contest;
+mod cpu;
+mod delay;
 mod html;
 mod job;
 mod json;
 mod locks;
 mod measure;
+mod messages;
 mod operations;
 mod peers;
 mod rank;
+mod recovery;
 mod report;
 mod rma;
 mod rounds;
+mod scale;
 mod spread;
 mod sweep;
 mod table;
 mod transfers;
 mod units;
+mod waits;
 mod worker;
 
 use std::process::ExitCode;
@@ -36,6 +45,7 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     Locks(locks::Args),
     Rma(rma::Args),
+    Scale(scale::Args),
     Peers(peers::Args),
     #[command(hide = true)]
     Peer(peers::worker::Args),
@@ -47,6 +57,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Locks(args) => locks::run(&args),
         Command::Rma(args) => rma::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),
         Command::Worker(args) => worker::run(&args),

@@ -1,12 +1,15 @@
 //! Locks and small operations that nobody contends for.
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use windows::{Access, Error, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::rank::RankOfBench;
+use crate::bench::report::Metric;
 use crate::bench::rounds::{self, Probe};
+use crate::bench::spread::Spread;
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
 
@@ -42,8 +45,46 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         probes.push(held("fetch_and_op, sum", FETCH_ADD, fetch_and_op));
         probes.push(held("compare_and_swap", CAS, compare_and_swap));
         rounds::run(rank, effort, probes)?;
+        apart(rank, effort, &window)?;
     }
     Ok(window.close().wait()?)
+}
+
+/// Acquire and release apart (jiang-2004, section 6.1): each is timed, and what the clock takes is taken off.
+fn apart(rank: &RankOfBench, effort: Effort, window: &Window<u64>) -> Result<(), Failure> {
+    const TIMES: u32 = 200;
+    let mut runs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..effort.runs() {
+        let mut batches = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+        for batch in 0..2 * effort.batches() {
+            let exclusive = batch % 2 == 0;
+            let [mut clock, mut acquire, mut release] = [Duration::ZERO; 3];
+            for _ in 0..TIMES {
+                let begin = Instant::now();
+                let ready = Instant::now();
+                let epoch =
+                    if exclusive { window.lock_exclusive(rank.peer()) } else { window.lock_shared(rank.peer()) }
+                        .wait()?;
+                let held = Instant::now();
+                epoch.unlock().wait()?;
+                release += held.elapsed();
+                acquire += held - ready;
+                clock += ready - begin;
+            }
+            let nanos = |time: Duration| time.saturating_sub(clock).as_nanos() as f64 / f64::from(TIMES);
+            let first = if exclusive { 0 } else { 2 };
+            batches[first].push(nanos(acquire));
+            batches[first + 1].push(nanos(release));
+        }
+        for (batches, run) in batches.iter().zip(&mut runs) {
+            run.push(Spread::of(batches).median);
+        }
+    }
+    let names = ["exclusive lock: acquire", "exclusive lock: release", "shared lock: acquire", "shared lock: release"];
+    for (what, values) in names.into_iter().zip(&runs) {
+        rank.alone((what, None), Metric::Latency, values)?;
+    }
+    Ok(())
 }
 
 pub(crate) const CAS_STORE: &str = "lock: CAS + store";

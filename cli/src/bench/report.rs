@@ -22,6 +22,9 @@ pub(crate) struct Measured {
     pub(crate) what: String,
     /// The bytes of one operation, where that was chosen.
     pub(crate) size: Option<usize>,
+    /// Which point of a sweep it is.
+    #[serde(default)]
+    pub(crate) parameter: Option<Parameter>,
     pub(crate) metric: Metric,
     pub(crate) ranks: u32,
     pub(crate) value: Spread,
@@ -31,6 +34,22 @@ pub(crate) struct Measured {
     /// The lock of the windows; whoever started the job knows it.
     #[serde(skip)]
     pub(crate) lock: String,
+}
+
+/// What a sweep goes over, and where in it a result lies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Parameter {
+    /// `readers`, say.
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    /// `%`, `ns`, `1`.
+    pub(crate) unit: String,
+}
+
+impl Parameter {
+    pub(crate) fn new(name: &str, value: f64, unit: &str) -> Self {
+        Self { name: name.to_owned(), value, unit: unit.to_owned() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +81,25 @@ pub(crate) enum Metric {
     /// Jain's index.
     #[serde(rename = "jain")]
     Jain,
+    /// Of all waits, the value that half of them are at most.
+    #[serde(rename = "p50")]
+    P50,
+    #[serde(rename = "p99")]
+    P99,
+    #[serde(rename = "p99.9")]
+    P999,
+    /// How many others had the lock at most between somebody's asking and having.
+    #[serde(rename = "longest bypass")]
+    LongestBypass,
+    /// The same, of all but one in a thousand.
+    #[serde(rename = "p99.9 bypass")]
+    Bypass,
+    /// Operations on the fabric.
+    #[serde(rename = "operations")]
+    Operations,
+    /// Of a core's time, the part that was used.
+    #[serde(rename = "cpu")]
+    Cpu,
 }
 
 impl Metric {
@@ -74,15 +112,22 @@ impl Metric {
             Self::Acquisitions => "acquisitions",
             Self::Share => "smallest/largest share",
             Self::Jain => "jain",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::LongestBypass => "longest bypass",
+            Self::Bypass => "p99.9 bypass",
+            Self::Operations => "operations",
+            Self::Cpu => "cpu",
         }
     }
 
     pub(crate) const fn unit(self) -> &'static str {
         match self {
-            Self::Latency => "ns",
+            Self::Latency | Self::P50 | Self::P99 | Self::P999 => "ns",
             Self::Bandwidth => "GB/s",
             Self::MessageRate | Self::Acquisitions => "1/s",
-            Self::Share | Self::Jain => "1",
+            Self::Share | Self::Jain | Self::LongestBypass | Self::Bypass | Self::Operations | Self::Cpu => "1",
         }
     }
 }

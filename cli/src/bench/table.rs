@@ -1,7 +1,8 @@
 //! The results for people.
 
 use crate::bench::json::{Document, Limit, Machine, Row};
-use crate::bench::units::{number, size, unit};
+use crate::bench::report::Parameter;
+use crate::bench::units::{number, quantity, size, unit};
 use crate::info;
 
 impl Document {
@@ -36,18 +37,23 @@ impl Document {
                 locks.push(&row.algorithm);
             }
         }
+        // Where nothing is compared with a limit, there is no column for it.
+        let compared = self.results.iter().any(|row| row.ratio.is_some());
         let mut head = vec![format!("over {fabric}"), "ranks".to_owned()];
-        head.extend(locks.iter().flat_map(|lock| [lock.to_string(), String::new(), "ratio".to_owned()]));
+        head.extend(locks.iter().flat_map(|lock| {
+            let ratio = compared.then(|| "ratio".to_owned());
+            [lock.to_string(), String::new()].into_iter().chain(ratio)
+        }));
         let rows = self.results.iter().filter(|row| row.algorithm == *first).map(|row| {
-            let mut cells = vec![title(&row.benchmark, row.metric), row.ranks.to_string()];
+            let mut cells = vec![title(&label(row), row.metric), row.ranks.to_string()];
             for lock in &locks {
                 let same = |other: &&Row| {
                     (&other.algorithm, &other.benchmark, other.metric) == (lock, &row.benchmark, row.metric)
-                        && (other.ranks, other.size) == (row.ranks, row.size)
+                        && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
                 };
                 let [_, _, median, _, _, unit, _, ratio] =
                     self.results.iter().find(same).map(result).unwrap_or_default();
-                cells.extend([median, unit, ratio]);
+                cells.extend([median, unit].into_iter().chain(compared.then_some(ratio)));
             }
             cells
         });
@@ -106,7 +112,7 @@ const RATIO: &str = "\nratio: median / limit, measured in turns. Lower is better
 pub(crate) fn limit(limit: &Limit) -> [String; 6] {
     let number = |value| number(value, limit.unit);
     [
-        title(&limit.name, limit.metric),
+        title(&with_parameter(&limit.name, limit.parameter.as_ref()), limit.metric),
         limit.ranks.to_string(),
         number(limit.value),
         number(limit.min),
@@ -119,7 +125,7 @@ pub(crate) fn limit(limit: &Limit) -> [String; 6] {
 pub(crate) fn result(row: &Row) -> [String; 8] {
     let number = |value| number(value, row.unit);
     [
-        title(&row.benchmark, row.metric),
+        title(&label(row), row.metric),
         row.ranks.to_string(),
         number(row.value),
         number(row.range.0),
@@ -130,10 +136,30 @@ pub(crate) fn result(row: &Row) -> [String; 8] {
     ]
 }
 
+/// What was measured, and at which point of a sweep.
+pub(crate) fn label(row: &Row) -> String {
+    with_parameter(&row.benchmark, row.parameter.as_ref())
+}
+
+/// `readers 50 %`, `section 10 µs`, `origins 4`.
+pub(crate) fn point(parameter: &Parameter) -> String {
+    let Parameter { name, value, unit } = parameter;
+    match unit.as_str() {
+        "1" => format!("{name} {value}"),
+        "%" => format!("{name} {value} %"),
+        unit => format!("{name} {}", quantity(*value, unit)),
+    }
+}
+
+fn with_parameter(what: &str, parameter: Option<&Parameter>) -> String {
+    parameter.map_or_else(|| what.to_owned(), |parameter| format!("{what}, {}", point(parameter)))
+}
+
 /// What was measured, and which side of it where that is not plain from the unit.
 fn title(what: &str, metric: &str) -> String {
     match metric {
-        "latency" | "bandwidth" | "acquisitions" => what.to_owned(),
+        "latency" | "bandwidth" | "acquisitions" | "operations" | "cpu" => what.to_owned(),
+        "p50" => format!("{what}, p50"),
         _ => format!("  {metric}"),
     }
 }

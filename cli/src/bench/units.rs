@@ -15,6 +15,7 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
         "1/s" if value < 1e5 => format!("{:.5}", value / 1e6),
         "1/s" => format!("{:.3}", value / 1e6),
         "GB/s" if value < 0.1 => format!("{value:.5}"),
+        "1" if value >= 10.0 => format!("{value:.1}"),
         _ if value < 1.0 || unit == "1" => format!("{value:.3}"),
         _ if value < 100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),

@@ -8,8 +8,9 @@ use clap::ValueEnum;
 
 use crate::bench::rank::RankOfBench;
 use crate::bench::sweep::Way;
-use crate::bench::{busy, contended, operations, sweep, transfers};
+use crate::bench::{busy, concurrency, contended, cpu, delay, messages, operations, recovery, sweep, transfers, waits};
 use crate::failure::Failure;
+use lock_kit::bench::Counted;
 
 /// A rank of a benchmark; `bench locks` and `bench rma` start it.
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,26 @@ pub(crate) enum Suite {
     Uncontended,
     /// All ranks at one lock.
     Contended,
+    /// From one origin's release to another one's having the lock.
+    Delay,
+    /// Origins at a window of their own each.
+    Concurrency,
+    /// Operations that leave, counted.
+    Messages,
+    /// A target that computes in several threads.
+    ComputingThreads,
+    /// Pairs of origin and target at once.
+    Pairs,
+    /// All ranks at one lock, each wait timed.
+    Waits,
+    /// The same, some of whom only read.
+    Readers,
+    /// The same, holding it for a while.
+    Sections,
+    /// Many locks.
+    Zipf,
+    /// Owners that are killed.
+    Recovery,
     /// Operations of all sizes, one rank at a time.
     Rma,
     /// The same on memory that its owner has lent, by process_vm.
@@ -47,6 +68,16 @@ impl Suite {
         match self {
             Self::Uncontended => "uncontended",
             Self::Contended => "contended",
+            Self::Delay => "delay",
+            Self::Concurrency => "concurrency",
+            Self::Messages => "messages",
+            Self::ComputingThreads => "computing-threads",
+            Self::Pairs => "pairs",
+            Self::Waits => "waits",
+            Self::Readers => "readers",
+            Self::Sections => "sections",
+            Self::Zipf => "zipf",
+            Self::Recovery => "recovery",
             Self::Rma => "rma",
             Self::RmaProcessVm => "rma-process-vm",
             Self::RmaHelper => "rma-helper",
@@ -57,7 +88,17 @@ impl Suite {
     pub(crate) fn steps(self, effort: Effort) -> u64 {
         match self {
             Self::Uncontended => 4 * effort.runs() as u64,
-            Self::Contended => effort.runs() as u64,
+            Self::Recovery => 1,
+            Self::Contended
+            | Self::Delay
+            | Self::Concurrency
+            | Self::Messages
+            | Self::ComputingThreads
+            | Self::Pairs
+            | Self::Waits
+            | Self::Readers
+            | Self::Sections
+            | Self::Zipf => effort.runs() as u64,
             Self::Rma | Self::RmaProcessVm | Self::RmaHelper => (sweep::sizes(effort).count() * effort.runs()) as u64,
         }
     }
@@ -102,9 +143,31 @@ impl Effort {
             Self::Quick => Duration::from_millis(60),
         }
     }
+
+    /// The same for one point of a sweep.
+    pub(crate) const fn sweeping(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(50),
+            Self::Quick => Duration::from_millis(20),
+        }
+    }
+
+    /// How often two origins take turns in a run.
+    pub(crate) const fn turns(self) -> u64 {
+        match self {
+            Self::Full => 400,
+            Self::Quick => 80,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.suite == Suite::Messages {
+        let rank = RankOfBench::join_over(Some(&args.report), Counted::new)?;
+        messages::run(&rank, args.effort)?;
+        rank.world.barrier().wait()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let rank = RankOfBench::join(Some(&args.report))?;
     match args.suite {
         Suite::Uncontended => {
@@ -113,6 +176,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             transfers::run(&rank, args.effort)?;
         }
         Suite::Contended => contended::run(&rank, args.effort)?,
+        Suite::Delay => delay::run(&rank, args.effort)?,
+        Suite::Concurrency => concurrency::run(&rank, args.effort)?,
+        Suite::Messages => {}
+        Suite::ComputingThreads => cpu::computing_threads(&rank, args.effort)?,
+        Suite::Pairs => cpu::pairs(&rank, args.effort)?,
+        Suite::Waits => waits::run(&rank, args.effort)?,
+        Suite::Readers => waits::readers(&rank, args.effort)?,
+        Suite::Sections => waits::sections(&rank, args.effort)?,
+        Suite::Zipf => waits::zipf(&rank, args.effort)?,
+        Suite::Recovery => {
+            recovery::run(&rank)?;
+            return Ok(ExitCode::SUCCESS); // nobody is left to meet
+        }
         Suite::Rma => sweep::run(&rank, args.effort, Way::Direct)?,
         Suite::RmaProcessVm => sweep::run(&rank, args.effort, Way::ProcessVm)?,
         Suite::RmaHelper => sweep::run(&rank, args.effort, Way::Helper)?,

@@ -49,7 +49,8 @@ fn bench(name: &str) -> (Ended, Value, String) {
 fn check_json(json: &Value) -> &[Value] {
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
     let results = json["results"].as_array().unwrap();
-    let fields = ["algorithm", "benchmark", "fabric", "limit", "metric", "ranks", "ratio", "size", "unit", "value"];
+    let fields =
+        ["algorithm", "benchmark", "fabric", "limit", "metric", "parameter", "ranks", "ratio", "size", "unit", "value"];
     for result in results {
         let mut names: Vec<_> = result.as_object().unwrap().keys().collect();
         names.sort();
@@ -59,7 +60,11 @@ fn check_json(json: &Value) -> &[Value] {
         }
         assert_eq!(result["ranks"], 2);
         let value = result["value"].as_f64().unwrap();
-        if ["smallest/largest share", "jain"].contains(&result["metric"].as_str().unwrap()) {
+        assert!(value >= 0.0, "{result}");
+        let name = result["benchmark"].as_str().unwrap();
+        if name.ends_with("acquire") || name.ends_with("release") {
+            assert!(result["limit"].is_null() && result["ratio"].is_null(), "what is compared is both: {result}");
+        } else if ["smallest/largest share", "jain"].contains(&result["metric"].as_str().unwrap()) {
             // Fairness stands for itself; a rank that never got its turn has a share of 0.
             assert!((0.0..=1.0).contains(&value) && result["limit"].is_null() && result["ratio"].is_null(), "{result}");
         } else {
@@ -104,6 +109,8 @@ fn locks_are_measured_and_reported() {
         ("exclusive lock + unlock", "latency", None),
         ("lock + put 8 B + unlock, target computes", "latency", None),
         ("compare_and_swap", "latency", None),
+        ("exclusive lock: acquire", "latency", None),
+        ("lock + unlock, contended, beside a mutex", "acquisitions", None),
         ("put + flush, 4 MiB", "bandwidth", Some(4 << 20)),
         ("lock + unlock, contended", "jain", None),
     ] {
@@ -113,6 +120,85 @@ fn locks_are_measured_and_reported() {
         assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
     }
     check_page(&page, &json);
+}
+
+/// Every metric, of every lock: each has its results, at every point of its sweep.
+#[test]
+fn every_metric_of_every_lock_is_measured() {
+    let folder = Folder::new();
+    let (json, report) = (folder.path("all.json"), folder.path("all.html"));
+    let metrics = "delay,concurrency,messages,cpu,wait,readers,section,zipf,recovery";
+    let mut args = vec!["bench", "locks", "--quick", "--lock", "all", "--metric", metrics];
+    args.extend(["--json", json.to_str().unwrap(), "--report", report.to_str().unwrap()]);
+    let ended = finish_within(&mut onesided(&args), Duration::from_secs(300));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    let mut locks: Vec<_> = results.iter().map(|result| result["algorithm"].as_str().unwrap()).collect();
+    locks.sort_unstable();
+    locks.dedup();
+    assert!(locks.contains(&"test-and-set") && locks.contains(&"mcs"), "{locks:?}");
+    for lock in locks {
+        for (benchmark, metric, points) in [
+            ("lock: release to acquired", "latency", 1),
+            ("lock, target at rest for 3 ms", "latency", 1),
+            ("lock + unlock, a window for each origin", "latency", 4),
+            ("exclusive lock: operations of an acquire", "operations", 1),
+            ("shared lock: operations of a release", "operations", 1),
+            ("lock + unlock: operations of all ranks", "operations", 4),
+            ("lock + unlock, target computes in threads", "latency", 4),
+            ("lock: processor time of an idle target", "cpu", 1),
+            ("lock + unlock, pairs of origin and target", "latency", 2),
+            ("wait for a contended lock", "p99.9", 3),
+            ("wait for a contended lock", "longest bypass", 3),
+            ("lock + unlock, some to read", "acquisitions", 6),
+            ("lock + work + unlock + work", "acquisitions", 5),
+            ("lock + unlock, 64 Zipf-distributed locks", "acquisitions", 4),
+            ("lock: owner killed to heir holds", "latency", 1),
+        ] {
+            let is_it = |result: &&Value| {
+                (result["algorithm"] == lock && result["benchmark"] == benchmark) && result["metric"] == metric
+            };
+            let found: Vec<_> = results.iter().filter(is_it).collect();
+            assert_eq!(found.len(), points, "{lock}, {benchmark}: {document}");
+            // Nobody is passed by in 20 ms now and then.
+            let may_be_nothing = ["longest bypass", "cpu"].contains(&metric);
+            let sound = |result: &&Value| result["value"].as_f64().unwrap() > 0.0 || may_be_nothing;
+            assert!(found.iter().all(sound), "{lock}, {benchmark}: {found:?}");
+        }
+    }
+    let of = |lock: &str, benchmark: &str| {
+        let is_it = |result: &&Value| result["algorithm"] == lock && result["benchmark"] == benchmark;
+        results.iter().find(is_it).unwrap()["value"].as_f64().unwrap()
+    };
+    assert_eq!(of("test-and-set", "exclusive lock: operations of an acquire"), 1.0, "a compare-swap");
+    assert_eq!(of("mcs", "exclusive lock: operations of a release"), 1.0, "a compare-swap");
+    let page = fs::read_to_string(report).unwrap();
+    check_page(&page, &document);
+}
+
+#[test]
+fn simulated_contests_are_the_same_each_time() {
+    let folder = Folder::new();
+    let run = |name: &str| {
+        let json = folder.path(name);
+        let args = ["bench", "scale", "--origins", "10,50", "--readers", "0,90", "--json", json.to_str().unwrap()];
+        let ended = finish_within(&mut onesided(&args), Duration::from_secs(120));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+        document["results"].as_array().unwrap().clone()
+    };
+    let results = run("one.json");
+    assert_eq!(results, run("other.json"));
+    let mcs = |metric: &str| {
+        let is_it = |result: &&Value| {
+            (result["algorithm"] == "mcs" && result["metric"] == metric) && result["parameter"]["value"] == 10.0
+        };
+        results.iter().find(is_it).unwrap_or_else(|| panic!("{results:?}"))["value"].as_f64().unwrap()
+    };
+    assert!(mcs("acquisitions") > 1e5 && mcs("jain") > 0.9 && mcs("operations") > 3.0, "{results:?}");
+    let ended = finish(&mut onesided(&["bench", "scale", "--origins", "0"]));
+    assert_eq!(ended.code(), 2, "{ended:?}");
 }
 
 #[test]

@@ -1,15 +1,26 @@
 //! Which results are drawn together, and as what.
 
+use std::time::SystemTime;
+
+use crate::bench::html::compared::Drawn;
+use crate::bench::html::many::WIDTH;
+use crate::bench::html::page::utc;
 use crate::bench::html::plot::{self, Bar, Over, Point};
-use crate::bench::html::svg::escape;
+use crate::bench::html::svg::{self, escape};
+use crate::bench::html::{about, compared};
 use crate::bench::json::{Document, Row};
 use crate::bench::units::quantity;
 
-/// All plots of a run, as HTML figures. Every result is in exactly one: those of a benchmark at several sizes or with
-/// several numbers of ranks are a curve, the others of a metric are bars.
+/// All plots of a run, as HTML figures, under headings. Every result is in exactly one. Of several locks, and of sweeps, there is
+/// a curve for each lock, or a row for each benchmark with a mark for each lock. Otherwise results of a benchmark at several
+/// sizes or with several numbers of ranks are a curve, the others of a metric are bars.
 pub(crate) fn figures(document: &Document) -> Vec<String> {
+    let locks = locks(document);
+    let swept = |row: &&Row| row.parameter.is_some() || !about::is_plain(row);
+    let (swept, plain): (Vec<&Row>, Vec<&Row>) =
+        document.results.iter().partition(|row| (locks.len() > 1 && row.size.is_none()) || swept(row));
     let mut drawn: Vec<(Option<Over>, Vec<&Row>)> = Vec::new();
-    for row in &document.results {
+    for row in plain {
         let over = over(document, row);
         let belongs = |(other_over, rows): &&mut (Option<Over>, Vec<&Row>)| {
             let other = rows[0];
@@ -24,11 +35,69 @@ pub(crate) fn figures(document: &Document) -> Vec<String> {
         Some(over) => vec![curve(*over, rows)],
         None => bars(rows),
     });
-    let figure = |(number, (title, picture)): (usize, (String, Picture<'_>))| {
+    let plain = pictures.map(|(title, picture)| (title, String::new(), picture));
+    let figure = |(number, (title, told, picture)): (usize, (String, String, Picture<'_>))| {
         let svg = picture(&format!("plot-{number}"), &title);
-        format!("<figure>\n<figcaption>{}</figcaption>\n{svg}</figure>\n", escape(&title))
+        let told = if told.is_empty() { told } else { format!("<p>{}</p>\n", escape(&told)) };
+        format!("<figure>\n<figcaption>{}</figcaption>\n{told}{svg}</figure>\n", escape(&title))
     };
-    pictures.enumerate().map(figure).collect()
+    let swept = compared::pictures(&swept, &locks).into_iter().map(|Drawn { title, told, plot, .. }| {
+        let picture: Picture<'_> = Box::new(move |id, title| plot.picture(id, title));
+        (title, told, picture)
+    });
+    swept.chain(plain).enumerate().map(figure).collect()
+}
+
+/// The locks of a run, by the order of their first result.
+fn locks(document: &Document) -> Vec<&str> {
+    let mut locks: Vec<&str> = Vec::new();
+    for row in &document.results {
+        if !locks.contains(&&*row.algorithm) {
+            locks.push(&row.algorithm);
+        }
+    }
+    locks
+}
+
+/// The curves that tell most, as a file of their own: two columns of plots.
+pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
+    const GAP: f64 = 40.0;
+    const MARGIN: f64 = 12.0;
+    /// Of a plot's heading.
+    const HEADING: f64 = 18.0;
+    let rows: Vec<_> = document.results.iter().filter(|row| row.size.is_none()).collect();
+    let tells = |drawn: &Drawn| {
+        drawn.is_curve
+            && matches!(drawn.metric, "acquisitions" | "p99" | "smallest/largest share" | "operations" | "jain")
+    };
+    let plots: Vec<_> = compared::pictures(&rows, &locks(document)).into_iter().filter(tells).collect();
+    let mut tops = [MARGIN + 28.0 + HEADING; 2];
+    let (mut content, mut told) = (String::new(), Vec::new());
+    for Drawn { title, plot, .. } in &plots {
+        let column = usize::from(tops[1] < tops[0]);
+        let (x, top) = (MARGIN + column as f64 * (WIDTH + GAP), tops[column]);
+        content += &format!("<g transform=\"translate({x} {top:.1})\">\n{}", svg::text("heading", (0.0, 0.0), title));
+        content += &format!("<g transform=\"translate(0 12)\">\n{}</g>\n</g>\n", plot.content);
+        tops[column] += plot.height + GAP;
+        told.push(format!("{title}: {}", plot.told));
+    }
+    let fabric = document.results.first().map_or("", |row| row.fabric.as_str());
+    let machine = &document.machine;
+    let on = if fabric == "sim" {
+        "a modelled network".to_owned()
+    } else {
+        format!("{} {}cores, {fabric}", machine.machine.cores, if machine.is_virtual { "virtual " } else { "" })
+    };
+    let heading = format!("Locks of onesided: {on}, {}", utc(begun).split(' ').next().unwrap_or_default());
+    let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
+    let style = include_str!("page.css");
+    let content = format!(
+        "<style>\n{style}</style>\n{}{}{content}",
+        svg::rect("paper", (0.0, 0.0), size),
+        svg::text("start", (MARGIN, 20.0), heading)
+    );
+    let picture = svg::picture("picture", size, ("Locks of onesided", &told.join(". ")), &content);
+    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1)
 }
 
 /// Makes the plot, given its id and its title.
@@ -87,7 +156,7 @@ fn bars<'d>(rows: &[&'d Row]) -> Vec<(String, Picture<'d>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::html::tests::{locks, sweep};
+    use crate::bench::html::tests::{locks, several, sweep};
 
     #[test]
     fn every_result_is_drawn_once() {
@@ -114,6 +183,17 @@ mod tests {
         assert_eq!(captions, expected);
         let bars: Vec<_> = figures.iter().map(|figure| figure.matches("\"bar\"").count()).collect();
         assert_eq!(bars, [3, 2, 0, 2], "each with its legend's");
+    }
+
+    #[test]
+    fn the_picture_of_curves_stands_alone() {
+        let picture = picture(&several(), SystemTime::UNIX_EPOCH);
+        assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="), "{picture}");
+        assert!(
+            picture.contains("lock + unlock, contended: acquisitions") && picture.contains("shm, 1970-01-01"),
+            "{picture}"
+        );
+        assert!(picture.contains("<style>") && !picture.contains("NaN"), "{picture}");
     }
 
     fn caption(figure: &str) -> &str {

@@ -22,17 +22,28 @@ const HEAD: &str = "\
 /// A run's results as HTML; `title` is what was measured, `command` what was asked for, `begun` when.
 pub(crate) fn page(document: &Document, title: &str, command: &str, begun: SystemTime) -> String {
     let mut page = about(document, command, begun);
-    page += "<h2>Plots</h2>\n<p>The limit is what bare instructions reach; for a target that computes, the same \
-             with an idle one. It is measured in turns with the result.</p>\n";
+    page += "<h2>Plots</h2>\n<p>The limit (dashed) is what bare instructions reach: for a contended lock, the same algorithm; for a \
+             target that computes, the same with an idle one. It is measured in turns with the result.</p>\n";
     page += &format!("<div class=\"plots\">\n{}</div>\n", figures(document).concat());
     page += "<h2>Results</h2>\n";
     let about = "Medians of all runs, the smallest and the largest. Ratio: median / limit, lower is better for a \
                    latency, higher for the rest.";
-    let head = ["benchmark", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
-    page += &to_html(about, &head, document.results.iter().map(result));
+    let head = ["benchmark", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
+    let several = document.results.iter().any(|row| row.algorithm != document.results[0].algorithm);
+    if several {
+        let head = [&head[..1], &["lock"], &head[1..]].concat();
+        let with_lock = |row: &Row| {
+            let mut cells = result(row);
+            cells.insert(1, row.algorithm.clone());
+            cells
+        };
+        page += &to_html(about, &head, document.results.iter().map(with_lock));
+    } else {
+        page += &to_html(about, &head, document.results.iter().map(result));
+    }
     if !document.limits.is_empty() {
         page += "<h2>Limits of this machine</h2>\n";
-        let head = ["limit", "size", "ranks", "metric", "median", "min", "max", "unit"];
+        let head = ["limit", "at", "size", "ranks", "metric", "median", "min", "max", "unit"];
         page += &to_html(
             "What bare instructions reach, and what the results while the target computes are compared with.",
             &head,
@@ -89,20 +100,22 @@ pub(crate) fn facts(machine: &Machine, command: &str, begun: SystemTime, more: &
 
 fn result(row: &Row) -> Vec<String> {
     let [_, ranks, numbers @ ..] = table::result(row);
-    let head = [row.benchmark.clone(), row.size.map_or_else(String::new, size), ranks, row.metric.to_owned()];
+    let point = row.parameter.as_ref().map_or_else(String::new, table::point);
+    let head = [row.benchmark.clone(), point, row.size.map_or_else(String::new, size), ranks, row.metric.to_owned()];
     head.into_iter().chain(numbers).collect()
 }
 
 fn limit(limit: &Limit) -> Vec<String> {
     let [_, ranks, numbers @ ..] = table::limit(limit);
-    let head = [limit.name.clone(), limit.size.map_or_else(String::new, size), ranks, limit.metric.to_owned()];
+    let point = limit.parameter.as_ref().map_or_else(String::new, table::point);
+    let head = [limit.name.clone(), point, limit.size.map_or_else(String::new, size), ranks, limit.metric.to_owned()];
     head.into_iter().chain(numbers).collect()
 }
 
 /// The first cell of a row is its head. Wider than a phone, it scrolls in its own box, which the keyboard reaches.
 pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let class = |column: usize| match head[column] {
-        "metric" => " class=\"text\"",
+        "metric" | "lock" | "at" => " class=\"text\"",
         "unit" | "" => " class=\"unit\"",
         _ if column == 0 => " class=\"text\"",
         _ => "",

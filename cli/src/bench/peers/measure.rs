@@ -15,9 +15,10 @@ use crate::bench::peers::perftest::{self, Perftest};
 use crate::bench::peers::plan::{How, Measure, measures, over_cards};
 use crate::bench::peers::subject::{Door, Job, Order, Subject};
 use crate::bench::report::Metric;
-use crate::bench::spread::{Spread, share};
+use crate::bench::spread::Spread;
 use crate::bench::worker::Effort;
 use crate::failure::{Failure, say};
+use lock_kit::bench::share;
 
 /// How many ranks the jobs have.
 const RANKS: [u32; 3] = [2, 4, 8];

@@ -1,0 +1,123 @@
+//! `onesided bench scale`: locks with 10 to 100,000 simulated origins.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use fabric::{Agent, Capabilities};
+use lock_kit::bench::{Contest, Outcome};
+use windows::LockDesign;
+
+use crate::bench::json::{Document, Machine};
+use crate::bench::locks::{Locks, locks, unique};
+use crate::bench::measure::{Files, progress};
+use crate::bench::report::{Against, Measured, Metric, Parameter};
+use crate::bench::spread::Spread;
+use crate::failure::Failure;
+
+/// Has 10, 100, ... simulated origins contend for one lock, in virtual time, by the very code that ships.
+///
+/// Every rank has a card of its own, a microsecond away from the others; one more rank is the lock's home. Each origin acquires
+/// the lock, holds it for --section, releases it, and rests for --rest. The figures are exact and the same each time. Where a
+/// curve of acquisitions turns down, the lock stops scaling; its home serves 10 million operations a second.
+#[derive(Debug, clap::Args)]
+#[command(after_help = crate::bench::measure::HELP)]
+pub(crate) struct Args {
+    /// Which locks, by name, or all; several with commas between them
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "all", value_parser = locks)]
+    locks: Vec<Locks>,
+
+    /// How many origins; several with commas between them
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100,1000,10000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    origins: Vec<u32>,
+
+    /// How many of a hundred acquire to read; several with commas between them
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=100))]
+    readers: Vec<u32>,
+
+    /// How long the lock is held, in nanoseconds
+    #[arg(long, value_name = "NANOSECONDS", default_value_t = 1000)]
+    section: u64,
+
+    /// How long an origin rests between a release and its next acquire, in nanoseconds
+    #[arg(long, value_name = "NANOSECONDS", default_value_t = 1000)]
+    rest: u64,
+
+    /// For how long, in virtual milliseconds [default: 2 for 10 to 100 origins, as much longer as there are more]
+    #[arg(long, value_name = "MILLISECONDS")]
+    lasting: Option<u64>,
+
+    /// What the dice start from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    #[command(flatten)]
+    files: Files,
+}
+
+const WHAT: &str = "simulated lock + work + unlock + rest";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let begun = SystemTime::now();
+    let files = args.files.create()?;
+    let designs = unique(&args.locks);
+    let bar = progress((designs.len() * args.origins.len() * args.readers.len()) as u64);
+    let mut measured = Vec::new();
+    for origins in &args.origins {
+        for readers in &args.readers {
+            for design in &designs {
+                bar.set_message(format!("{design}, {origins} origins, {readers} % readers"));
+                measured.extend(results(args, *design, *origins, *readers));
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let document = Document::new(Machine::collect(), "sim", &measured);
+    files.write(&document, "onesided bench scale", begun)?;
+    match io::stdout().lock().write_all(document.to_text().as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn results(args: &Args, design: LockDesign, origins: u32, readers: u32) -> Vec<Measured> {
+    // Of a queue of very many everybody is to have a turn, if it moves as fast as the network lets it.
+    let lasting =
+        args.lasting.map_or_else(|| Duration::from_micros(2000.max(20 * u64::from(origins))), Duration::from_millis);
+    let lock = design.algorithm(&Capabilities::new("sim", Agent::Simulated));
+    let outcome: Outcome = Contest::of(&lock)
+        .origins(origins)
+        .readers(readers)
+        .section(Duration::from_nanos(args.section))
+        .rest(Duration::from_nanos(args.rest))
+        .lasting(lasting)
+        .seed(args.seed)
+        .simulated();
+    let quantile = |part| outcome.waits.quantile(part).map(|nanos| nanos as f64);
+    let what = if readers == 0 { WHAT.to_owned() } else { format!("{WHAT}, {readers} % to read") };
+    let measured = |(metric, value): (Metric, Option<f64>)| {
+        Some(Measured {
+            what: what.clone(),
+            size: None,
+            parameter: Some(Parameter::new("origins", f64::from(origins), "1")),
+            metric,
+            ranks: origins + 1,
+            value: Spread::of(&[value?]),
+            against: Against::Nothing,
+            lock: design.name().to_owned(),
+        })
+    };
+    [
+        (Metric::Acquisitions, Some(outcome.rate())),
+        (Metric::P50, quantile(0.5)),
+        (Metric::P99, quantile(0.99)),
+        (Metric::P999, quantile(0.999)),
+        (Metric::LongestBypass, Some(outcome.bypasses.largest() as f64)),
+        (Metric::Jain, Some(outcome.jain())),
+        (Metric::Operations, Some(outcome.operations_each())),
+    ]
+    .into_iter()
+    .filter_map(measured)
+    .collect()
+}

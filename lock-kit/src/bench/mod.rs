@@ -1,0 +1,35 @@
+//! What a lock costs: the same measurements as those of `onesided bench locks`, for a lock of yours too.
+//!
+//! A [`Contest`] has many origins acquire and release one lock for a while: threads over shared memory, in real time, or 10
+//! to 100,000 simulated ranks, in virtual time and the same each time. An [`Outcome`] tells acquisitions a second,
+//! the distribution of the waits, fairness, how many others came between, and the operations that left.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use lock_algos::{Mcs, TestAndSet};
+//! use lock_kit::bench::Contest;
+//!
+//! # fn main() -> Result<(), fabric::Error> {
+//! let threads = Contest::of(&TestAndSet::default()).origins(2).lasting(Duration::from_millis(20)).threads()?;
+//! assert!(threads.acquisitions() > 0);
+//!
+//! let simulated = Contest::of(&Mcs::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
+//! println!("{:.0} a second, p99 {:?} ns", simulated.rate(), simulated.waits.quantile(0.99));
+//! assert!(simulated.bypasses.largest() < 100, "a queue: whoever waits is passed once by each");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Histogram`], [`jain`], [`share`] and [`Counted`] stand for themselves: `Counted` is a fabric, on which windows run too.
+
+mod contest;
+mod counted;
+mod histogram;
+mod place;
+mod simulated;
+mod threads;
+
+pub use contest::{Contest, Outcome};
+pub use counted::{Counted, Operations};
+pub use histogram::{Histogram, jain, share};

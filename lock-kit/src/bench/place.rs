@@ -1,0 +1,97 @@
+//! Where the lock of a contest lies: its words at rank 0, behind them a node for each rank in that rank's memory.
+
+use fabric::Fabric;
+use lock_algos::{LockAlgorithm, Owner, Place};
+use remote_memory::{At, Fault, FaultKind, Rank, RegionId};
+
+/// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes, the one
+/// of a lock that is spread.
+pub(super) const fn words<A: LockAlgorithm>() -> usize {
+    A::HOME_WORDS + A::NODE_WORDS + 2
+}
+
+/// How the ranks' memory is reached.
+#[derive(Debug)]
+pub(super) enum Ground<'m, F: Fabric> {
+    /// Every rank's segment, by rank.
+    Opened(&'m [F::Segment]),
+    /// The memory that every rank of a simulation has.
+    World,
+}
+
+impl<F: Fabric> Clone for Ground<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Ground<'_, F> {}
+
+/// The place, for one acquire.
+#[derive(Debug)]
+pub(super) struct Spot<'m, F: Fabric> {
+    pub(super) fabric: &'m F,
+    pub(super) ground: Ground<'m, F>,
+    /// Words of the home, and of a node.
+    pub(super) words: (usize, usize),
+    pub(super) owner: Owner,
+}
+
+impl<F: Fabric> Clone for Spot<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Spot<'_, F> {}
+
+impl<'m, F: Fabric> Spot<'m, F> {
+    fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
+        let offset = 8 * index as u64;
+        match self.ground {
+            Ground::Opened(segments) => {
+                let segment = segments.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
+                self.fabric.word_in(segment, offset)
+            }
+            Ground::World => self.fabric.word(At { rank, region: RegionId(0), offset }),
+        }
+    }
+
+    /// A word that nobody writes: to pause at.
+    pub(super) fn quiet(&self) -> Result<F::Word<'m>, Fault> {
+        self.word(self.fabric.rank(), self.words.0 + self.words.1)
+    }
+}
+
+impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
+    fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
+        self.word(Rank(0), index)
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'m>, Fault> {
+        if slot >= self.slots() {
+            return Err(Fault::of(FaultKind::OutOfRange, rank));
+        }
+        self.word(rank, self.words.0 + index)
+    }
+
+    fn slots(&self) -> u16 {
+        u16::from(self.words.1 > 0)
+    }
+
+    fn owners(&self) -> u64 {
+        u64::from(self.fabric.size())
+    }
+
+    fn spread(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
+        self.word(rank, self.words.0 + self.words.1 + 1)
+    }
+
+    fn lock(&self) -> u64 {
+        0
+    }
+
+    fn owner(&self) -> Owner {
+        self.owner
+    }
+}
