@@ -133,8 +133,10 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     world.barrier().wait().unwrap();
     let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
     let took = board.since_the_end();
-    // A queue cannot tell who of the dead held it.
-    let named = exclusive && window.info().lock == LockDesign::TestAndSet;
+    // A queue cannot tell who of the dead held it; a thread at the target can.
+    let design = window.info().lock;
+    let names = matches!(design, LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_));
+    let named = exclusive && names;
     let kind = if named { FaultKind::OwnerDied } else { FaultKind::MemberDied };
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");

@@ -32,12 +32,13 @@ pub struct Exploration<A> {
     atomics: Atomics,
     preemptions: usize,
     at_least: usize,
+    forgets: Option<usize>,
 }
 
 impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// Of this lock, over a CPU's atomics, with up to 2 preemptions.
     pub fn of(lock: &A) -> Self {
-        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1 }
+        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None }
     }
 
     /// What atomic operations are atomic with.
@@ -57,6 +58,13 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
+    }
+
+    /// Has waits for a word of the lock at its home end by nothing that came before they began: see
+    /// [`LoomMemory::forgetting`].
+    #[must_use]
+    pub fn forgetting(self, word: usize) -> Self {
+        Self { forgets: Some(program::LOCK + word), ..self }
     }
 
     /// Runs the programs, one origin each, of which none dies: exclusion, no lost update, nobody waits for ever, the lock is
@@ -148,7 +156,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
         let explored = {
             let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-            let (lock, atomics) = (Arc::new(self.lock.clone()), self.atomics);
+            let (lock, atomics) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets));
             let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(self.preemptions);
@@ -181,13 +189,13 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 /// One execution.
 fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
-    atomics: Atomics,
+    (atomics, forgets): (Atomics, Option<usize>),
     programs: &[Vec<Round>],
     last: &Mutex<Arc<Mutex<Trace>>>,
     check: &Check,
 ) {
     let slots = Slots::of(programs);
-    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics);
+    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics).forgetting(forgets);
     if let Ok(mut last) = last.lock() {
         *last = memory.shared_trace();
     }
