@@ -32,7 +32,8 @@
 //!   synchronisation by [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
 //!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start). Each
 //!   lends an [`Access`], which has the operations.
-//! - [`Mutex`] and [`RwLock`]: one value with its lock, as in `std::sync`.
+//! - [`Mutex`] and [`RwLock`]: one value with its lock, as in `std::sync`. [`LockTable`]: a million locks, by number.
+//! - [`Epoch::fencing_token`]: numbers that rise from one holder of a lock to the next.
 //! - Shorter ways: [`Window::locked`] (lock, operate and unlock in one call), [`Window::versioned`] (reads without locks),
 //!   [`Window::scope`] (many operations on borrowed slices at once), [`Window::direct`] (loads and stores where a part is
 //!   mapped), [`Access::signal`] and [`Local::wait_until`].
@@ -51,11 +52,12 @@ pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
     Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info, Inheritance,
-    Kind, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall, LockDesign, LockRequest, Locked,
-    LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, Path, Paths, Place, Reach, ReadGuard, Request,
-    Runs, RwLock, Scope, Shape, Shaped, StartRequest, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
-    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
+    FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info,
+    Inheritance, Kind, LatePolicy, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall,
+    LockDesign, LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op,
+    Path, Paths, Place, Reach, ReadGuard, Request, Runs, RwLock, Scope, Shape, Shaped, StartRequest, TableGuard,
+    TableRequest, TableTry, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock, ValueUnlock, Versioned,
+    VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
 };
 
 mod error;

@@ -319,6 +319,21 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// `NotOwn`, `OutOfRange`.
     fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
 
+    /// Whether a rank is another process of this host, which [`kill`](Self::kill) can end.
+    fn can_kill(&self, rank: Rank) -> bool {
+        let _ = rank;
+        false
+    }
+
+    /// Ends the process of a rank that is only late, as nothing else can (SIGKILL by a pidfd, so that it is no other process that
+    /// has its number meanwhile). It is done when the rank is dead for [`liveness`](RemoteMemory::liveness).
+    ///
+    /// # Errors
+    /// `Unsupported` where it is no process of this host, or this very one; `Refused` where this process may not.
+    fn kill(&self, rank: Rank) -> Result<(), Fault> {
+        Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
     /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
     fn adopt(&self, task: Task);

@@ -3,14 +3,17 @@
 use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
-use crate::{DedicatedThread, EventThread, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+use crate::{
+    DedicatedThread, EventThread, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish,
+};
 
 macro_rules! chosen {
     ($chosen:expr, $lock:ident => $run:expr) => {
         match $chosen {
-            Chosen::TestAndSet($lock) => $run,
+            Chosen::TestAndSet($lock) | Chosen::CheckedTestAndSet($lock) => $run,
             Chosen::Mcs($lock) => $run,
             Chosen::Ticket($lock) => $run,
+            Chosen::FetchAddQueue($lock) => $run,
             Chosen::DedicatedThread($lock) => $run,
             Chosen::EventThread($lock) => $run,
         }
@@ -23,10 +26,14 @@ macro_rules! chosen {
 pub enum Chosen {
     /// See [`TestAndSet`].
     TestAndSet(TestAndSet),
+    /// See [`TestAndSet::checked`].
+    CheckedTestAndSet(TestAndSet),
     /// See [`Mcs`].
     Mcs(Mcs),
     /// See [`Ticket`].
     Ticket(Ticket),
+    /// See [`FetchAddQueue`].
+    FetchAddQueue(FetchAddQueue),
     /// See [`DedicatedThread`].
     DedicatedThread(DedicatedThread),
     /// See [`EventThread`].
@@ -73,14 +80,16 @@ impl Chosen {
     }
 }
 
-const HOMES: [usize; 5] = [
+const HOMES: [usize; 6] = [
+    <FetchAddQueue>::HOME_WORDS,
     TestAndSet::HOME_WORDS,
     Mcs::HOME_WORDS,
     <Ticket>::HOME_WORDS,
     DedicatedThread::HOME_WORDS,
     EventThread::HOME_WORDS,
 ];
-const NODES: [usize; 5] = [
+const NODES: [usize; 6] = [
+    <FetchAddQueue>::NODE_WORDS,
     TestAndSet::NODE_WORDS,
     Mcs::NODE_WORDS,
     <Ticket>::NODE_WORDS,

@@ -28,6 +28,16 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
+    checked: bool,
+    lease: Option<Lease>,
+}
+
+/// How long an exclusive owner may keep the lock.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    nanos: u64,
+    /// Whether who waits takes it from the owner then; otherwise it is told.
+    takes: bool,
 }
 
 const FREE: u64 = 0;
@@ -48,13 +58,37 @@ impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
-        Self { backoff }
+        Self { backoff, checked: false, lease: None }
+    }
+
+    /// The same, whose exclusive owners release by compare-swap everywhere, and use their slots, so that no two acquires are of
+    /// the same owner: who does not hold the lock, or not any more, gets `NotHeld` for a release and changes nothing. What a
+    /// guard ensures otherwise.
+    #[must_use]
+    pub const fn checked(self) -> Self {
+        Self { checked: true, ..self }
+    }
+
+    /// The same, [checked](Self::checked), for owners who may be late. Who has seen the same exclusive owner for so long takes
+    /// the lock from it ([`Held::inherited`] is `OwnerLate` then) if `takes`, else gets `OwnerLate` and may do something about
+    /// it. Readers are a count, of whom none can be told late.
+    ///
+    /// The late owner does not know: what it does is to be kept from harm by other means. Its release fails.
+    #[must_use]
+    pub const fn leased(self, nanos: u64, takes: bool) -> Self {
+        Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
+    }
+
+    /// Whether releases are by write here.
+    #[inline(always)]
+    fn writes<M: RemoteMemory>(self, memory: &M) -> bool {
+        !self.checked && memory.write_is_atomic()
     }
 
     /// Posts the release of an exclusive owner.
     #[inline]
     pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: (M::Word<'m>, u64)) -> M::Op {
-        memory.post_link(release(memory, words, Mode::Exclusive))
+        memory.post_link(release::<M>(words, Mode::Exclusive, memory.write_is_atomic()))
     }
 }
 
@@ -120,9 +154,26 @@ struct Waiter<'b> {
     /// Races against readers that were lost one after the other.
     races: u32,
     doubt: Doubt,
+    lease: Option<Lease>,
+    /// An owner's word, and since when it is known.
+    seen: (u64, u64),
 }
 
 impl Waiter<'_> {
+    /// What to do about an owner that lives.
+    fn late<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
+        let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
+        let now = memory.now();
+        if self.seen.0 != found {
+            self.seen = (found, now);
+        }
+        if now.saturating_sub(self.seen.1) <= nanos {
+            return Step::Wait;
+        }
+        let late = Fault::of(FaultKind::OwnerLate, Owner::from_bits(found).rank);
+        if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
+    }
+
     fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64, inherits: bool) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubt) = (0, Doubt::default());
@@ -136,7 +187,8 @@ impl Waiter<'_> {
                     }
                 }
                 Holder::Frozen => Step::Ask,
-                Holder::Owner(_) | Holder::Readers => Step::Wait,
+                Holder::Owner(_) => self.late(memory, owner, found),
+                Holder::Readers => Step::Wait,
             };
         };
         if self.mode == Mode::Exclusive {
@@ -153,10 +205,10 @@ impl Waiter<'_> {
 
 /// The one operation of a release.
 #[inline(always)] // as `start_release`
-fn release<'m, M: RemoteMemory>(memory: &M, (word, owner): (M::Word<'m>, u64), mode: Mode) -> Link<M::Word<'m>> {
+fn release<'m, M: RemoteMemory>((word, owner): (M::Word<'m>, u64), mode: Mode, writes: bool) -> Link<M::Word<'m>> {
     let waited = false;
     match mode {
-        Mode::Exclusive if memory.write_is_atomic() => Link::Write { word, value: FREE, notify: Notify::No, waited },
+        Mode::Exclusive if writes => Link::Write { word, value: FREE, notify: Notify::No, waited },
         Mode::Exclusive => Link::CompareSwap { word, expected: owner, new: FREE, waited },
         Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
     }
@@ -172,7 +224,7 @@ impl LockAlgorithm for TestAndSet {
 
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
-        mode == Mode::Shared
+        mode == Mode::Shared || self.checked
     }
 
     #[inline]
@@ -207,7 +259,15 @@ impl LockAlgorithm for TestAndSet {
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(place.owner()).within(place.reach());
-        let mut waiter = Waiter { mode, tells: place.slots() > 0, pauses, races: 0, doubt: Doubt::default() };
+        let mut waiter = Waiter {
+            mode,
+            tells: place.slots() > 0,
+            pauses,
+            races: 0,
+            doubt: Doubt::default(),
+            lease: self.lease,
+            seen: (FREE, 0),
+        };
         let mut found = first;
         let mut counts = true;
         loop {
@@ -271,7 +331,7 @@ impl LockAlgorithm for TestAndSet {
 
     #[inline]
     fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive || place.slots() == 0
+        mode == Mode::Exclusive && !self.checked || place.slots() == 0
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
@@ -285,7 +345,7 @@ impl LockAlgorithm for TestAndSet {
         if mode == Mode::Shared && !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        Ok(memory.post_link(release(memory, words, mode)))
+        Ok(memory.post_link(release::<M>(words, mode, self.writes(memory))))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -294,7 +354,7 @@ impl LockAlgorithm for TestAndSet {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
-        Some(release(memory, words, mode))
+        Some(release::<M>(words, mode, self.writes(memory)))
     }
 
     #[inline]
@@ -308,7 +368,7 @@ impl LockAlgorithm for TestAndSet {
     ) -> Result<bool, Fault> {
         discount(memory, place, mode)?;
         let held = match mode {
-            Mode::Exclusive => memory.write_is_atomic() || found == owner,
+            Mode::Exclusive => self.writes(memory) || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
         };
         if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }

@@ -34,6 +34,8 @@ pub enum FaultKind {
     OwnerDied,
     /// A rank died that may be among the holders of a waited-for shared lock: a count names nobody.
     MemberDied,
+    /// A waited-for lock is held by a rank that lives, and keeps it for longer than it may; the fault's rank is that owner.
+    OwnerLate,
     /// The deadline passed first.
     TimedOut,
     /// **The outcome is unknown**: the fabric failed the operation after it left, it may have taken effect.
@@ -62,7 +64,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -72,6 +74,7 @@ impl FaultKind {
         Self::PeerLeft,
         Self::OwnerDied,
         Self::MemberDied,
+        Self::OwnerLate,
         Self::TimedOut,
         Self::Unknown,
         Self::Refused,
@@ -194,6 +197,7 @@ impl fmt::Display for Fault {
             FaultKind::PeerLeft => "the peer left the world",
             FaultKind::OwnerDied => "the owner of the lock died",
             FaultKind::MemberDied => "a rank died that may hold the shared lock",
+            FaultKind::OwnerLate => "the owner of the lock is late",
             FaultKind::TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::Refused => "the fabric refused the operation",

@@ -184,11 +184,21 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, fields, forks, lent, litmus, requests, runtimes};
+    use crate::{active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus};
+    use crate::{requests, runtimes, tables};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
-    let roles =
-        [&roles.concat(), requests::ROLES, &lent::ROLES.concat(), litmus::ROLES, runtimes::ROLES, fields::ROLES]
-            .concat();
+    let roles = [
+        &roles.concat(),
+        leavers::ROLES,
+        tables::ROLES,
+        late::ROLES,
+        requests::ROLES,
+        &lent::ROLES.concat(),
+        litmus::ROLES,
+        runtimes::ROLES,
+        fields::ROLES,
+    ]
+    .concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1
 }
 

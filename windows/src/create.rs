@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::{Layout, has_packed, is_wordless};
-use crate::homes::Homes;
+use crate::homes::{Homes, Table};
+use crate::late::Choice;
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LentMemory, LockDesign, Request, Window, place};
+use crate::{Element, Error, LatePolicy, LentMemory, LockDesign, Request, Window, place};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct Builder<T> {
     populated: bool,
     counted: Option<bool>,
     packed: bool,
+    table: Table,
+    late: Choice,
     element: std::marker::PhantomData<T>,
 }
 
@@ -34,6 +38,8 @@ impl<T: Element> Default for Builder<T> {
             populated: false,
             counted: None,
             packed: false,
+            table: Table::default(),
+            late: Choice::default(),
             element: std::marker::PhantomData,
         }
     }
@@ -51,6 +57,31 @@ impl<T: Element> Builder<T> {
     #[must_use]
     pub const fn lock(mut self, design: LockDesign) -> Self {
         self.design = Some(design);
+        self
+    }
+
+    /// Chooses what happens to an exclusive owner that keeps a lock for longer than this lease. Nothing otherwise. With
+    /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap.
+    #[must_use]
+    pub const fn late_owners(mut self, policy: LatePolicy, lease: Duration) -> Self {
+        (self.late.policy, self.late.lease) = (policy, lease);
+        self
+    }
+
+    /// Of something that commits nothing.
+    pub(crate) const fn plain(mut self) -> Self {
+        self.late.plain = true;
+        self
+    }
+
+    /// The lock that it will use.
+    pub(crate) fn design(&self) -> Result<LockDesign, Error> {
+        self.design.map_or_else(LockDesign::from_environment, Ok)
+    }
+
+    /// Of words in which a table's locks lie.
+    pub(crate) const fn table(mut self, table: Table) -> Self {
+        self.table = table;
         self
     }
 
@@ -224,7 +255,10 @@ impl<T: Element> Builder<T> {
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
-        let design = self.design.map_or_else(LockDesign::from_environment, Ok);
+        let design = self.design().and_then(|design| {
+            self.late.check(design, world, &self.name)?;
+            Ok(design)
+        });
         let algorithm = design.as_ref().map_or_else(|_| LockDesign::default(), |design| *design);
         let algorithm = algorithm.algorithm(&fabric.capabilities());
         let locks = Homes::new(world.size(), &algorithm).end();
@@ -258,7 +292,7 @@ impl<T: Element> Builder<T> {
             },
             made,
             element: ElementType::of::<T>(),
-            design: design.as_ref().map_or_else(|_| String::new(), LockDesign::to_string),
+            design: design.as_ref().map_or_else(|_| String::new(), |design| self.late.describe(*design)),
             name: self.name.chars().take(60).collect(),
         };
         let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
@@ -284,7 +318,7 @@ impl<T: Element> Builder<T> {
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Parts { segments, keys, made, counted };
+        let parts = Parts { segments, keys, made, counted, table: self.table, late: self.late };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner.attend().map_err(|fault| inner.failed("create", world.rank(), fault))?;

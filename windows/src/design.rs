@@ -7,7 +7,9 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
 use fabric::{Assistant, Capabilities};
-use lock_algos::{Backoff, Chosen, DedicatedThread, EventThread, LockAlgorithm, Mcs, TestAndSet, Ticket};
+use lock_algos::{
+    Backoff, Chosen, DedicatedThread, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket,
+};
 
 use crate::Error;
 
@@ -42,6 +44,13 @@ pub enum LockDesign {
     /// without a slot, and in worlds of more than 113 ranks some of those with one, take their tickets by compare-swap when
     /// less than half of the lock's 32,767 tickets are out.
     Ticket,
+    /// The same tickets with a queue beside them (after DecLock, arXiv 2505.17641): who waits is told by one write, and asks
+    /// nobody. In the order of coming, by one operation however many come. For locks that many want and hold for long. It
+    /// takes 33 words at each target.
+    ///
+    /// What is said of [`Ticket`](Self::Ticket) holds here too. More than 16 who wait to have a lock alone, or to read, wait in
+    /// their order as with that one.
+    FetchAddQueue,
     /// A thread at each target serves its lock, and polls for requests (jiang-2004, section 4.1): two writes ask, one answers.
     /// Owners follow one another in the order in which they are heard, and who gives up is out of the queue at once. A core of
     /// each rank's host is spent on it.
@@ -70,6 +79,7 @@ impl LockDesign {
         Self::TestAndSet,
         Self::Mcs,
         Self::Ticket,
+        Self::FetchAddQueue,
         Self::DedicatedThread(Threads::Shared),
         Self::DedicatedThread(Threads::PerWindow),
         Self::EventThread(Threads::Shared),
@@ -77,8 +87,8 @@ impl LockDesign {
     ];
 
     /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = "test-and-set, mcs, ticket, dedicated-thread, dedicated-thread-per-window, \
-                                     event-thread, event-thread-per-window";
+    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue, dedicated-thread, \
+                                     dedicated-thread-per-window, event-thread, event-thread-per-window";
 
     /// Its name.
     #[must_use]
@@ -87,6 +97,7 @@ impl LockDesign {
             Self::TestAndSet => TestAndSet::NAME,
             Self::Mcs => Mcs::NAME,
             Self::Ticket => <Ticket>::NAME,
+            Self::FetchAddQueue => <FetchAddQueue>::NAME,
             Self::DedicatedThread(Threads::Shared) => DedicatedThread::NAME,
             Self::DedicatedThread(Threads::PerWindow) => "dedicated-thread-per-window",
             Self::EventThread(Threads::Shared) => EventThread::NAME,
@@ -98,7 +109,7 @@ impl LockDesign {
     pub(crate) const fn queues(self) -> bool {
         match self {
             Self::TestAndSet => false,
-            Self::Mcs | Self::Ticket | Self::DedicatedThread(_) | Self::EventThread(_) => true,
+            Self::Mcs | Self::Ticket | Self::FetchAddQueue | Self::DedicatedThread(_) | Self::EventThread(_) => true,
         }
     }
 
@@ -107,7 +118,7 @@ impl LockDesign {
         match self {
             Self::DedicatedThread(threads) => Some((threads, Assistant::Polls)),
             Self::EventThread(threads) => Some((threads, Assistant::Sleeps)),
-            Self::TestAndSet | Self::Mcs | Self::Ticket => None,
+            Self::TestAndSet | Self::Mcs | Self::Ticket | Self::FetchAddQueue => None,
         }
     }
 
@@ -130,6 +141,7 @@ impl LockDesign {
             Self::TestAndSet => Chosen::TestAndSet(TestAndSet::new(backoff)),
             Self::Mcs => Chosen::Mcs(Mcs::new(backoff)),
             Self::Ticket => Chosen::Ticket(Ticket::new(backoff)),
+            Self::FetchAddQueue => Chosen::FetchAddQueue(FetchAddQueue::new(backoff)),
             Self::DedicatedThread(_) => Chosen::DedicatedThread(DedicatedThread::new(backoff)),
             Self::EventThread(_) => Chosen::EventThread(EventThread::new(backoff)),
         }

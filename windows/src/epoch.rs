@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
+use crate::homes::Which;
 use crate::inheritance::Holding;
-use crate::lock::{Words, at_once, release};
+use crate::lock::{Spot, Words, at_once, release};
 use crate::nodes::LEAD;
+use crate::unlock::Releasing;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Inheritance, Unlock};
 
@@ -27,12 +29,18 @@ pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,
     words: Words<'w, F>,
     holding: Holding,
+    which: Which,
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline]
-    pub(crate) fn new(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) -> Self {
-        Self { access: Access::new(inner, target), words, holding }
+    pub(crate) fn new(
+        inner: &'w Arc<Inner<F>>,
+        (target, which): (&'w Target<F>, Which),
+        words: Words<'w, F>,
+        holding: Holding,
+    ) -> Self {
+        Self { access: Access::new(inner, target), words, holding, which }
     }
 
     /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::inherited).
@@ -57,6 +65,45 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Unlock::new(inner, target, Some(self))
     }
 
+    /// Which lock it is, and where.
+    pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, Which) {
+        let Access { inner, target, .. } = self.access;
+        (inner, target, self.which)
+    }
+
+    /// Who holds it.
+    pub(crate) const fn owner(&self) -> Owner {
+        Owner::from_bits(self.words.1)
+    }
+
+    /// What the lock's word is while a test-and-set owner has it alone.
+    pub(crate) const fn held_word(&self) -> u64 {
+        self.words.1
+    }
+
+    /// Whether its release may tell that the lock is not held any more.
+    #[inline(always)]
+    pub(crate) fn may_be_late(&self) -> bool {
+        !held_by_word(self.words.1, self.holding.mode()) && self.access.inner.late.is_some()
+    }
+
+    /// Releases, and tells whether the lock was held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release_late(&self) -> Releasing<'w> {
+        let Self { access: Access { inner, target, .. }, words, holding, which } = self;
+        let (inner, words, mode) = (*inner, *words, holding.mode());
+        let home = inner.home(target, *which, words.1);
+        let (spot, started) = ((target.rank, *which), inner.algorithm.start_release(inner.fabric(), home, words, mode));
+        Box::pin(async move {
+            let released = inner.finish_release(spot, words.1, mode, std::future::ready(started?.await)).await;
+            if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
+                inner.give_back(words.1); // nobody comes to the node of an owner that the word named
+            }
+            released
+        })
+    }
+
     pub(crate) fn fabric(&self) -> &'w F {
         self.access.inner.fabric()
     }
@@ -78,7 +125,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         if inner.immediate {
             return ManuallyDrop::new(self).post_release();
         }
-        let (home, mode) = (inner.home(self.access.target, self.words.1), self.mode());
+        let (home, mode) = (inner.home(self.access.target, self.which, self.words.1), self.mode());
         let in_one_step = inner.algorithm.releases_in_one_step(home, mode);
         let release = in_one_step.then(|| inner.algorithm.release_link(inner.fabric(), self.words, mode));
         if let Some(release) = release.flatten() {
@@ -92,20 +139,25 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     // No function that is called gets the address of the guard: then it would pass through memory.
     #[inline(always)]
     pub(crate) fn post_release(&self) {
-        let Self { access: Access { inner, target, .. }, words, holding } = self;
-        post_release(inner, target, *words, *holding);
+        let Self { access: Access { inner, target, .. }, words, holding, which } = self;
+        post_release(inner, (target, *which), *words, *holding);
     }
 }
 
 #[inline(always)]
-fn post_release<'w, F: Fabric>(inner: &'w Arc<Inner<F>>, target: &'w Target<F>, words: Words<'w, F>, holding: Holding) {
+fn post_release<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    (target, which): (&'w Target<F>, Which),
+    words: Words<'w, F>,
+    holding: Holding,
+) {
     if held_by_word(words.1, holding.mode()) {
         drop(TestAndSet::release_word(inner.fabric(), words));
-    } else if inner.immediate && Owner::from_bits(words.1).slot == LEAD {
+    } else if which.is_part() && inner.immediate && Owner::from_bits(words.1).slot == LEAD {
         release_as_lead(inner, target, words.0, words.1, holding);
     } else {
         // In registers, each by itself.
-        release_node(inner, target, words.0, words.1, holding);
+        release_node(inner, (target, which), words.0, words.1, holding);
     }
 }
 
@@ -121,6 +173,7 @@ fn release_as_lead<'w, F: Fabric>(
     match &inner.algorithm {
         Chosen::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
         Chosen::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        Chosen::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
         other => release_at_once(other, inner, target, word, owner, holding),
     }
 }
@@ -135,12 +188,12 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
     holding: Holding,
 ) {
     let words = (word, owner);
-    let (home, mode) = (inner.home(target, owner).of_lead(), holding.mode());
+    let (home, mode) = (inner.home(target, Which::PART, owner).of_lead(), holding.mode());
     let found = lock.start_release(inner.fabric(), home, words, mode).and_then(at_once);
     match found {
         Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
             Ok(true) => inner.nodes.give_back_lead(),
-            Ok(false) => adopt_found(inner, target.rank, words.1, mode, found),
+            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, found),
             Err(fault) => keep(inner, target.rank, fault),
         },
         Err(fault) => keep(inner, target.rank, fault),
@@ -149,8 +202,8 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
 
 #[cold]
 #[inline(never)]
-fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, owner: u64, mode: Mode, found: u64) {
-    adopt_release(inner, rank, owner, mode, std::future::ready(Ok(found)));
+fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: Mode, found: u64) {
+    adopt_release(inner, spot, owner, mode, std::future::ready(Ok(found)));
 }
 
 /// The release where an owner may have a node.
@@ -158,13 +211,13 @@ fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, owner: u64, mode: Mo
 #[inline(never)]
 fn release_node<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
-    target: &'w Target<F>,
+    (target, which): (&'w Target<F>, Which),
     word: F::Word<'w>,
     owner: u64,
     holding: Holding,
 ) {
     let words = (word, owner);
-    let (home, mode) = (inner.home(target, words.1), holding.mode());
+    let (home, mode) = (inner.home(target, which, words.1), holding.mode());
     let mut started = match inner.algorithm.start_release(inner.fabric(), home, words, mode) {
         Ok(started) => started,
         Err(fault) => return keep(inner, target.rank, fault),
@@ -174,12 +227,14 @@ fn release_node<'w, F: Fabric>(
     }
     let found = match Pin::new(&mut started).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(found) => found,
-        Poll::Pending => return adopt_release(inner, target.rank, words.1, mode, started),
+        Poll::Pending => return adopt_release(inner, (target.rank, which), words.1, mode, started),
     };
     match found.map(|found| inner.algorithm.released(inner.fabric(), home, words, mode, found)) {
         Ok(Ok(true)) => inner.give_back(words.1),
         Ok(Err(fault)) => keep(inner, target.rank, fault),
-        Ok(Ok(false)) | Err(_) => adopt_release(inner, target.rank, words.1, mode, std::future::ready(found)),
+        Ok(Ok(false)) | Err(_) => {
+            adopt_release(inner, (target.rank, which), words.1, mode, std::future::ready(found));
+        }
     }
 }
 
@@ -187,15 +242,15 @@ fn release_node<'w, F: Fabric>(
 #[inline(never)]
 fn adopt_release<F: Fabric>(
     inner: &Arc<Inner<F>>,
-    rank: u32,
+    spot: Spot,
     owner: u64,
     mode: Mode,
     started: impl Future<Output = Result<u64, Fault>> + Send + 'static,
 ) {
     let theirs = Arc::clone(inner);
     let mut task = Box::pin(async move {
-        if let Err(fault) = theirs.finish_release(rank, owner, mode, started).await {
-            theirs.keep(theirs.failed("unlock", rank, fault));
+        if let Err(fault) = theirs.finish_release(spot, owner, mode, started).await {
+            theirs.keep(theirs.failed("unlock", spot.0, fault));
         }
     });
     if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -212,8 +267,8 @@ fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
-        let Self { access: Access { inner, target, .. }, words, holding } = self;
-        let_go(inner, target, words.0, words.1, *holding);
+        let Self { access: Access { inner, target, .. }, words, holding, which } = self;
+        let_go(inner, (target, *which), words.0, words.1, *holding);
     }
 }
 
@@ -221,7 +276,7 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
 #[inline(never)]
 fn let_go<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
-    target: &'w Target<F>,
+    (target, which): (&'w Target<F>, Which),
     word: F::Word<'w>,
     owner: u64,
     holding: Holding,
@@ -231,14 +286,14 @@ fn let_go<'w, F: Fabric>(
         pin!(inner.fabric().flush_before_release(target.fabric_rank())).poll(&mut Context::from_waker(Waker::noop()));
     match flushed {
         Poll::Ready(flushed) => {
-            post_release(inner, target, words, holding);
+            post_release(inner, (target, which), words, holding);
             if let Err(fault) = flushed {
                 keep(inner, target.rank, fault);
             }
         }
         Poll::Pending => {
-            let (theirs, rank, mode) = (Arc::clone(inner), target.rank, holding.mode());
-            inner.adopt(Box::pin(async move { release(&theirs, rank, owner, mode).await }));
+            let (theirs, spot, mode) = (Arc::clone(inner), (target.rank, which), holding.mode());
+            inner.adopt(Box::pin(async move { release(&theirs, spot, owner, mode).await }));
         }
     }
 }

@@ -77,6 +77,54 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// A lock of a table could not be acquired.
+    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", lock_reason(.fault))]
+    TableLock {
+        /// `lock_exclusive`, `lock_shared`.
+        operation: &'static str,
+        /// Its number.
+        lock: u64,
+        /// The rank that it lies at.
+        target: u32,
+        /// The table's name.
+        table: Arc<str>,
+        /// Why.
+        fault: Fault,
+    },
+    /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released.
+    #[error("{operation} on rank {target} of window \"{window}\": the lease was over, and another has taken the lock")]
+    Late {
+        /// `commit`, `unlock`.
+        operation: &'static str,
+        /// Whose lock.
+        target: u32,
+        /// The window's name.
+        window: Arc<str>,
+    },
+    /// A policy for late owners that cannot be had.
+    #[error("create window \"{window}\": {policy} is no policy for late owners of {design} locks here: {why}")]
+    LatePolicy {
+        /// The window's name.
+        window: Arc<str>,
+        /// What was asked for.
+        policy: crate::LatePolicy,
+        /// For which design.
+        design: crate::LockDesign,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The table has no such lock.
+    #[error("{operation} of lock {lock} of table \"{table}\": it has {count} locks")]
+    NoSuchLock {
+        /// `lock_exclusive`, `lock_shared`.
+        operation: &'static str,
+        /// The number that was asked for.
+        lock: u64,
+        /// How many there are.
+        count: u64,
+        /// The table's name.
+        table: Arc<str>,
+    },
     /// An operation failed, or something that was posted before it.
     #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
     Operation {
@@ -210,8 +258,10 @@ impl Error {
             Self::TakeBack { fault }
             | Self::CreateElsewhere { fault, .. }
             | Self::Lock { fault, .. }
+            | Self::TableLock { fault, .. }
             | Self::Operation { fault, .. }
             | Self::Collective { fault, .. } => Some(*fault),
+            Self::Late { .. } => Some(Fault::new(FaultKind::NotHeld)),
             _ => None,
         }
     }

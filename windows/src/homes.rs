@@ -12,6 +12,61 @@ use crate::{nodes, served};
 const IN_LINE: usize = 4;
 const _: () = assert!(8 * IN_LINE as u64 <= LOCK_BYTES - 8);
 
+/// The word that counts fencing tokens of a part's lock, in the line as well.
+const TOKEN: u64 = LOCK_BYTES - 16;
+/// The word that owners commit in.
+const COMMIT: u64 = LOCK_BYTES - 24;
+const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
+
+/// Which of a rank's locks: that of its part, or one of a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Which(u32);
+
+impl Which {
+    /// The lock of the rank's part.
+    pub(crate) const PART: Self = Self(u32::MAX);
+    /// How many locks of a table a rank may have.
+    pub(crate) const MOST: u64 = u32::MAX as u64;
+
+    /// Number `index`, below [`MOST`](Self::MOST), of the rank's locks in a table.
+    pub(crate) const fn of_table(index: u32) -> Self {
+        Self(index)
+    }
+
+    #[inline]
+    pub(crate) const fn is_part(self) -> bool {
+        self.0 == Self::PART.0
+    }
+
+    /// Tells it from the others of the rank: 0 is the part's.
+    #[inline]
+    pub(crate) const fn number(self) -> u64 {
+        self.0.wrapping_add(1) as u64
+    }
+}
+
+/// What the locks of a table take of each rank's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Words of one lock, its token among them.
+    pub(crate) stride: u64,
+    /// Where its token is, if it has one.
+    pub(crate) token: Option<u64>,
+}
+
+impl Table {
+    pub(crate) fn new(lock: &Chosen, fenced: bool) -> Self {
+        let words = lock.home_words() as u64;
+        Self { stride: words + u64::from(fenced), token: fenced.then_some(words) }
+    }
+
+    /// Where a word of a lock lies among the table's words, in bytes.
+    #[inline]
+    pub(crate) const fn word(self, which: Which, index: u64) -> u64 {
+        8 * (self.stride * which.0 as u64 + index)
+    }
+}
+
 /// Where they lie: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Homes {
@@ -50,6 +105,16 @@ impl Homes {
     /// A line of a rank.
     pub(crate) const fn line(self, of: u32, line: u16) -> u64 {
         self.lines + (line as u64 * self.size as u64 + of as u64) * served::stride(self.size)
+    }
+
+    /// The word that owners commit in, beside the rank's own lock.
+    pub(crate) const fn commit(self) -> u64 {
+        COMMIT
+    }
+
+    /// The word that counts the tokens of the rank's own lock.
+    pub(crate) const fn token(self) -> u64 {
+        TOKEN
     }
 
     /// Where all of it ends.

@@ -15,19 +15,23 @@ pub enum Inheritance {
     /// This rank died, and may have been among those who held the lock, or waited for it: the lock cannot name them. Others
     /// may have died with it.
     Member(u32),
+    /// This rank lives, and kept the lock for longer than its lease
+    /// ([`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit)): what it commits fails.
+    Late(u32),
 }
 
 impl fmt::Display for Inheritance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
+            Self::Late(rank) => write!(f, "rank {rank} kept the lock for longer than its lease"),
             Self::Member(rank) => write!(f, "rank {rank} died, and may have held the lock"),
         }
     }
 }
 
 /// How a lock is held, and whether it was inherited, in half a register: mode 1 bit | inherited 1 bit | named 1 bit |
-/// rank 24 bits.
+/// late 1 bit | rank 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 
@@ -35,6 +39,7 @@ impl Holding {
     const SHARED: u32 = 1 << 31;
     const INHERITED: u32 = 1 << 30;
     const NAMED: u32 = 1 << 29;
+    const LATE: u32 = 1 << 28;
 
     #[inline]
     pub(crate) const fn cleanly(mode: Mode) -> Self {
@@ -47,7 +52,11 @@ impl Holding {
     pub(crate) fn of(held: Held) -> Self {
         let Self(mode) = Self::cleanly(held.mode);
         let Some(fault) = held.inherited else { return Self(mode) };
-        let named = if fault.kind() == FaultKind::OwnerDied { Self::NAMED } else { 0 };
+        let named = match fault.kind() {
+            FaultKind::OwnerDied => Self::NAMED,
+            FaultKind::OwnerLate => Self::LATE,
+            _ => 0,
+        };
         let rank = fault.rank().map_or(0, |rank| rank.0);
         Self(mode | Self::INHERITED | named | rank & 0xff_ffff)
     }
@@ -63,7 +72,11 @@ impl Holding {
         }
         let rank = self.0 & 0xff_ffff;
         let rank = world.rank_of(Rank(rank)).unwrap_or(rank);
-        Some(if self.0 & Self::NAMED == 0 { Inheritance::Member(rank) } else { Inheritance::Owner(rank) })
+        Some(match self.0 {
+            holding if holding & Self::LATE != 0 => Inheritance::Late(rank),
+            holding if holding & Self::NAMED != 0 => Inheritance::Owner(rank),
+            _ => Inheritance::Member(rank),
+        })
     }
 }
 
@@ -79,9 +92,11 @@ mod tests {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 assert_eq!(Holding::cleanly(mode).mode(), mode);
                 assert_eq!(Holding::of(Held::cleanly(mode)), Holding::cleanly(mode));
-                for (kind, inheritance) in
-                    [(FaultKind::OwnerDied, Inheritance::Owner(1)), (FaultKind::MemberDied, Inheritance::Member(1))]
-                {
+                for (kind, inheritance) in [
+                    (FaultKind::OwnerDied, Inheritance::Owner(1)),
+                    (FaultKind::MemberDied, Inheritance::Member(1)),
+                    (FaultKind::OwnerLate, Inheritance::Late(1)),
+                ] {
                     let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
                     assert_eq!((holding.mode(), holding.inherited(&world)), (mode, Some(inheritance)));
                 }

@@ -16,6 +16,8 @@
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
 //! | (a value with its lock) | [`Mutex`], [`RwLock`] |
+//! | (a million locks) | [`LockTable`] |
+//! | (tokens that only rise) | [`Epoch::fencing_token`], [`LockRequest::fenced`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
 //! | sync | [`Window::sync`] |
@@ -65,6 +67,7 @@ mod epochs;
 mod error;
 mod exposure;
 mod fence;
+mod fencing;
 mod fetch;
 mod field_access;
 mod fields;
@@ -75,6 +78,7 @@ mod handles;
 mod homes;
 mod info;
 mod inheritance;
+mod late;
 mod lent;
 mod local;
 mod located;
@@ -99,6 +103,7 @@ mod signalled;
 mod signals;
 mod spread;
 mod sync;
+mod table;
 mod try_lock;
 mod unlock;
 mod value;
@@ -122,6 +127,7 @@ pub use crate::epochs::{Epochs, LockCall, UnlockCall};
 pub use crate::error::Error;
 pub use crate::exposure::ExposureEpoch;
 pub use crate::fence::{FenceEpoch, FenceRequest};
+pub use crate::fencing::FencingToken;
 pub use crate::fetch::Fetch;
 pub use crate::field_access::FieldAccess;
 pub use crate::fields::{Field, Fields};
@@ -131,6 +137,7 @@ pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
 pub use crate::inheritance::Inheritance;
+pub use crate::late::LatePolicy;
 pub use crate::lent::LentMemory;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
@@ -148,6 +155,7 @@ pub use crate::scope::Scope;
 pub use crate::shape::{Runs, Shape};
 pub use crate::shaped::Shaped;
 pub use crate::signalled::WaitUntil;
+pub use crate::table::{LockTable, TableGuard, TableRequest, TableTry};
 pub use crate::try_lock::TryLock;
 pub use crate::unlock::Unlock;
 pub use crate::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};

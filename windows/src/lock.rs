@@ -13,6 +13,7 @@ use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Reach, Wanted, Wish};
 
+use crate::homes::Which;
 use crate::inheritance::Holding;
 use crate::nodes::LEAD;
 use crate::window::{Inner, Target};
@@ -25,6 +26,7 @@ pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
 pub(crate) struct Home<'w, F: Fabric, const LEADS: bool = false> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
+    pub(crate) which: Which,
     pub(crate) owner: u64,
 }
 
@@ -39,8 +41,8 @@ impl<F: Fabric, const LEADS: bool> Copy for Home<'_, F, LEADS> {}
 impl<'w, F: Fabric> Home<'w, F> {
     #[inline]
     pub(crate) const fn of_lead(self) -> Home<'w, F, true> {
-        let Self { inner, target, owner } = self;
-        Home { inner, target, owner }
+        let Self { inner, target, which, owner } = self;
+        Home { inner, target, which, owner }
     }
 }
 
@@ -64,10 +66,17 @@ impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
 impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
     #[inline]
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.word(index))
+        let Self { inner, target, which, .. } = *self;
+        match which.is_part() {
+            true => inner.fabric().word_in(&target.locks, inner.homes.word(index)),
+            false => inner.fabric().word_in(&target.data, inner.table.word(which, index as u64)),
+        }
     }
 
     fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+        if !self.which.is_part() {
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+        }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
@@ -152,7 +161,7 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
 
     #[inline]
     fn lock(&self) -> u64 {
-        self.target.rank.into()
+        self.which.number() << 24 | u64::from(self.target.rank)
     }
 
     #[inline]
@@ -185,6 +194,7 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
+    which: Which,
     mode: Mode,
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
@@ -193,6 +203,9 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
     later: Option<Box<Later<'w, F>>>,
 }
+
+/// A rank, and which of its locks.
+pub(crate) type Spot = (u32, Which);
 
 /// A lock, and whether the first operation sufficed.
 type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
@@ -245,22 +258,21 @@ impl<F: Fabric> Future for First<F> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    fn new(inner: &'w Inner<F>, rank: u32, mode: Mode, wish: Wish) -> Result<Self, Fault> {
+    fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Wish) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.algorithm.only_word(mode) {
-            let home = inner.home(target, inner.slotless());
+            let home = inner.home(target, which, inner.slotless());
             let words = lock.words(home)?;
             let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
             return Ok(Self { target, words, op });
         }
-        if let Some(owner) = wish.is_patient().then(|| inner.lead_owner(mode)).flatten() {
-            let home = inner.home(target, owner);
-            let words = inner.algorithm.words(home)?;
-            let first = start_as_lead(inner, target, owner, mode)?;
+        let leads = which.is_part() && wish.is_patient();
+        if let Some(owner) = leads.then(|| inner.lead_owner(mode)).flatten() {
+            let (words, first) = start_as_lead(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
         // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-        let (word, owner, op) = Self::with_node(inner, target, mode, wish)?;
+        let (word, owner, op) = Self::with_node(inner, (target, which), mode, wish)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
@@ -269,11 +281,11 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(never)]
     fn with_node(
         inner: &'w Inner<F>,
-        target: &'w Target<F>,
+        (target, which): (&'w Target<F>, Which),
         mode: Mode,
         wish: Wish,
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
-        let home = inner.home(target, inner.owner(mode)?);
+        let home = inner.home(target, which, inner.owner(mode)?);
         let words = match wish.is_patient() {
             true => inner.algorithm.words(home)?,
             false => inner.algorithm.words_to_try(home)?,
@@ -282,17 +294,42 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
-/// The first operation of an owner who has slot 0, where an operation is done when it is posted. Apart, so that it is small, and
-/// its result lies in registers.
+/// The first operation of an owner who has slot 0, where an operation is done when it is posted.
 #[inline(always)]
-fn start_as_lead<F: Fabric>(inner: &Inner<F>, target: &Target<F>, owner: u64, mode: Mode) -> Result<u64, Fault> {
+fn start_as_lead<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    macro_rules! start {
+        ($lock:expr) => {{
+            let words = $lock.words(inner.home(target, Which::PART, owner).of_lead())?;
+            Ok((words, start_at_once($lock, inner, target, words.1, mode)?))
+        }};
+    }
     match &inner.algorithm {
-        Chosen::TestAndSet(lock) => start_at_once(lock, inner, target, owner, mode),
-        Chosen::Mcs(lock) => start_at_once(lock, inner, target, owner, mode),
-        other => start_at_once(other, inner, target, owner, mode),
+        Chosen::TestAndSet(lock) => start!(lock),
+        Chosen::Mcs(lock) => start!(lock),
+        Chosen::Ticket(lock) => start!(lock),
+        other => start_another(other, inner, target, owner, mode),
     }
 }
 
+/// Of a lock that need not be so fast, so that callers stay small.
+#[inline(never)]
+fn start_another<'w, F: Fabric>(
+    lock: &Chosen,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    let words = lock.words(inner.home(target, Which::PART, owner))?;
+    Ok((words, start_at_once(lock, inner, target, words.1, mode)?))
+}
+
+/// Apart, so that it is small, and its result lies in registers.
 #[inline(never)]
 fn start_at_once<F: Fabric, A: LockAlgorithm>(
     lock: &A,
@@ -301,7 +338,7 @@ fn start_at_once<F: Fabric, A: LockAlgorithm>(
     owner: u64,
     mode: Mode,
 ) -> Result<u64, Fault> {
-    let home = inner.home(target, owner).of_lead();
+    let home = inner.home(target, Which::PART, owner).of_lead();
     at_once(lock.start(inner.fabric(), home, lock.words(home)?, mode)?)
 }
 
@@ -320,11 +357,18 @@ impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Wish) -> Self {
+        Self::start_of(window, (rank, Which::PART), mode, wish)
+    }
+
+    /// The same for any lock of the rank.
+    #[inline(always)] // see `wait`
+    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, which): Spot, mode: Mode, wish: Wish) -> Self {
         Self {
             window,
             rank,
+            which,
             mode,
-            started: Some(Started::new(window.inner(), rank, mode, wish)),
+            started: Some(Started::new(window.inner(), (rank, which), mode, wish)),
             deadline: None,
             wish,
             later: None,
@@ -375,6 +419,10 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self.window.inner()
     }
 
+    pub(crate) const fn spot(&self) -> Spot {
+        (self.rank, self.which)
+    }
+
     pub(crate) fn failed(&self, fault: Fault) -> Error {
         failed(self.inner(), self.rank, self.mode, fault)
     }
@@ -387,7 +435,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
-        let inner = self.window.inner();
+        let (inner, which) = (self.window.inner(), self.which);
         if let Some(after) = self.deadline.take() {
             self.later.get_or_insert_default().limit.said = Some(after); // it may be said at any time
         }
@@ -401,10 +449,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         };
         // What was begun goes to the endpoint.
         self.give_up(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
-        Poll::Ready(
-            outcome
-                .map(|(target, words, Had { holding, at_once })| (Epoch::new(inner, target, words, holding), at_once)),
-        )
+        Poll::Ready(outcome.map(|(target, words, Had { holding, at_once })| {
+            (Epoch::new(inner, (target, which), words, holding), at_once)
+        }))
     }
 
     /// Whether the first operation sufficed, and the lock if it did: otherwise nothing is held, and nobody waits yet.
@@ -412,7 +459,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
         Poll::Ready(Ok(first.map(|(target, words, Had { holding, .. })| {
             self.give_up(Fault::new(FaultKind::Closed)); // the lock is the epoch's
-            Epoch::new(self.inner(), target, words, holding)
+            Epoch::new(self.inner(), (target, self.which), words, holding)
         })))
     }
 
@@ -430,7 +477,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     /// The first operation. `None` once more than it is needed.
     fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parts<'w, F>>, Fault>> {
-        let (inner, rank, mode) = (self.window.inner(), self.rank, self.mode);
+        let (inner, spot, mode) = (self.window.inner(), (self.rank, self.which), self.mode);
         match &mut self.started {
             // In place, so that a drop meanwhile is the drop of the request.
             Some(Ok(Started { target, words, op })) => {
@@ -444,7 +491,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                     }
                     Ok(first) => {
                         let first = std::future::ready(Ok(first));
-                        let rest = Abandonable::new(Arc::clone(inner), (rank, mode, self.wish), words.1, first);
+                        let rest = Abandonable::new(Arc::clone(inner), (spot, mode, self.wish), words.1, first);
                         let later = self.later.get_or_insert_default();
                         later.rest = Some((target, words, rest));
                     }
@@ -464,7 +511,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     fn give_up(&mut self, why: Fault) {
         self.later = None;
         if let Some(Ok(started)) = self.started.replace(Err(why)) {
-            abandon(self.window.inner(), self.rank, self.mode, started);
+            abandon(self.window.inner(), (self.rank, self.which), self.mode, started);
         }
     }
 
@@ -490,16 +537,16 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
     #[inline(always)]
     pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
-        let (inner, mode, wish) = (self.window.inner(), self.mode, self.wish);
+        let (inner, which, mode, wish) = (self.window.inner(), self.which, self.mode, self.wish);
         if self.deadline.is_some() || self.later.is_some() {
             return self.hold_slowly();
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
             Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
-            first => contend(inner, target, words, (mode, wish), first)?,
+            first => contend(inner, (target, which), words, (mode, wish), first)?,
         };
-        Ok(Epoch::new(inner, target, words, holding))
+        Ok(Epoch::new(inner, (target, which), words, holding))
     }
 
     #[cold]
@@ -524,15 +571,19 @@ impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
 #[inline(never)]
 fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
-    target: &'w Target<F>,
+    (target, which): (&'w Target<F>, Which),
     words: Words<'w, F>,
     (mode, wish): (Mode, Wish),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
     let first = first.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?;
-    let home = inner.home(target, words.1);
-    let held =
-        block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish));
+    let home = inner.home(target, which, words.1);
+    let held = match inner.late {
+        None => {
+            block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish))
+        }
+        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, move || wish)),
+    };
     held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, *fault))
 }
 
@@ -551,9 +602,9 @@ impl<F: Fabric> Inner<F> {
 
     /// Ends an owner who contended in vain.
     fn give_up(&self, owner: u64, fault: Fault) {
-        use FaultKind::{Closed, MemberDied, OwnerDied, TimedOut};
+        use FaultKind::{Closed, MemberDied, OwnerDied, OwnerLate, TimedOut};
         // What failed in the queue may be written to yet: the node is for nobody any more.
-        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | MemberDied) {
+        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | OwnerLate | MemberDied) {
             self.give_back(owner);
         }
     }
@@ -575,22 +626,22 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            abandon(self.window.inner(), self.rank, self.mode, started);
+            abandon(self.window.inner(), (self.rank, self.which), self.mode, started);
         }
     }
 }
 
 /// Walks away from an acquire.
 #[cold]
-fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, rank: u32, mode: Mode, started: Started<'_, F>) {
-    drop(Abandonable::new(Arc::clone(inner), (rank, mode, Wish::NONE), started.words.1, started.op));
+fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, mode: Mode, started: Started<'_, F>) {
+    drop(Abandonable::new(Arc::clone(inner), (spot, mode, Wish::NONE), started.words.1, started.op));
 }
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
 /// finishes what is under way and releases the lock if that took it; the window's end waits for this.
 struct Abandonable<F: Fabric> {
     inner: Arc<Inner<F>>,
-    rank: u32,
+    spot: Spot,
     owner: u64,
     wanted: Arc<AtomicBool>,
     rest: Option<Rest>,
@@ -602,14 +653,14 @@ impl<F: Fabric> Abandonable<F> {
     /// `first` gives the value of the first operation.
     fn new(
         inner: Arc<Inner<F>>,
-        (rank, mode, wish): (u32, Mode, Wish),
+        (spot, mode, wish): (Spot, Mode, Wish),
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
         let wanted = Arc::new(AtomicBool::new(true));
         let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
         let rest = Box::pin(async move {
-            let home = theirs.home(theirs.target(rank)?, owner);
+            let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
             let words = home.words()?;
             let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
             if theirs.algorithm.holds::<F>(words, mode, first) {
@@ -619,10 +670,10 @@ impl<F: Fabric> Abandonable<F> {
                 true => wish,
                 false => Wish { wanted: Wanted::No, ..wish },
             };
-            let held = theirs.algorithm.contend(theirs.fabric(), home, words, mode, first, wish).await;
+            let held = theirs.contend(home, words, mode, first, wish).await;
             held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, *fault))
         });
-        Self { inner, rank, owner, wanted, rest: Some(rest) }
+        Self { inner, spot, owner, wanted, rest: Some(rest) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
@@ -637,11 +688,11 @@ impl<F: Fabric> Drop for Abandonable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         self.wanted.store(false, Ordering::Relaxed);
-        let (inner, rank, owner) = (Arc::clone(&self.inner), self.rank, self.owner);
+        let (inner, spot, owner) = (Arc::clone(&self.inner), self.spot, self.owner);
         let mut task = Box::pin(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
-                release(&inner, rank, owner, holding.mode()).await;
+                release(&inner, spot, owner, holding.mode()).await;
             }
         });
         // Where an operation is done when it is posted, most of them end here.
@@ -652,18 +703,18 @@ impl<F: Fabric> Drop for Abandonable<F> {
 }
 
 /// Flushes and releases for somebody who is gone; the window keeps what goes wrong.
-pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, rank: u32, owner: u64, mode: Mode) {
+pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, mode: Mode) {
     let outcome = async {
-        let target = inner.target(rank)?;
+        let target = inner.target(spot.0)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let home = inner.home(target, owner);
+        let home = inner.home(target, spot.1, owner);
         let words = home.words()?;
         let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
-        let released = inner.finish_release(rank, owner, mode, started).await;
+        let released = inner.finish_release(spot, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
-        inner.keep(inner.failed("unlock", rank, fault));
+        inner.keep(inner.failed("unlock", spot.0, fault));
     }
 }
 
@@ -671,12 +722,12 @@ impl<F: Fabric> Inner<F> {
     /// The rest of a release, and the end of its owner.
     pub(crate) async fn finish_release(
         &self,
-        rank: u32,
+        (rank, which): Spot,
         owner: u64,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let home = self.home(self.target(rank)?, owner);
+        let home = self.home(self.target(rank)?, which, owner);
         let words = home.words()?;
         self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
         self.give_back(owner); // not where it failed: what hangs on the node may be written to yet

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner};
 
 use crate::signals;
@@ -22,6 +22,9 @@ use crate::window::Inner;
 pub(crate) const fn has_slot(owner: u64) -> bool {
     Owner::from_bits(owner).slot != Owner::NO_SLOT
 }
+
+/// No thread's address.
+const NOBODY: usize = usize::MAX;
 
 /// The slot that a thread has for itself.
 pub(crate) const LEAD: u16 = 0;
@@ -105,13 +108,14 @@ fn this_thread() -> usize {
 }
 
 impl Nodes {
-    pub(crate) fn new(size: u32) -> Self {
+    /// `led`: a thread may have slot 0 for itself.
+    pub(crate) fn new(size: u32, led: bool) -> Self {
         let slots = slots(size);
         Self {
             slots,
             counted: counted(size),
             tally: tally(size),
-            lead: AtomicUsize::new(0),
+            lead: AtomicUsize::new(if led { 0 } else { NOBODY }),
             lead_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
@@ -192,7 +196,12 @@ impl<F: Fabric> Inner<F> {
         if !self.algorithm.uses_node(mode) {
             return Ok(self.slotless());
         }
-        let Some((slot, generation)) = self.nodes.take() else { return Ok(self.slotless()) };
+        let taken = self.nodes.take();
+        if let Some(late) = &self.late {
+            // Without a slot one acquire would be as another.
+            late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
+        }
+        let Some((slot, generation)) = taken else { return Ok(self.slotless()) };
         if u32::from(slot) >= self.nodes.marked.load(Ordering::Acquire) {
             self.mark(slot)?;
         }
@@ -261,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_taken_once_the_lowest_first() {
-        let nodes = Nodes::new(100);
+        let nodes = Nodes::new(100, true);
         assert_eq!(nodes.slots, 131);
         let all: Vec<_> = std::iter::from_fn(|| nodes.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
@@ -273,7 +282,7 @@ mod tests {
 
     #[test]
     fn threads_share_them() {
-        let nodes = Nodes::new(1);
+        let nodes = Nodes::new(1, true);
         let taken: Vec<u16> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {

@@ -9,6 +9,7 @@ use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, handle};
 use lock_algos::{Mode, Wish};
 
+use crate::lock::Spot;
 use crate::{Element, Epoch, Error, LockRequest, Window};
 
 /// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
@@ -24,6 +25,11 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub(crate) fn start(window: &'w Window<T, F>, target: u32, mode: Mode) -> Self {
         Self(LockRequest::start(window, target, mode, Wish::TRY))
+    }
+
+    /// The same for any lock of the rank.
+    pub(crate) fn start_of(window: &'w Window<T, F>, spot: Spot, mode: Mode) -> Self {
+        Self(LockRequest::start_of(window, spot, mode, Wish::TRY))
     }
 
     /// Takes the lock also from a rank that died while it held it: see [`LockRequest::inherit`].

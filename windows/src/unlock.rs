@@ -1,16 +1,19 @@
 //! Giving a lock back.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, handle, wait_for};
+use fabric::{Drive, Fabric, block_on, handle, wait_for};
 
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
+
+/// A release that is waited for.
+pub(crate) type Releasing<'w> = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>>;
 
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
 /// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
@@ -25,13 +28,15 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
     /// `None` once it is released.
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
+    /// The release where it may tell that the lock is not held any more.
+    late: Option<Releasing<'w>>,
     outcome: Result<(), Fault>,
 }
 
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
     pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
-        Self { inner, target, held, flush: None, outcome: Ok(()) }
+        Self { inner, target, held, flush: None, late: None, outcome: Ok(()) }
     }
 
     pub(crate) const fn rank(&self) -> u32 {
@@ -39,13 +44,26 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     }
 
     pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let Self { inner, target, held, flush, outcome } = self;
+        let Self { inner, target, held, flush, late, outcome } = self;
         if held.is_some() {
             let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
             *outcome = ready!(Pin::new(flush).poll(cx));
             if let Some(held) = held.take() {
-                ManuallyDrop::new(held).post_release();
+                let held = ManuallyDrop::new(held);
+                if held.may_be_late() {
+                    let mut released = held.release_late();
+                    match released.as_mut().poll(cx) {
+                        Poll::Ready(released) => *outcome = outcome.and(released),
+                        Poll::Pending => *late = Some(released),
+                    }
+                } else {
+                    held.post_release();
+                }
             }
+        }
+        if let Some(released) = late {
+            let released = ready!(released.as_mut().poll(cx));
+            (*late, *outcome) = (None, outcome.and(released));
         }
         Poll::Ready(*outcome)
     }
@@ -56,15 +74,31 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
+    /// [`Error::Late`] in a window with a [policy for late owners](crate::LatePolicy).
     #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
-        let Self { inner, target, held, flush, outcome } = self;
-        let Some(held) = held else { return outcome.map_err(|fault| inner.failed("unlock", target.rank, fault)) };
+        if self.late.is_some() {
+            return self.wait_late();
+        }
+        let Self { inner, target, held, flush, outcome, .. } = self;
+        let Some(held) = held else { return outcome.map_err(|fault| inner.failed_late("unlock", target.rank, fault)) };
         let held = ManuallyDrop::new(held); // its drop would release once more
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
+        if held.may_be_late() {
+            let released = block_on(inner.fabric(), held.release_late());
+            return flushed.and(released).map_err(|fault| inner.failed_late("unlock", target.rank, fault));
+        }
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_late(mut self) -> Result<(), Error> {
+        let (inner, rank) = (self.inner, self.target.rank);
+        let outcome = block_on(inner.fabric(), poll_fn(|cx| self.poll_released(cx)));
+        outcome.map_err(|fault| inner.failed_late("unlock", rank, fault))
     }
 }
 
@@ -77,7 +111,7 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_released(cx).map_err(|fault| self.inner.failed("unlock", self.target.rank, fault))
+        self.poll_released(cx).map_err(|fault| self.inner.failed_late("unlock", self.target.rank, fault))
     }
 }
 

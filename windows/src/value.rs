@@ -10,7 +10,7 @@ use fabric::{Call, Drive, Fabric, World, call};
 use lock_algos::Mode;
 
 use crate::fused::{Locked, Place};
-use crate::{Builder, Element, Epoch, Error, Inheritance, Request, Window};
+use crate::{Builder, Element, Epoch, Error, FencingToken, Inheritance, Request, Window};
 
 /// A window of one element, at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
@@ -22,7 +22,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
     /// Collective.
     pub(crate) async fn make(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Result<Self, Error> {
         let here = world.rank() == home;
-        let window = builder.uneven().allocate(world, usize::from(here)).await?;
+        let window = builder.plain().uneven().allocate(world, usize::from(here)).await?;
         if here {
             window.local().write(0, &[value])?;
         }
@@ -135,6 +135,13 @@ impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
     }
 }
 
+fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingToken<'m, F> {
+    match epoch {
+        Some(epoch) => epoch.fencing_token(),
+        None => unreachable!("a guard holds its lock until it is consumed"),
+    }
+}
+
 /// A value that is locked shared, as it was when it was locked: nobody changes it meanwhile. Its drop releases.
 #[must_use = "if unused the lock is released at once"]
 pub struct ReadGuard<'m, T: Element, F: Fabric> {
@@ -152,10 +159,15 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> ReadGuard<'_, T, F> {
+impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
     /// Who died inside, if the lock was [inherited](ValueLock::inherit).
     pub fn inherited(&self) -> Option<Inheritance> {
         self.epoch.as_ref().and_then(Epoch::inherited)
+    }
+
+    /// Draws a fencing token: see [`Epoch::fencing_token`].
+    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+        token(self.epoch.as_ref())
     }
 }
 
@@ -204,6 +216,11 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// Who died inside, if the lock was [inherited](ValueLock::inherit).
     pub fn inherited(&self) -> Option<Inheritance> {
         self.epoch.as_ref().and_then(Epoch::inherited)
+    }
+
+    /// Draws a fencing token: see [`Epoch::fencing_token`].
+    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+        token(self.epoch.as_ref())
     }
 
     /// Puts the value back, if it was borrowed mutably, and releases, when it is waited for: then the value is complete at its

@@ -13,8 +13,9 @@ use lock_algos::{Chosen, Mode, Wish};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
-use crate::homes::Homes;
+use crate::homes::{Homes, Table, Which};
 use crate::info::agent_name;
+use crate::late::{Choice, Late};
 use crate::lent;
 use crate::local::Local;
 use crate::lock::{Home, LockRequest};
@@ -25,8 +26,8 @@ use crate::paths::{PathCounts, Paths};
 use crate::served::{Attendant, LinesInUse};
 use crate::signals::Counts;
 use crate::{
-    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LentMemory, LockDesign, Request, StartRequest,
-    TryLock,
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockDesign, Request,
+    StartRequest, TryLock,
 };
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
@@ -77,6 +78,10 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) algorithm: Chosen,
     pub(crate) nodes: Nodes,
     pub(crate) homes: Homes,
+    /// What becomes of late owners.
+    pub(crate) late: Option<Late>,
+    /// Where the locks of a table lie in the parts.
+    pub(crate) table: Table,
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
@@ -162,19 +167,25 @@ pub(crate) struct Parts<F: Fabric> {
     pub(crate) keys: Vec<Keys>,
     pub(crate) made: Made,
     pub(crate) counted: bool,
+    pub(crate) table: Table,
+    pub(crate) late: Choice,
 }
 
 impl<F: Fabric> Inner<F> {
     pub(crate) fn new(world: World<F>, name: Arc<str>, design: LockDesign, parts: Parts<F>) -> Self {
-        let Parts { segments: (own, own_locks), keys, made, counted } = parts;
+        let Parts { segments: (own, own_locks), keys, made, counted, table, late } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let capabilities = world.fabric().capabilities();
-        let (immediate, algorithm) = (capabilities.immediate, design.algorithm(&capabilities));
+        let (immediate, algorithm) = (capabilities.immediate, late.algorithm(design, &capabilities));
+        let nodes = Nodes::new(world.size(), late.policy == LatePolicy::None);
+        let late = late.kept(nodes.slots);
         Self {
-            nodes: Nodes::new(world.size()),
+            nodes,
+            late,
             homes: Homes::new(world.size(), &algorithm),
+            table,
             world,
             name,
             design,
@@ -380,10 +391,10 @@ impl<F: Fabric> Inner<F> {
         self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
     }
 
-    /// Where the lock of a target lies, for an owner.
+    /// Where a lock of a target lies, for an owner.
     #[inline]
-    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, owner: u64) -> Home<'w, F> {
-        Home { inner: self, target, owner }
+    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
+        Home { inner: self, target, which, owner }
     }
 }
 

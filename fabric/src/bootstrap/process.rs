@@ -22,6 +22,23 @@ impl Process {
         Self { pid, started: started(pid).unwrap_or(0) }
     }
 
+    /// Whether that is the process that runs here.
+    pub(crate) fn is_own(self) -> bool {
+        self.pid == rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Ends it as nothing else can, if it has not ended.
+    ///
+    /// # Errors
+    /// It may not, or has no descriptors for it.
+    pub(crate) fn kill(self) -> io::Result<()> {
+        let Some(pidfd) = self.watch()? else { return Ok(()) };
+        match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
+            Err(Errno::SRCH) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// What becomes readable when the process ends; `None` if it has ended.
     ///
     /// # Errors

@@ -422,6 +422,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask_about!(self, own, |fabric, own| fabric.write_own(own, offset, from))
     }
 
+    fn can_kill(&self, rank: Rank) -> bool {
+        ask!(self, fabric => fabric.can_kill(rank))
+    }
+
+    fn kill(&self, rank: Rank) -> Result<(), Fault> {
+        ask!(self, fabric => fabric.kill(rank))
+    }
+
     fn adopt(&self, task: Task) {
         ask!(self, fabric => fabric.adopt(task));
     }

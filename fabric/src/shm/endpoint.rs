@@ -520,6 +520,17 @@ impl Fabric for Shm {
         own.write(offset, from)
     }
 
+    fn can_kill(&self, rank: Rank) -> bool {
+        self.board().process(rank).is_some_and(|process| !process.is_own())
+    }
+
+    fn kill(&self, rank: Rank) -> Result<(), Fault> {
+        match self.board().process(rank).filter(|process| !process.is_own()) {
+            Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
+            None => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+    }
+
     fn adopt(&self, task: Task) {
         self.0.endpoint.adopt(task);
     }

@@ -1,0 +1,207 @@
+//! Owners that are stopped for longer than their lease, and go on then.
+
+use std::time::Duration;
+
+use onesided::{Error, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
+use rustix::process::Signal;
+
+use crate::jobs::{self, Role, ok, send, state};
+use crate::support::{DEADLINE, eventually, ranks};
+
+pub(crate) const ROLES: &[Role] = &[("late commit", commits), ("late killed", killed), ("late waited for", waited_for)];
+
+const LEASE: Duration = Duration::from_millis(150);
+
+/// Where rank 1 finds the process of rank 0, and rank 0 what rank 1 has done.
+fn board(world: &World) -> Window<u64> {
+    let board = Window::<u64>::allocate(world, 2).wait().unwrap();
+    if world.rank() == 0 {
+        board.no_check().at(1).unwrap().put(0, &[std::process::id().into()]).unwrap();
+    }
+    world.barrier().wait().unwrap();
+    board
+}
+
+fn scores(world: &World, policy: LatePolicy) -> Window<u64> {
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
+    builder.late_owners(policy, LEASE).allocate(world, 16).wait().unwrap()
+}
+
+/// Stops this process until somebody lets it go on.
+fn stop() {
+    send(std::process::id().into(), Signal::STOP);
+    std::thread::sleep(Duration::from_millis(50)); // another thread may get the signal, and this one run until then
+}
+
+/// Rank 0 is stopped while it holds the lock of rank 2's part, rank 1 takes it over and commits, and rank 0 goes on.
+fn commits(world: World) {
+    let (board, window) = (board(&world), scores(&world, LatePolicy::VersionedCommit));
+    match world.rank() {
+        0 => {
+            let epoch = window.lock_exclusive(2).wait().unwrap();
+            assert!(epoch.lease_left().unwrap() > Duration::ZERO);
+            assert_eq!(epoch.committed().wait().unwrap(), 0);
+            epoch.put(0, &[1; 8]).unwrap();
+            epoch.commit(1).wait().unwrap();
+            assert!(epoch.commit(1 << 40).wait().is_err());
+            world.barrier().wait().unwrap();
+            stop();
+            assert_eq!(epoch.lease_left(), Some(Duration::ZERO));
+            let error = epoch.commit(3).wait().unwrap_err();
+            assert!(matches!(error, WindowError::Late { target: 2, .. }), "{error}");
+            let told = "commit on rank 2 of window \"scores\": the lease was over, and another has taken the lock";
+            assert_eq!(error.to_string(), told);
+            let error = epoch.unlock().wait().unwrap_err();
+            assert!(matches!(error, WindowError::Late { operation: "unlock", .. }), "{error}");
+            // As any other now; and rank 1's lock was not harmed.
+            let epoch = window.lock_exclusive(2).wait().unwrap();
+            assert_eq!((epoch.inherited(), epoch.committed().wait().unwrap()), (None, 4));
+            epoch.commit(5).wait().unwrap();
+            epoch.unlock().wait().unwrap();
+            drop(window.lock_shared(2).wait().unwrap());
+        }
+        1 => {
+            world.barrier().wait().unwrap();
+            let late = board.local().read(0..1)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+            // A reader who meets a late owner has the lock alone, as every heir.
+            let epoch = window.lock_shared(2).wait().unwrap();
+            assert_eq!((epoch.inherited(), epoch.mode()), (Some(Inheritance::Late(0)), onesided::Mode::Exclusive));
+            assert_eq!(epoch.committed().wait().unwrap(), 1);
+            epoch.commit(2).wait().unwrap();
+            send(late, Signal::CONT);
+            // It is late, and finds the lock held.
+            eventually(DEADLINE / 2, "rank 0 goes on", || state(late) != Some('T'));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(window.try_lock_exclusive(2).wait().unwrap().is_none());
+            epoch.commit(4).wait().unwrap();
+            epoch.unlock().wait().unwrap();
+        }
+        _ => world.barrier().wait().unwrap(),
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+/// The same, but rank 1 kills rank 0, and has the lock as after any death.
+fn killed(world: World) {
+    let (board, window) = (board(&world), scores(&world, LatePolicy::Kill));
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(2).wait().unwrap();
+        world.barrier().wait().unwrap();
+        stop();
+        panic!("it goes on: {epoch:?}");
+    }
+    world.barrier().wait().unwrap();
+    if world.rank() == 1 {
+        let late = board.local().read(0..1)[0];
+        eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+        let error = Error::from(window.lock_exclusive(2).wait().unwrap_err());
+        assert!(error.is_owner_died() && !world.is_alive(0), "{error}");
+        let epoch = window.lock_exclusive(2).inherit().wait().unwrap();
+        assert_eq!(epoch.inherited(), Some(Inheritance::Owner(0)));
+        assert!(epoch.commit(1).wait().is_err());
+        epoch.unlock().wait().unwrap();
+        window.no_check().at(2).unwrap().fetch_add(15, 1).wait().unwrap();
+    } else {
+        eventually(DEADLINE / 2, "rank 1 is done", || window.local().read(15..16) == [1]);
+        drop(window.lock_exclusive(2).wait().unwrap());
+    }
+    ok();
+}
+
+/// No policy: rank 1 waits until rank 0 goes on.
+fn waited_for(world: World) {
+    let (board, window) = (board(&world), scores(&world, LatePolicy::None));
+    match world.rank() {
+        0 => {
+            let epoch = window.lock_exclusive(2).wait().unwrap();
+            assert_eq!(epoch.lease_left(), None);
+            world.barrier().wait().unwrap();
+            stop();
+            epoch.put(0, &[1]).unwrap();
+            epoch.unlock().wait().unwrap();
+        }
+        1 => {
+            world.barrier().wait().unwrap();
+            let late = board.local().read(0..1)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+            let error = window.lock_exclusive(2).deadline(3 * LEASE).wait().unwrap_err();
+            assert!(error.is_timed_out(), "{error}");
+            send(late, Signal::CONT);
+            let epoch = window.lock_exclusive(2).wait().unwrap();
+            let mut found = [0];
+            epoch.get(0, &mut found).wait().unwrap();
+            assert_eq!((epoch.inherited(), found), (None, [1]));
+            epoch.unlock().wait().unwrap();
+        }
+        _ => world.barrier().wait().unwrap(),
+    }
+    world.barrier().wait().unwrap();
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn what_a_late_owner_commits_fails() {
+    let ended = jobs::start(3, "late commit").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
+}
+
+#[test]
+fn a_late_owner_is_killed() {
+    let ended = jobs::start(3, "late killed").wait();
+    assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{ended:#?}");
+}
+
+#[test]
+fn without_a_policy_a_late_owner_is_waited_for() {
+    let ended = jobs::start(3, "late waited for").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
+}
+
+/// What cannot be had is told when the window is made, and so is a disagreement.
+#[test]
+fn policies_that_cannot_be_had_are_told() {
+    ranks(2, |world| {
+        let make = |design, policy| {
+            let builder = Window::<u64>::builder().lock(design).late_owners(policy, LEASE);
+            builder.allocate(&world, 1).wait().map(drop).map_err(|error| error.to_string())
+        };
+        for design in LockDesign::ALL {
+            for policy in [LatePolicy::Kill, LatePolicy::Revoke, LatePolicy::VersionedCommit, LatePolicy::None] {
+                let made = make(*design, policy);
+                // Ranks that are threads cannot be killed one by one.
+                let commits = policy == LatePolicy::VersionedCommit && *design == LockDesign::TestAndSet;
+                assert_eq!(made.is_ok(), policy == LatePolicy::None || commits, "{design} {policy} {made:?}");
+            }
+        }
+        let error = make(LockDesign::Mcs, LatePolicy::VersionedCommit).unwrap_err();
+        assert!(error.ends_with("of mcs locks here: only the word of a test-and-set lock names its owner"), "{error}");
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, LEASE);
+        assert!(matches!(Mutex::with(builder, &world, 0, 0).wait().unwrap_err(), WindowError::LatePolicy { .. }));
+        let lease = LEASE * (1 + world.rank());
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease);
+        let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
+        assert!(error.contains("late owners: versioned commit after 300ms against"), "{error}");
+    });
+}
+
+/// Many owners, none of them late: the leases cost no lock.
+#[test]
+fn who_is_not_late_keeps_the_lock() {
+    ranks(3, |world| {
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, DEADLINE);
+        let window = builder.allocate(&world, 1).wait().unwrap();
+        for round in 0..300 {
+            let epoch = window.lock_exclusive(0).wait().unwrap();
+            let count = epoch.committed().wait().unwrap();
+            epoch.commit(count + 1).wait().unwrap();
+            if round % 2 == 0 { epoch.unlock().wait().unwrap() } else { drop(epoch) }
+        }
+        world.barrier().wait().unwrap();
+        assert_eq!(window.lock_shared(0).wait().unwrap().committed().wait().unwrap(), 900);
+        window.close().wait().unwrap();
+    });
+}

@@ -1,0 +1,72 @@
+//! Who goes away from a lock and computes: the others get it meanwhile.
+
+use std::time::Duration;
+
+use onesided::{LockDesign, Window, World};
+
+use crate::jobs::{self, Role, ok};
+use crate::support::{compute, poll_once};
+
+pub(crate) const ROLES: &[Role] = &[("leavers", leaves)];
+
+/// For how long they compute, without a call of the library.
+const LONG: Duration = Duration::from_millis(400);
+/// A machine that is busy with something else may not run rank 2 for so long, but not every time.
+const ROUNDS: usize = 5;
+
+/// Rank 0 drops a guard, rank 1 a pending acquire, and both compute; rank 2 has the lock before they are done.
+fn leaves(world: World) {
+    let window = Window::<u64>::allocate(&world, ROUNDS).wait().unwrap();
+    let mut in_time = 0;
+    for round in 0..ROUNDS {
+        let exclusive = round % 2 == 0;
+        let ask = || if exclusive { window.lock_exclusive(2) } else { window.lock_shared(2) };
+        let barrier = || world.barrier().wait().unwrap();
+        match world.rank() {
+            0 => {
+                let epoch = window.lock_exclusive(2).wait().unwrap();
+                barrier();
+                barrier();
+                drop(epoch);
+                compute(LONG);
+                window.local().write(round, &[1]).unwrap();
+            }
+            1 => {
+                barrier();
+                let mut request = ask();
+                for _ in 0..round + 1 {
+                    assert!(poll_once(&mut request).is_pending());
+                }
+                barrier();
+                drop(request);
+                compute(LONG);
+                window.local().write(round, &[1]).unwrap();
+            }
+            _ => {
+                barrier();
+                barrier();
+                let epoch = window.lock_exclusive(2).wait().unwrap();
+                let others = window.no_check();
+                let done = [0, 1].map(|rank| {
+                    let mut done = [0];
+                    others.at(rank).unwrap().get(round, &mut done).wait().unwrap();
+                    done[0]
+                });
+                in_time += usize::from(done == [0, 0]);
+                epoch.unlock().wait().unwrap();
+            }
+        }
+        barrier();
+    }
+    assert!(world.rank() != 2 || in_time > 0, "it always waited for who computed");
+    window.close().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn who_goes_away_and_computes_holds_nobody_up() {
+    for design in LockDesign::ALL {
+        let ended = jobs::start_under(3, "leavers", ("ONESIDED_LOCK", design.name())).wait();
+        assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design} {ended:#?}");
+    }
+}

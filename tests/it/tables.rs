@@ -1,0 +1,256 @@
+//! Lock tables, and fencing tokens.
+
+use std::time::Duration;
+
+use onesided::{Error, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError, World};
+
+use crate::jobs::{self, Role, die, ok};
+use crate::support::{DEADLINE, eventually, ranks};
+
+pub(crate) const ROLES: &[Role] = &[("table", owner_dies)];
+
+/// A window's lock is chosen by a builder; a table's too.
+fn table(world: &World, design: LockDesign, here: usize) -> LockTable {
+    LockTable::with_tokens(Window::<u64>::builder().lock(design).name("records"), world, here).wait().unwrap()
+}
+
+/// Numbers that look random.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+#[test]
+fn a_million_locks() {
+    for design in LockDesign::ALL {
+        ranks(2, move |world| {
+            let builder = Window::<u64>::builder().lock(*design);
+            let table = LockTable::with(builder, &world, 500_000).wait().unwrap();
+            assert_eq!((table.len(), table.design(), table.at(1)), (1_000_000, *design, 500_000..1_000_000));
+            assert_eq!(table.place(999_999), Some((1, 499_999)));
+            if [LockDesign::TestAndSet, LockDesign::Ticket].contains(design) {
+                assert_eq!(table.bytes_per_lock(), 8);
+            }
+            // The counters are beside the locks, few so that the ranks meet.
+            let window = Window::<u64>::allocate(&world, 100).wait().unwrap();
+            let counters = window.no_check();
+            let mut state = u64::from(world.rank());
+            for round in 0..4_000 {
+                let number = random(&mut state) % 200;
+                let lock = number * 5_003 % table.len();
+                let (owner, at) = ((number / 100) as u32, (number % 100) as usize);
+                let guard = table.lock_exclusive(lock).wait().unwrap();
+                let (counter, mut count) = (counters.at(owner).unwrap(), [0]);
+                counter.get(at, &mut count).wait().unwrap();
+                counter.put(at, &[count[0] + 1]).unwrap();
+                counter.flush().wait().unwrap();
+                if round % 2 == 0 {
+                    guard.unlock().wait().unwrap()
+                } else {
+                    drop(guard)
+                }
+                drop(table.lock_shared(random(&mut state) % table.len()).wait().unwrap());
+            }
+            world.barrier().wait().unwrap();
+            if world.rank() == 0 {
+                let mut all = [0; 200];
+                counters.at(0).unwrap().get(0, &mut all[..100]).wait().unwrap();
+                counters.at(1).unwrap().get(0, &mut all[100..]).wait().unwrap();
+                assert_eq!(all.iter().sum::<u64>(), 8_000);
+            }
+            world.barrier().wait().unwrap();
+            for lock in (u64::from(world.rank())..table.len()).step_by(1009) {
+                assert!(table.try_lock_exclusive(lock).wait().unwrap().is_some(), "{lock} of {table:?}");
+            }
+            table.close().wait().unwrap();
+        });
+    }
+}
+
+#[test]
+fn each_lock_is_by_itself() {
+    for design in LockDesign::ALL {
+        ranks(3, move |world| {
+            let table = table(&world, *design, world.rank() as usize * 2);
+            assert_eq!((table.len(), table.at(0), table.at(1), table.at(2), table.at(3)), (6, 0..0, 0..2, 2..6, 0..0));
+            assert_eq!(
+                [0, 1, 2, 5, 6].map(|lock| table.place(lock)),
+                [Some((1, 0)), Some((1, 1)), Some((2, 0)), Some((2, 3)), None]
+            );
+            let error = table.lock_shared(6).wait().unwrap_err();
+            assert!(matches!(error, WindowError::NoSuchLock { lock: 6, count: 6, .. }), "{error}");
+            assert_eq!(error.to_string(), "lock_shared of lock 6 of table \"records\": it has 6 locks");
+            let mine = u64::from(world.rank());
+            let guards = [table.lock_exclusive(mine).wait().unwrap(), table.lock_exclusive(mine + 3).wait().unwrap()];
+            assert_eq!((guards[0].lock(), guards[1].mode()), (mine, Mode::Exclusive));
+            world.barrier().wait().unwrap();
+            for lock in 0..6 {
+                assert!(table.try_lock_shared(lock).wait().unwrap().is_none());
+            }
+            let error = table.lock_shared((mine + 1) % 3).deadline(Duration::from_millis(2)).wait().unwrap_err();
+            assert!(error.is_timed_out() && error.to_string().contains("of lock"), "{error}");
+            world.barrier().wait().unwrap();
+            drop(guards);
+            world.barrier().wait().unwrap();
+            let shared: Vec<_> =
+                (0..6).map(|lock| table.lock_shared(lock).deadline(DEADLINE / 2).wait().unwrap()).collect();
+            world.barrier().wait().unwrap();
+            drop(shared);
+            table.close().wait().unwrap();
+        });
+    }
+}
+
+/// All lock the same two, given in their own order each.
+#[test]
+fn many_at_once_do_not_wait_in_a_circle() {
+    for design in LockDesign::ALL {
+        ranks(3, move |world| {
+            let table = table(&world, *design, 2);
+            let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
+            let access = window.no_check();
+            let counter = access.at(0).unwrap();
+            for round in 0..200 {
+                let mut locks = [4, 1, 0, 4];
+                locks.rotate_left((world.rank() as usize + round) % 4);
+                let guards = table.lock_many(&locks, Mode::Exclusive).wait().unwrap();
+                assert_eq!(guards.iter().map(|guard| guard.lock()).collect::<Vec<_>>(), [0, 1, 4]);
+                let mut count = [0];
+                counter.get(0, &mut count).wait().unwrap();
+                counter.put(0, &[count[0] + 1]).unwrap();
+                counter.flush().wait().unwrap();
+            }
+            world.barrier().wait().unwrap();
+            assert!(world.rank() != 0 || window.local().read(0..1) == [600]);
+            table.close().wait().unwrap();
+        });
+    }
+}
+
+/// Tokens rise from holder to holder, whoever they are and however they are asked for, for windows, tables and values.
+#[test]
+fn tokens_rise() {
+    for design in LockDesign::ALL {
+        ranks(3, move |world| {
+            let window = Window::<u64>::builder().lock(*design).allocate(&world, 1).wait().unwrap();
+            let table = table(&world, *design, 4);
+            for round in 0..200_u64 {
+                // The last token is what the lock protects.
+                let (epoch, token) = match round % 2 {
+                    0 => window.lock_exclusive(1).fenced().wait().unwrap(),
+                    _ => {
+                        let epoch = window.lock_exclusive(1).wait().unwrap();
+                        let token = epoch.fencing_token().wait().unwrap();
+                        (epoch, token)
+                    }
+                };
+                let mut last = [0];
+                epoch.get(0, &mut last).wait().unwrap();
+                assert!(token > last[0], "{design}: {token} after {}", last[0]);
+                let later = epoch.fencing_token().wait().unwrap();
+                assert!(later > token);
+                epoch.put(0, &[later]).unwrap();
+                epoch.unlock().wait().unwrap();
+                if round % 8 == 0 {
+                    // Readers have tokens as well, above those of who wrote before them.
+                    let (epoch, token) = window.lock_shared(1).fenced().wait().unwrap();
+                    epoch.get(0, &mut last).wait().unwrap();
+                    assert!(token > last[0], "{design}: {token} after {}", last[0]);
+                }
+                let guard = table.lock_exclusive(7).wait().unwrap();
+                let first = guard.fencing_token().wait().unwrap();
+                assert!(guard.fencing_token().wait().unwrap() == first + 1);
+            }
+            world.barrier().wait().unwrap();
+            // One for each draw, and no other lock's.
+            let guard = table.lock_exclusive(7).wait().unwrap();
+            assert!((1201..1204).contains(&guard.fencing_token().wait().unwrap()));
+            drop(guard);
+            let other = table.lock_shared(6).wait().unwrap().fencing_token().wait().unwrap();
+            assert!((1..4).contains(&other));
+            let plain = LockTable::new(&world, 1).wait().unwrap();
+            assert!(plain.lock_shared(0).wait().unwrap().fencing_token().wait().is_err());
+            world.barrier().wait().unwrap();
+        });
+    }
+    ranks(2, move |world| {
+        let (mutex, limits) =
+            (Mutex::new(&world, 0, 0_u64).wait().unwrap(), RwLock::new(&world, 1, 0_u64).wait().unwrap());
+        for _ in 0..100 {
+            let mut last = mutex.lock().wait().unwrap();
+            let token = last.fencing_token().wait().unwrap();
+            assert!(token > *last);
+            *last = token;
+            last.unlock().wait().unwrap();
+            let mut last = limits.write().wait().unwrap();
+            let token = last.fencing_token().wait().unwrap();
+            assert!(token > *last);
+            *last = token;
+            last.unlock().wait().unwrap();
+            let read = limits.read().wait().unwrap();
+            assert!(read.fencing_token().wait().unwrap() > *read);
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Rank 0 dies and holds two locks of a table. Those are poisoned, each by itself, and no other.
+fn owner_dies(world: World) {
+    let table = LockTable::with_tokens(Window::<u64>::builder().name("records"), &world, 4).wait().unwrap();
+    let healed = Window::<u64>::allocate(&world, 3).wait().unwrap();
+    if world.rank() == 0 {
+        let guards = [table.lock_exclusive(5).wait().unwrap(), table.lock_shared(10).wait().unwrap()];
+        let token = guards[0].fencing_token().wait().unwrap();
+        healed.no_check().at(2).unwrap().fetch_add(1, token).wait().unwrap();
+        world.barrier().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        die();
+    }
+    world.barrier().wait().unwrap();
+    let named = table.design() == LockDesign::TestAndSet;
+    let error = table.lock_exclusive(5).wait().unwrap_err();
+    let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
+    assert_eq!(
+        error.to_string(),
+        format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`inherit` takes it over)")
+    );
+    assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_abandoned());
+    // The others of the same ranks.
+    for lock in [4, 6, 7, 8, 9, 11] {
+        table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
+    }
+    let home = healed.no_check();
+    home.at(2).unwrap().fetch_add(2, 1).wait().unwrap();
+    if world.rank() == 2 {
+        eventually(DEADLINE / 2, "both have heard", || healed.local().read(2..3) == [2]);
+        let guard = table.lock_exclusive(5).inherit().wait().unwrap();
+        let heir = if named { Inheritance::Owner(0) } else { Inheritance::Member(0) };
+        assert_eq!((guard.inherited(), guard.mode()), (Some(heir), Mode::Exclusive));
+        assert!(guard.fencing_token().wait().unwrap() > healed.local().read(1..2)[0]);
+        guard.unlock().wait().unwrap();
+        let guard = table.lock_shared(10).inherit().wait().unwrap();
+        assert_eq!((guard.inherited(), guard.mode()), (Some(Inheritance::Member(0)), Mode::Exclusive));
+        drop(guard);
+        home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
+    }
+    let is_healed = || home.at(2).unwrap().fetch_one(0).wait().unwrap() > 0;
+    eventually(DEADLINE / 2, "it is healed", is_healed);
+    for lock in [5, 10] {
+        table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
+    }
+    // Nobody leaves before the other one is done.
+    home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
+    eventually(DEADLINE / 2, "both are done", || home.at(2).unwrap().fetch_one(0).wait().unwrap() == 3);
+    if world.rank() == 2 {
+        std::thread::sleep(Duration::from_millis(200)); // its memory is the other one's board
+    }
+    ok();
+}
+
+#[test]
+fn the_locks_of_the_dead_are_poisoned_and_no_others() {
+    for design in LockDesign::ALL {
+        let ended = jobs::start_under(3, "table", ("ONESIDED_LOCK", design.name())).wait();
+        assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{design} {ended:#?}");
+    }
+}

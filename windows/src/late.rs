@@ -1,0 +1,313 @@
+//! Owners that are only late: stopped, or swapped out, for longer than they may keep a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
+use fabric::{Capabilities, Fabric, World};
+use lock_algos::{Chosen, Held, LockAlgorithm, Mode, Owner, Wish};
+
+use crate::lock::{Home, Words};
+use crate::window::{Inner, SETTLE, TURN, Target};
+use crate::{Element, Epoch, Error, LockDesign, Request};
+
+/// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::late_owners`](crate::Builder::late_owners)
+/// chooses.
+///
+/// A lease alone is not safe: who was stopped does not know that time has passed, and no memory looks at tokens. So it takes one of
+/// these. They need a lock whose word names its owner: [`LockDesign::TestAndSet`]; readers are never late. Every other combination
+/// is an error when the window is made.
+///
+/// Who waits measures the lease from when it saw the owner first, by its own clock: so no clocks are compared, and nobody is late
+/// too early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LatePolicy {
+    /// Nothing: who waits goes on waiting. The lock recovers from death, not from delay. For every design.
+    #[default]
+    None,
+    /// Who waits takes the lock over, and the late owner's [commit](Epoch::commit) fails, and so does its unlock
+    /// ([`Error::Late`]). What it *puts* is not kept from the memory: what counts is what was committed. Not for lock tables,
+    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit.
+    VersionedCommit,
+    /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
+    /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm
+    /// fabric.
+    Kill,
+    /// The late owner's access is revoked at the target. No fabric here can do that yet: over a card it takes a message to the
+    /// target's helper thread, which closes the owner's queue pair; so it is an error when the window is made.
+    Revoke,
+}
+
+impl LatePolicy {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::VersionedCommit => "versioned commit",
+            Self::Kill => "kill",
+            Self::Revoke => "revoke",
+        }
+    }
+}
+
+impl fmt::Display for LatePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The choice of a window that is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) policy: LatePolicy,
+    pub(crate) lease: Duration,
+    /// Whether it is of something that commits nothing.
+    pub(crate) plain: bool,
+}
+
+impl Choice {
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the policy can be had.
+    pub(crate) fn check<F: Fabric>(
+        &self,
+        design: LockDesign,
+        world: &World<F>,
+        window: &Arc<str>,
+    ) -> Result<(), Error> {
+        let others =
+            || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
+        let why = match self.policy {
+            LatePolicy::None => return Ok(()),
+            _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
+            LatePolicy::VersionedCommit if self.plain => "there is nothing to commit",
+            LatePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
+                "the ranks are not processes of one host on the shm fabric"
+            }
+            LatePolicy::Revoke => "no fabric here can revoke a peer's access",
+            LatePolicy::VersionedCommit | LatePolicy::Kill => return Ok(()),
+        };
+        Err(Error::LatePolicy { window: window.clone(), policy: self.policy, design, why })
+    }
+
+    /// What ranks compare.
+    pub(crate) fn describe(&self, design: LockDesign) -> String {
+        match self.policy {
+            LatePolicy::None => design.to_string(),
+            policy => format!("{design}, late owners: {policy} after {:?}", self.lease),
+        }
+    }
+
+    /// The lock that keeps to it.
+    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> Chosen {
+        match (self.policy, design.algorithm(capabilities)) {
+            (LatePolicy::None, lock) => lock,
+            (policy, Chosen::TestAndSet(lock)) => {
+                Chosen::CheckedTestAndSet(lock.leased(self.nanos(), policy == LatePolicy::VersionedCommit))
+            }
+            (_, lock) => lock,
+        }
+    }
+
+    /// What a window keeps of it.
+    pub(crate) fn kept(&self, slots: u16) -> Option<Late> {
+        let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
+        (self.policy != LatePolicy::None).then(|| Late { policy: self.policy, nanos: self.nanos(), starts: starts() })
+    }
+}
+
+/// The leases of this rank's owners.
+pub(crate) struct Late {
+    policy: LatePolicy,
+    nanos: u64,
+    /// For each slot, a time before its owner's last compare-swap.
+    starts: Box<[AtomicU64]>,
+}
+
+impl Late {
+    /// Says that an owner is about to try.
+    pub(crate) fn tries(&self, slot: u16, now: u64) {
+        if let Some(start) = self.starts.get(usize::from(slot)) {
+            start.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The commit word: version 24 bits | value 40 bits.
+const VALUE: u64 = (1 << 40) - 1;
+const VERSION: u64 = VALUE + 1;
+
+impl<F: Fabric> Inner<F> {
+    /// The contended rest of an acquire, and what becomes of a late owner.
+    pub(crate) async fn contend<'m>(
+        &'m self,
+        home: Home<'m, F>,
+        words: Words<'m, F>,
+        mode: Mode,
+        mut first: u64,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let (fabric, lock) = (self.fabric(), &self.algorithm);
+        let Some(late) = &self.late else { return lock.contend(fabric, home, words, mode, first, wish).await };
+        let (wish, slot) = (Arc::new(wish), Owner::from_bits(words.1).slot);
+        loop {
+            let wish = Arc::clone(&wish);
+            // It is asked before each compare-swap.
+            let asked = move || {
+                late.tries(slot, fabric.now());
+                wish()
+            };
+            let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
+                Err(fault) => fault,
+                Ok(held) => {
+                    if held.inherited.is_some_and(|fault| fault.kind() == FaultKind::OwnerLate) {
+                        // From now on what the late owner commits fails. Before anything that was committed is read.
+                        fabric.fetch_add(self.commit_word(home.target)?, VERSION).await?;
+                    }
+                    return Ok(held);
+                }
+            };
+            let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
+            if fabric.kill(rank).is_err() {
+                return Err(fault);
+            }
+            let until = fabric.now().saturating_add(SETTLE);
+            while fabric.liveness(rank) == Liveness::Alive {
+                if fabric.now() >= until {
+                    return Err(fault);
+                }
+                fabric.pause(words.0, TURN).await;
+            }
+            late.tries(slot, fabric.now());
+            first = lock.start(fabric, home, words, mode)?.await?;
+            if lock.holds::<F>(words, mode, first) {
+                return Ok(Held::cleanly(mode));
+            }
+        }
+    }
+
+    fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
+        self.fabric().word_in(&target.locks, self.homes.commit())
+    }
+
+    /// The rich error of an owner that found out that it was late.
+    #[cold]
+    pub(crate) fn failed_late(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
+        match fault.kind() {
+            FaultKind::NotHeld if self.late.is_some() => Error::Late { operation, target, window: self.name.clone() },
+            _ => self.failed(operation, target, fault),
+        }
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
+    /// How much is left of the lease, of an exclusive lock in a window with a [policy](LatePolicy): nothing once it is over. To be
+    /// asked after every wait; it is never told too late, because the lease began before the lock was held. `None` where there
+    /// is no lease.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let (inner, ..) = self.lock_parts();
+        let late = inner.late.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
+        let start = late.starts.get(usize::from(self.owner().slot))?.load(Ordering::Relaxed);
+        let held = inner.fabric().now().saturating_sub(start);
+        Some(Duration::from_nanos(late.nanos.saturating_sub(held)))
+    }
+
+    /// What was committed last under this lock, at first 0, when it is waited for. In a window with
+    /// [`LatePolicy::VersionedCommit`].
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Operation`], `Unsupported` in other windows.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has done nothing.
+    pub fn committed(&self) -> Request<'w, u64, F> {
+        let (inner, target, _) = self.lock_parts();
+        let read = async move {
+            let word = committing(inner).and_then(|()| inner.commit_word(target));
+            let found = match word {
+                Ok(word) => inner.fabric().read(word).await,
+                Err(fault) => Err(fault),
+            };
+            found.map(|found| found & VALUE).map_err(|fault| inner.failed("committed", target.rank, fault))
+        };
+        Request::new(inner.fabric().clone(), "committed", read)
+    }
+
+    /// Commits: makes a number below 2<sup>40</sup> the one that [`committed`](Self::committed) gives, if the lock is still this
+    /// owner's, when it is waited for. Everything done under the lock before is complete at the target then. The number may say
+    /// which of two places has the data that count: an owner writes the other one, and commits it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windows::{LatePolicy, Window};
+    /// # fabric::threads(2, |world| {
+    /// let window = Window::<u64>::builder()
+    ///     .late_owners(LatePolicy::VersionedCommit, Duration::from_millis(100))
+    ///     .allocate(&world, 16)
+    ///     .wait()?;
+    /// let epoch = window.lock_exclusive(1).wait()?;
+    /// let other = 1 - epoch.committed().wait()?;
+    /// epoch.put(8 * other as usize, &[7; 8])?;
+    /// epoch.commit(other).wait()?; // an error if another has the lock meanwhile
+    /// epoch.unlock().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
+    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Late`] if another has taken the lock over, and nothing is committed; [`Error::Operation`]:
+    /// `OutOfRange`, `Unsupported` in other windows, the first failure of what was done under the lock, and `NotHeld` for a
+    /// shared lock.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has committed or not.
+    pub fn commit(&self, value: u64) -> Request<'w, (), F> {
+        let (inner, target, which) = self.lock_parts();
+        let (mine, exclusive) = (self.held_word(), self.mode() == Mode::Exclusive);
+        let commit = async move {
+            committing(inner)?;
+            if value > VALUE {
+                return Err(Fault::of(FaultKind::OutOfRange, target.fabric_rank()));
+            }
+            let not_held = Err(Fault::of(FaultKind::NotHeld, target.fabric_rank()));
+            if !exclusive {
+                return not_held;
+            }
+            let fabric = inner.fabric();
+            fabric.flush(target.fabric_rank()).await?;
+            let word = inner.commit_word(target)?;
+            let lock = lock_algos::Place::home(&inner.home(target, which, mine), 0)?;
+            let read = |word| Link::Read { word, waited: true };
+            let [version, holder] = fabric.post([read(word), read(lock)]).await?;
+            // No two acquires have the same word.
+            if holder != mine {
+                return not_held;
+            }
+            let new = (version & !VALUE).wrapping_add(VERSION) | value;
+            if fabric.compare_swap(word, version, new).await? == version { Ok(()) } else { not_held }
+        };
+        Request::new(inner.fabric().clone(), "commit", async move {
+            commit.await.map_err(|fault: Fault| match exclusive {
+                true => inner.failed_late("commit", target.rank, fault),
+                false => inner.failed("commit", target.rank, fault),
+            })
+        })
+    }
+}
+
+/// Whether the window has something to commit.
+fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
+    match &inner.late {
+        Some(late) if late.policy == LatePolicy::VersionedCommit => Ok(()),
+        _ => Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())),
+    }
+}
