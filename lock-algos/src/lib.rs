@@ -13,6 +13,8 @@
 //! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
 //! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
 //! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
+//! | [`DedicatedThread`] | jiang-2004, section 4.1 | 5 at the home, and some lines for each rank; 3 a node | 2 writes and one that answers + 2 writes | the same; in the order in which the thread at the home hears them | it is named; all who wait are told until one inherits |
+//! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each wakes the thread if it sleeps | the same | the same |
 //!
 //! Dead readers are a count, and so are tickets: a waiter doubts them when some rank has died and nobody has released for a
 //! second since.
@@ -37,6 +39,8 @@
 //!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up to 3 preemptions with 2 origins
 //!   and 2 with 3 (abandoned and adopted: 1), and searched in a memory without time as well, where who is not told waits for
 //!   ever.
+//!   The [served](LockAlgorithm::SERVED) locks run with their server as one more task: 2 origins with 1 round each at up to 2
+//!   preemptions and with 2 rounds at 1; 3 origins at 1 only by hand (`--ignored`), for that takes minutes.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.

@@ -113,6 +113,12 @@ impl LockDesign {
         }
     }
 
+    /// Whether a thread at each target serves the lock: only the lock of a rank's part can be so.
+    #[must_use]
+    pub const fn is_served(self) -> bool {
+        matches!(self, Self::DedicatedThread(_) | Self::EventThread(_))
+    }
+
     /// Who serves the lock, if somebody has to.
     pub(crate) const fn assistant(self) -> Option<(Threads, Assistant)> {
         match self {

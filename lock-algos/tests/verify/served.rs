@@ -29,6 +29,7 @@ fn two_origins() {
 }
 
 #[test]
+#[ignore = "150,000 executions take minutes: run by hand when the lock changes"]
 fn three_origins() {
     explore(&[&[X], &[S], &[X]], 1, 10_000);
 }
