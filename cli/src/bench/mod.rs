@@ -26,6 +26,7 @@ mod report;
 mod rma;
 mod rounds;
 mod scale;
+mod simulated;
 mod spread;
 mod sweep;
 mod table;

@@ -12,11 +12,14 @@ use crate::bench::json::{Document, Machine};
 use crate::bench::locks::{Locks, locks, unique};
 use crate::bench::measure::{Files, progress};
 use crate::bench::report::{Against, Measured, Metric, Parameter};
+use crate::bench::simulated;
 use crate::bench::spread::Spread;
 use crate::failure::Failure;
 
 /// Has 10, 100, ... simulated origins contend for one lock, in virtual time, by the very code that ships.
 ///
+/// First, of windows on the simulated network: acquire and release apart, the delay from a release to the next one's having the
+/// lock, 1 to 7 origins at a window of their own each, and the operations of as many at one lock. Then the contests.
 /// Every rank has a card of its own, a microsecond away from the others; one more rank is the lock's home. Each origin acquires
 /// the lock, holds it for --section, releases it, and rests for --rest. The figures are exact and the same each time. Where a
 /// curve of acquisitions turns down, the lock stops scaling; its home serves 10 million operations a second.
@@ -55,7 +58,7 @@ pub(crate) struct Args {
     files: Files,
 }
 
-const WHAT: &str = "simulated lock + work + unlock + rest";
+const WHAT: &str = "simulated contended lock";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let begun = SystemTime::now();
@@ -63,6 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let designs = unique(&args.locks);
     let bar = progress((designs.len() * args.origins.len() * args.readers.len()) as u64);
     let mut measured = Vec::new();
+    for design in &designs {
+        measured.extend(simulated::paper(*design, args.seed)?);
+    }
     for origins in &args.origins {
         for readers in &args.readers {
             for design in &designs {

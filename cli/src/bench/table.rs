@@ -158,8 +158,9 @@ fn with_parameter(what: &str, parameter: Option<&Parameter>) -> String {
 /// What was measured, and which side of it where that is not plain from the unit.
 fn title(what: &str, metric: &str) -> String {
     match metric {
-        "latency" | "bandwidth" | "acquisitions" | "operations" | "cpu" => what.to_owned(),
-        "p50" => format!("{what}, p50"),
+        "latency" | "bandwidth" | "acquisitions" | "cpu" => what.to_owned(),
+        "operations" if what.contains("operations") => what.to_owned(),
+        "p50" if what.starts_with("wait") => format!("{what}, p50"),
         _ => format!("  {metric}"),
     }
 }

@@ -196,6 +196,16 @@ fn simulated_contests_are_the_same_each_time() {
         };
         results.iter().find(is_it).unwrap_or_else(|| panic!("{results:?}"))["value"].as_f64().unwrap()
     };
+    let latency = |lock: &str, benchmark: &str| {
+        let is_it = |result: &&Value| result["algorithm"] == lock && result["benchmark"] == benchmark;
+        results.iter().find(is_it).unwrap_or_else(|| panic!("{results:?}"))["value"].as_f64().unwrap()
+    };
+    // What jiang-2004 found (sections 6.1 and 6.2), and why: a round trip, a release that nobody waits for, one message.
+    let way = 1200.0..1600.0;
+    assert!((2400.0..3000.0).contains(&latency("test-and-set", "simulated lock: acquire")), "{results:?}");
+    assert_eq!(latency("test-and-set", "simulated lock: release"), 0.0);
+    assert!(way.contains(&latency("mcs", "simulated lock: release to acquired")), "{results:?}");
+    assert!(!way.contains(&latency("test-and-set", "simulated lock: release to acquired")), "{results:?}");
     assert!(mcs("acquisitions") > 1e5 && mcs("jain") > 0.9 && mcs("operations") > 3.0, "{results:?}");
     let ended = finish(&mut onesided(&["bench", "scale", "--origins", "0"]));
     assert_eq!(ended.code(), 2, "{ended:?}");

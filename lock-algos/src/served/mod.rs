@@ -87,7 +87,8 @@ const LOOK: u64 = 100_000_000;
 ///
 /// Whoever has the lock's home runs [`serve`](LockAlgorithm::serve) there; the lock's words mean nothing without it.
 ///
-/// Owners follow one another in the order in which the server hears them; readers who follow one another read together, and
+/// Owners follow one another in the order in which the server hears them (of those who ring between two of its looks the last
+/// one is heard first, whenever the others have asked); readers who follow one another read together, and
 /// none overtakes a writer who waits. An acquire that is given up is taken back at once, wherever it is in the queue.
 ///
 /// # Without a node or a line

@@ -9,11 +9,13 @@
 //!
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
+mod checked;
 mod explored;
 mod fetch_add_queues;
 mod modelled;
 mod poisoned;
 mod refused;
 mod served;
+mod shared_event;
 mod stopped;
 mod tickets;

@@ -7,6 +7,25 @@ pub(super) fn is_plain(row: &Row) -> bool {
     !matches!(row.metric, "p50" | "p99" | "p99.9" | "longest bypass" | "p99.9 bypass" | "operations" | "cpu")
 }
 
+/// The heading of the curves that tell most.
+pub(super) fn heading(row: &Row) -> Option<&'static str> {
+    Some(match (row.benchmark.as_str(), row.metric) {
+        ("lock + unlock, contended", "acquisitions") => "Contended: acquisitions a second",
+        ("lock + unlock, contended", "smallest/largest share") => "Contended: smallest over largest share",
+        ("wait for a contended lock", "p99") => "Contended: wait, 99 of 100 at most",
+        ("lock + unlock: operations of all ranks", _) => "Contended: operations an acquisition",
+        ("lock + unlock, some to read", _) => "4 ranks, some to read: acquisitions a second",
+        ("lock + work + unlock + work", _) => "4 ranks that work: acquisitions a second",
+        ("lock + unlock, target computes in threads", _) => "Target computes: lock + unlock",
+        ("lock + unlock, a window for each origin", _) => "A window for each origin: lock + unlock",
+        ("simulated contended lock", "acquisitions") => "Simulated: acquisitions a second",
+        ("simulated contended lock", "p99") => "Simulated: wait, 99 of 100 at most",
+        ("simulated contended lock", "jain") => "Simulated: Jain's index of fairness",
+        ("simulated contended lock", "operations") => "Simulated: operations an acquisition",
+        _ => return None,
+    })
+}
+
 /// Of a benchmark at several points.
 pub(super) fn sentence(row: &Row) -> String {
     let what = match row.benchmark.as_str() {
@@ -37,7 +56,13 @@ pub(super) fn sentence(row: &Row) -> String {
             "All ranks at one lock, which so many acquire to read; each holds it for 0.5 µs."
         }
         "lock + work + unlock + work" => "All ranks at one lock: work under it, and as much work before the next time.",
-        what if what.starts_with("simulated lock") => {
+        "simulated lock + unlock, a window for each origin" => {
+            "Each origin at a window of its own, at one target, a modelled microsecond away."
+        }
+        "simulated lock + unlock: operations of all ranks" => {
+            "Reads, writes and atomics that leave for one acquisition, when so many contend."
+        }
+        what if what.starts_with("simulated contended lock") => {
             "Origins at one lock of another rank, a modelled microsecond away."
         }
         what if what.ends_with("Zipf-distributed locks") => {

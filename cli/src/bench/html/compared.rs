@@ -10,9 +10,8 @@ pub(super) struct Drawn {
     pub(super) title: String,
     /// A sentence about it.
     pub(super) told: String,
-    pub(super) metric: &'static str,
-    /// Whether it is a curve.
-    pub(super) is_curve: bool,
+    /// Of those that tell most.
+    pub(super) heading: Option<&'static str>,
     pub(super) plot: Plot,
 }
 
@@ -82,7 +81,7 @@ fn curve(group: &[&Row], locks: &[&str]) -> Drawn {
     let series = series(group, locks, &at);
     let title = format!("{}: {}", first.benchmark, first.metric);
     let plot = many::curves((&axis, &points), first.unit, &series);
-    Drawn { title, told: about::sentence(first), metric: first.metric, is_curve: true, plot }
+    Drawn { title, told: about::sentence(first), heading: about::heading(first), plot }
 }
 
 fn beside(rows: &[&Row], locks: &[&str]) -> Drawn {
@@ -100,7 +99,7 @@ fn beside(rows: &[&Row], locks: &[&str]) -> Drawn {
     if rows.iter().any(|row| row.limit.is_some()) {
         told += " The upright bars are what bare instructions reach.";
     }
-    Drawn { title, told, metric, is_curve: false, plot: many::rows(&labels, rows[0].unit, &series) }
+    Drawn { title, told, heading: None, plot: many::rows(&labels, rows[0].unit, &series) }
 }
 
 fn series(rows: &[&Row], locks: &[&str], at: &dyn Fn(&Row) -> Option<usize>) -> Vec<Series> {

@@ -66,14 +66,11 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
     /// Of a plot's heading.
     const HEADING: f64 = 18.0;
     let rows: Vec<_> = document.results.iter().filter(|row| row.size.is_none()).collect();
-    let tells = |drawn: &Drawn| {
-        drawn.is_curve
-            && matches!(drawn.metric, "acquisitions" | "p99" | "smallest/largest share" | "operations" | "jain")
-    };
-    let plots: Vec<_> = compared::pictures(&rows, &locks(document)).into_iter().filter(tells).collect();
+    let drawn = compared::pictures(&rows, &locks(document)).into_iter();
+    let plots: Vec<_> = drawn.filter_map(|drawn| Some((drawn.heading?, drawn.plot))).collect();
     let mut tops = [MARGIN + 28.0 + HEADING; 2];
     let (mut content, mut told) = (String::new(), Vec::new());
-    for Drawn { title, plot, .. } in &plots {
+    for (title, plot) in &plots {
         let column = usize::from(tops[1] < tops[0]);
         let (x, top) = (MARGIN + column as f64 * (WIDTH + GAP), tops[column]);
         content += &format!("<g transform=\"translate({x} {top:.1})\">\n{}", svg::text("heading", (0.0, 0.0), title));
@@ -88,7 +85,10 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
     } else {
         format!("{} {}cores, {fabric}", machine.machine.cores, if machine.is_virtual { "virtual " } else { "" })
     };
-    let heading = format!("Locks of onesided: {on}, {}", utc(begun).split(' ').next().unwrap_or_default());
+    let mut heading = format!("Locks of onesided: {on}, {}", utc(begun).split(' ').next().unwrap_or_default());
+    if rows.iter().any(|row| row.limit.is_some()) {
+        heading += "; dashed: the same algorithm by bare instructions";
+    }
     let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
     let style = include_str!("page.css");
     let content = format!(
@@ -190,7 +190,7 @@ mod tests {
         let picture = picture(&several(), SystemTime::UNIX_EPOCH);
         assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="), "{picture}");
         assert!(
-            picture.contains("lock + unlock, contended: acquisitions") && picture.contains("shm, 1970-01-01"),
+            picture.contains("Contended: acquisitions a second") && picture.contains("shm, 1970-01-01"),
             "{picture}"
         );
         assert!(picture.contains("<style>") && !picture.contains("NaN"), "{picture}");

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use indicatif::ProgressBar;
+use lock_kit::bench::share;
 use rustix::time::{ClockId, clock_gettime};
+use windows::LockDesign;
 
 use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};
@@ -18,7 +20,6 @@ use crate::bench::report::Metric;
 use crate::bench::spread::Spread;
 use crate::bench::worker::Effort;
 use crate::failure::{Failure, say};
-use lock_kit::bench::share;
 
 /// How many ranks the jobs have.
 const RANKS: [u32; 3] = [2, 4, 8];
@@ -32,6 +33,8 @@ const BEGIN: Duration = Duration::from_millis(20);
 pub(crate) struct Field<'i> {
     /// Ours.
     pub(crate) fabric: &'static str,
+    /// That of our windows.
+    pub(crate) lock: LockDesign,
     pub(crate) installed: &'i [Installed],
     /// Over verbs: what it knows is measured, and nothing else.
     pub(crate) perftest: Option<Perftest>,
@@ -90,6 +93,9 @@ fn job(
     let door = Door::open()?;
     let before = field.perftest.as_ref().map_or(&[][..], Perftest::before);
     let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
+    if field.lock != LockDesign::default() {
+        args.extend(["env".into(), format!("ONESIDED_LOCK={}", field.lock).into()]);
+    }
     args.extend([std::env::current_exe()?.into(), "bench".into(), "peer".into(), door.path().into()]);
     let launch = Launch {
         size: ranks,

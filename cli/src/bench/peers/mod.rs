@@ -23,6 +23,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
+use windows::LockDesign;
 
 use crate::bench::json::Machine;
 use crate::bench::measure::{command, create};
@@ -65,6 +66,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
+    /// Which lock our windows have
+    #[arg(long, value_name = "NAME", default_value_t)]
+    lock: LockDesign,
+
     /// Where the peers are installed and compiled
     #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
     folder: PathBuf,
@@ -82,7 +87,7 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 
     /// Measure nothing: tell and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "lock"])]
     from: Option<PathBuf>,
 
     /// Fewer and shorter runs: some seconds, and more noise
@@ -187,7 +192,10 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         }
         perftest = Some(Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?);
     }
-    let field = Field { fabric, installed: &installed, perftest };
+    if args.lock != LockDesign::default() {
+        note(format!("onesided's windows have the lock {}", args.lock));
+    }
+    let field = Field { fabric, lock: args.lock, installed: &installed, perftest };
     let interrupts = interrupts()?;
     let results = match measure::run(effort, &field, &interrupts, &mut note)? {
         Ok(results) => results,

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-const FIELD: Field<'static> = Field { fabric: "shm", installed: &[], perftest: None };
+const FIELD: Field<'static> = Field { fabric: "shm", lock: LockDesign::TestAndSet, installed: &[], perftest: None };
 
 /// After so many orders.
 #[derive(Clone, Copy)]
