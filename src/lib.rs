@@ -56,8 +56,8 @@ pub use windows::{
     Inheritance, Kind, LatePolicy, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall,
     LockDesign, LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op,
     Path, Paths, Place, Reach, ReadGuard, Request, Runs, RwLock, Scope, Shape, Shaped, StartRequest, TableGuard,
-    TableRequest, TableTry, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock, ValueUnlock, Versioned,
-    VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
+    TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock, ValueUnlock,
+    Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
 };
 
 mod error;

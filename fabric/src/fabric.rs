@@ -5,10 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
+use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
-use crate::{Error, UserMemory};
+use crate::{Assistant, Error, UserMemory};
 
 /// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
 ///
@@ -345,6 +346,16 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.adopt(task);
         Ok(())
+    }
+
+    /// Runs a task that serves peers, as [`serve`](Self::serve) does, but on a thread of its own that waits in this way; the
+    /// thread ends with the task, and can be joined. `None` where time is virtual: there are no threads there.
+    ///
+    /// # Errors
+    /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        let _ = assistant;
+        self.serve(task).map(|()| None)
     }
 
     /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.

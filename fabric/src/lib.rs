@@ -13,6 +13,7 @@ mod handle;
 
 #[cfg(not(onesided_loom))]
 mod any;
+mod assist;
 #[cfg(not(onesided_loom))]
 pub mod bootstrap;
 mod collective;
@@ -57,8 +58,9 @@ mod shm {
 
 pub use remote_memory;
 
-#[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
+#[cfg(not(onesided_loom))]
+pub use crate::assist::Assistant;
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{

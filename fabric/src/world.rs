@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use remote_memory::{Fault, FaultKind, Rank};
 
+use crate::assist::Assistants;
 #[cfg(not(onesided_loom))]
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
-use crate::{Call, Drive, Error, Fabric, Limit, Split};
+use crate::{Assistant, Call, Drive, Error, Fabric, Limit, Split, Task};
 
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
@@ -26,6 +27,8 @@ pub struct World<F: Fabric> {
     _presence: Option<Arc<Presence<F>>>,
     /// Memory that peers may still reach into, for as long as this rank is in the world.
     kept: Arc<Mutex<Vec<F::Segment>>>,
+    /// Threads that all who serve peers share.
+    assistants: Arc<Assistants>,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl<F: Fabric> World<F> {
             maker: Maker::this(),
         };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept }
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, assistants: Arc::default() }
     }
 
     /// A world of some of this one's ranks.
@@ -85,8 +88,17 @@ impl<F: Fabric> World<F> {
 
     /// A handle for work in the background: it does not keep this rank in the world.
     pub fn background(&self) -> Self {
-        let (collective, kept) = (Arc::clone(&self.collective), Arc::clone(&self.kept));
-        Self { fabric: self.fabric.clone(), collective, _presence: None, kept }
+        Self { _presence: None, ..self.clone() }
+    }
+
+    /// Has a task that serves peers run by a thread that waits in this way: the same one for all such tasks of this rank,
+    /// there for as long as it has any. It may sleep: whoever asks writes to a word of his own with
+    /// [`Notify::Yes`](remote_memory::Notify::Yes) then.
+    ///
+    /// # Errors
+    /// As [`Fabric::serve_apart`].
+    pub fn assist(&self, task: Task, assistant: Assistant) -> Result<(), Fault> {
+        self.assistants.run(&self.fabric, task, assistant)
     }
 
     /// Keeps one's own memory until this rank leaves the world: for what peers may reach into at any time, although nobody

@@ -31,6 +31,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether it has a [word at every rank](Place::spread) beside those at its home; all 0 is free.
     const SPREAD: bool = false;
 
+    /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
+    const SERVED: bool = false;
+
     /// The lock's words, resolved. Small: whoever holds the lock keeps them, in registers if he can.
     type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
 
@@ -180,4 +183,37 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
+
+    /// What a thread at the home does for the lock, if it is [served](Self::SERVED): for as long as `is_open`, which is
+    /// asked between two requests. `memory` is that of the home's rank, and the place's owner means nothing. A task like any
+    /// other: it waits by [`RemoteMemory::wait_until`] alone, so that who runs it decides whether that spins or sleeps. One
+    /// at a time for each lock. When it ends, all who wait or come are told, `Closed`.
+    ///
+    /// # Errors
+    /// Of the rank's own memory, and `PeerLeft` when this rank has left; those who wait are told then as well.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if it is dropped, nobody gets the lock any more, and who waits finds out only when this rank ends.
+    fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        is_open: impl Fn() -> bool + Send + Sync + 'm,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        let _ = (memory, place, is_open);
+        std::future::ready(Ok(()))
+    }
+
+    /// Wakes who [serves](Self::serve) the lock, so that it looks whether it is still open. At the home.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`], and those of a write to one's own memory.
+    fn wake_server<'m, M: RemoteMemory>(
+        &self,
+        memory: &'m M,
+        place: impl Place<'m, M>,
+    ) -> impl Future<Output = Result<(), Fault>> + Send {
+        let _ = (memory, place);
+        std::future::ready(Ok(()))
+    }
 }

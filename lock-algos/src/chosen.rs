@@ -4,7 +4,8 @@ use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
-    DistributedCounters, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish,
+    DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place,
+    TestAndSet, Ticket, Wish,
 };
 
 macro_rules! chosen {
@@ -15,6 +16,8 @@ macro_rules! chosen {
             Chosen::Ticket($lock) => $run,
             Chosen::FetchAddQueue($lock) => $run,
             Chosen::DistributedCounters($lock) => $run,
+            Chosen::DedicatedThread($lock) => $run,
+            Chosen::EventThread($lock) => $run,
         }
     };
 }
@@ -35,6 +38,10 @@ pub enum Chosen {
     FetchAddQueue(FetchAddQueue),
     /// See [`DistributedCounters`].
     DistributedCounters(DistributedCounters),
+    /// See [`DedicatedThread`].
+    DedicatedThread(DedicatedThread),
+    /// See [`EventThread`].
+    EventThread(EventThread),
 }
 
 impl Chosen {
@@ -58,6 +65,15 @@ impl Chosen {
         chosen!(self, lock => of(lock))
     }
 
+    /// Whether somebody at the home has to [serve](LockAlgorithm::serve) the lock.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        const fn of<A: LockAlgorithm>(_: &A) -> bool {
+            A::SERVED
+        }
+        chosen!(self, lock => of(lock))
+    }
+
     /// Whether the lock has a word at every rank as well.
     #[must_use]
     pub fn is_spread(&self) -> bool {
@@ -67,6 +83,25 @@ impl Chosen {
         chosen!(self, lock => of(lock))
     }
 }
+
+const HOMES: [usize; 7] = [
+    <DistributedCounters>::HOME_WORDS,
+    <FetchAddQueue>::HOME_WORDS,
+    TestAndSet::HOME_WORDS,
+    Mcs::HOME_WORDS,
+    <Ticket>::HOME_WORDS,
+    DedicatedThread::HOME_WORDS,
+    EventThread::HOME_WORDS,
+];
+const NODES: [usize; 7] = [
+    <DistributedCounters>::NODE_WORDS,
+    <FetchAddQueue>::NODE_WORDS,
+    TestAndSet::NODE_WORDS,
+    Mcs::NODE_WORDS,
+    <Ticket>::NODE_WORDS,
+    DedicatedThread::NODE_WORDS,
+    EventThread::NODE_WORDS,
+];
 
 /// Whether an owner, of whom no more is known than these bits and its mode, needs to do no more than
 /// [`TestAndSet::release_word`] to release. No other lock marks its owners so.
@@ -90,20 +125,8 @@ const fn largest<const N: usize>(all: [usize; N]) -> usize {
 
 impl LockAlgorithm for Chosen {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = largest([
-        TestAndSet::HOME_WORDS,
-        Mcs::HOME_WORDS,
-        <Ticket>::HOME_WORDS,
-        <FetchAddQueue>::HOME_WORDS,
-        <DistributedCounters>::HOME_WORDS,
-    ]);
-    const NODE_WORDS: usize = largest([
-        TestAndSet::NODE_WORDS,
-        Mcs::NODE_WORDS,
-        <Ticket>::NODE_WORDS,
-        <FetchAddQueue>::NODE_WORDS,
-        <DistributedCounters>::NODE_WORDS,
-    ]);
+    const HOME_WORDS: usize = largest(HOMES);
+    const NODE_WORDS: usize = largest(NODES);
 
     /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
     /// made again of the same word and bits.
@@ -198,5 +221,18 @@ impl LockAlgorithm for Chosen {
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         chosen!(self, lock => lock.finish_release(memory, place, words, mode, started).await)
+    }
+
+    async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        is_open: impl Fn() -> bool + Send + Sync + 'm,
+    ) -> Result<(), Fault> {
+        chosen!(self, lock => lock.serve(memory, place, is_open).await)
+    }
+
+    async fn wake_server<'m, M: RemoteMemory>(&self, memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
+        chosen!(self, lock => lock.wake_server(memory, place).await)
     }
 }

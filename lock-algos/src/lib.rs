@@ -14,6 +14,8 @@
 //! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
 //! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
 //! | [`DistributedCounters`] | RMA-RW, Schmid, Besta, Hoefler, HPDC 2016 | 2 at the home, 1 at each rank, 1 a node | shared: fetch-add + fetch-add at one's own rank; exclusive: fetch-adds at all ranks | tickets | a dead reader's counter names its rank; else as [`Ticket`] |
+//! | [`DedicatedThread`] | jiang-2004, section 4.1 | 5 at the home, and some lines for each rank; 3 a node | 2 writes and one that answers + 2 writes | the same; in the order in which the thread at the home hears them | it is named; all who wait are told until one inherits |
+//! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each wakes the thread if it sleeps | the same | the same |
 //!
 //! Dead readers are a count, and so are tickets: a waiter doubts them when some rank has died and nobody has released for a
 //! second since.
@@ -39,6 +41,8 @@
 //!   and 2 with 3 (abandoned and adopted: 1), and searched in a memory without time as well, where who is not told waits for
 //!   ever.
 //!   [`DistributedCounters`]: 2 and 3 origins at up to 2 preemptions (abandoned and adopted: 1).
+//!   The [served](LockAlgorithm::SERVED) locks run with their server as one more task: 2 origins with 1 round each at up to 2
+//!   preemptions and with 2 rounds at 1; 3 origins at 1 only by hand (`--ignored`), for that takes minutes.
 //! - **the checker** of the kit replays the same futures in every schedule of 2 origins with 1 or 2 rounds each, whole, and of 3
 //!   origins with one round up to 20,000 and 40,000 states: which operation takes effect, which answer comes, with one rank that
 //!   crashes at any step, one operation or answer that is lost, one rank that is stopped until the others are done or stuck.
@@ -65,6 +69,7 @@ mod mcs;
 mod owner;
 mod place;
 mod recovery;
+mod served;
 mod test_and_set;
 mod ticket;
 mod wish;
@@ -77,6 +82,7 @@ pub use crate::fetch_add_queue::FetchAddQueue;
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;
+pub use crate::served::{DedicatedThread, EventThread, Served};
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
 pub use crate::wish::{Wanted, Wish};

@@ -67,6 +67,37 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
+    /// The rank at whose memory the home lies, for a lock that a thread there serves; `None` if it need not be known.
+    fn home_rank(&self) -> Option<Rank> {
+        None
+    }
+
+    /// How many lines each rank has at the home: words in which owners of that rank say what they want, one owner in each.
+    /// At most 255. For locks that a thread at the home [serves](crate::LockAlgorithm::serve); by default one for each slot.
+    fn lines(&self) -> u16 {
+        self.slots()
+    }
+
+    /// A line of some rank at the home.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` where the place has no lines.
+    fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
+        let _ = line;
+        Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
+    /// Takes one of this rank's lines for this owner, from its acquire until it [gives it back](Self::give_line_back);
+    /// `None` if all are in use.
+    fn take_line(&self) -> Option<u16> {
+        Some(self.owner().slot).filter(|line| *line < self.lines())
+    }
+
+    /// Ends this owner's use of a line: it has said its last word there.
+    fn give_line_back(&self, line: u16) {
+        let _ = line;
+    }
+
     /// How far this rank's pauses for locks grow now.
     fn reach(&self) -> Reach {
         Reach::ALL

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
-use fabric::{Agent, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
+use fabric::{Agent, Assistant, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 use remote_memory::{
     At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
@@ -410,6 +411,14 @@ impl Fabric for SimFabric {
         let refused = self.state().serve(self.rank(), task);
         drop(refused); // as above
         Ok(())
+    }
+
+    /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        if assistant == Assistant::Polls {
+            self.state().ranks[self.rank().index()].more().polls = true;
+        }
+        self.serve(task).map(|()| None)
     }
 
     /// Nothing: a simulated rank leaves when its program and its adopted tasks are done.

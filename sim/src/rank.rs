@@ -30,6 +30,8 @@ pub(crate) struct More {
     pub(crate) waiting: Vec<(WaitsFor, Watch)>,
     /// Until when it polls; then it sleeps.
     pub(crate) polls_until: u64,
+    /// Whether such a task polls, always.
+    pub(crate) polls: bool,
     /// Whether a task serves its peers, which looks whenever the doorbell rings.
     pub(crate) serves: bool,
     /// Messages that arrived, by port; there from the first one on.

@@ -3,19 +3,19 @@
 //! Every part of a window has a lock. Its design is the window's: [`Builder::lock`](crate::Builder::lock) chooses it, or
 //! `ONESIDED_LOCK` by name for windows whose builder names none; [`info`](crate::Window::info) and
 //! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
-//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs,ticket,fetch-add-queue,distributed-counters` shows them side by side.
+//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock all` shows them side by side.
 //!
-//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) |
-//! |---|---|---|---|---|---|
-//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` | `distributed-counters` |
-//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR | RMA-RW (Schmid, Besta, Hoefler, HPDC 2016), on the tickets of DSLR |
-//! | words at the target | 1 | 1 | 1 | 33 | 2, and one at every rank |
-//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 | 2 | 1 |
-//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add | fetch-add and fetch-add | shared: two fetch-adds on one's own rank's memory; exclusive: a fetch-add at the target and two at every rank |
-//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it | makes an entry, by one write, and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers | as tickets; who waits for readers reads their counters |
-//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same | the same | whoever finds it taken: the order of coming |
-//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same | the same | join readers until a writer has marked their rank, then wait behind it |
-//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody | as tickets | as tickets; a dead reader is named by its rank's counter |
+//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) | [`DedicatedThread`](crate::LockDesign::DedicatedThread), [`EventThread`](crate::LockDesign::EventThread) |
+//! |---|---|---|---|---|---|---|
+//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` | `distributed-counters` | `dedicated-thread`, `event-thread`, each with `-per-window` for a thread of each window's own |
+//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR | RMA-RW (Schmid, Besta, Hoefler, HPDC 2016), on the tickets of DSLR | jiang-2004, sections 4.1 and 4.2 |
+//! | words at the target | 1 | 1 | 1 | 33 | 2, and one at every rank | 5, and 8 to 64 lines for each rank |
+//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 | 2 | 1 | 3 |
+//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add | fetch-add and fetch-add | shared: two fetch-adds on one's own rank's memory; exclusive: a fetch-add at the target and two at every rank | two writes ask, one answers; two writes, for which nobody waits |
+//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it | makes an entry, by one write, and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers | as tickets; who waits for readers reads their counters | sleeps on a word of its own; the thread at the target answers |
+//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same | the same | whoever finds it taken: the order of coming | the order in which the thread hears them; the same for readers |
+//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same | the same | join readers until a writer has marked their rank, then wait behind it | the same |
+//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody | as tickets | as tickets; a dead reader is named by its rank's counter | the thread names it, readers as well |
 //!
 //! Test-and-set is the default: it is the cheapest while a lock is free, which most locks are most of the time. The queue is for
 //! locks that many want at once and for long: everybody gets a turn, and nobody polls over the network. With more ranks than
@@ -29,6 +29,13 @@
 //!
 //! Distributed counters are for locks that are mostly read: readers of different ranks touch nothing in common, and a reader's lock costs the
 //! same wherever the target is. A writer pays for that, with two operations at every rank.
+//!
+//! The threads of jiang-2004, section 4, are here to be compared with: every request is answered by a thread at the target, which
+//! polls (`dedicated-thread`: a core of each rank's host is spent) or sleeps (`event-thread`: idle it costs nothing, and a request that finds
+//! it asleep wakes it up). So they cost many times what the other locks do, and wait for the thread where the target's cores are busy. In
+//! return a lock is as simple as a queue in one program: an acquire that is given up is out of the queue at once, and a dead reader is
+//! named. When a target's window is dropped or its rank ends, who waits is told. A rank holds, or waits for, at most 8 (in large worlds) to 64
+//! locks of one target at a time; more wait for one of these.
 //!
 //! **With a queue or tickets, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
 //! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.

@@ -43,8 +43,14 @@ struct Board(Window<u64>);
 impl Board {
     /// Everybody's process is known to all.
     fn new(world: &World) -> Self {
-        let board =
-            Self(Window::<u64>::builder().name("board").allocate(world, WORDS * world.size() as usize).wait().unwrap());
+        let board = Self(
+            Window::<u64>::builder()
+                .lock(LockDesign::TestAndSet)
+                .name("board")
+                .allocate(world, WORDS * world.size() as usize)
+                .wait()
+                .unwrap(),
+        );
         board.tell(PID, std::process::id().into());
         world.barrier().wait().unwrap();
         board
@@ -99,7 +105,9 @@ fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
     let world = window.world();
     assert_eq!(window.local().read(0..100), [u64::from(world.rank()) + 7; 100]);
     for target in (0..world.size()).filter(|target| Some(*target) != lost) {
-        if is_lost(world, target) {
+        // A lock that its target serves ends with it.
+        let unserved = window.info().lock.is_served() && !world.is_alive(target);
+        if is_lost(world, target) || unserved {
             let error = Error::from(window.lock_exclusive(target).wait().unwrap_err());
             assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
             continue;
@@ -133,8 +141,10 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     world.barrier().wait().unwrap();
     let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
     let took = board.since_the_end();
-    // A queue cannot tell who of the dead held it.
-    let named = exclusive && window.info().lock == LockDesign::TestAndSet;
+    // A queue cannot tell who of the dead held it; a thread at the target can.
+    let design = window.info().lock;
+    let names = matches!(design, LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_));
+    let named = exclusive && names;
     let kind = if named { FaultKind::OwnerDied } else { FaultKind::MemberDied };
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");

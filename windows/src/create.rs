@@ -320,8 +320,9 @@ impl<T: Element> Builder<T> {
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Parts { segments, keys, made, counted, table: self.table, late: self.late };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
+        let inner = window.inner();
+        inner.attend().map_err(|fault| inner.failed("create", world.rank(), fault))?;
         if made == Made::Allocated && packed {
-            let inner = window.inner();
             crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
         Ok(window)

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
-use fabric::Capabilities;
-use lock_algos::{Backoff, Chosen, DistributedCounters, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket};
+use fabric::{Assistant, Capabilities};
+use lock_algos::{
+    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet,
+    Ticket,
+};
 
 use crate::Error;
 
@@ -55,15 +58,45 @@ pub enum LockDesign {
     ///
     /// Whoever finds the lock taken, reader or not, has a ticket: what is said of [`Ticket`](Self::Ticket) holds then.
     DistributedCounters,
+    /// A thread at each target serves its lock, and polls for requests (jiang-2004, section 4.1): two writes ask, one answers.
+    /// Owners follow one another in the order in which they are heard, and who gives up is out of the queue at once. A core of
+    /// each rank's host is spent on it.
+    ///
+    /// What is said of the order of locks for [`Mcs`](Self::Mcs) holds here too. A rank holds or waits for at most 8 to 64
+    /// locks of one target at a time (2048 by the size of the world); more wait for one of these.
+    DedicatedThread(Threads),
+    /// The same, but the thread sleeps until somebody asks (jiang-2004, section 4.2): idle it costs nothing, and each request
+    /// that finds it asleep has to wake it up. For locks that are asked for seldom.
+    EventThread(Threads),
+}
+
+/// How many threads serve the locks of a rank's windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Threads {
+    /// One for all windows whose design is the same: `dedicated-thread`, `event-thread`.
+    #[default]
+    Shared,
+    /// One for each window: `dedicated-thread-per-window`, `event-thread-per-window`.
+    PerWindow,
 }
 
 impl LockDesign {
     /// All of them.
-    pub const ALL: &'static [Self] =
-        &[Self::TestAndSet, Self::Mcs, Self::Ticket, Self::FetchAddQueue, Self::DistributedCounters];
+    pub const ALL: &'static [Self] = &[
+        Self::TestAndSet,
+        Self::Mcs,
+        Self::Ticket,
+        Self::FetchAddQueue,
+        Self::DistributedCounters,
+        Self::DedicatedThread(Threads::Shared),
+        Self::DedicatedThread(Threads::PerWindow),
+        Self::EventThread(Threads::Shared),
+        Self::EventThread(Threads::PerWindow),
+    ];
 
     /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue, distributed-counters";
+    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue, distributed-counters, dedicated-thread, \
+                                     dedicated-thread-per-window, event-thread, event-thread-per-window";
 
     /// Its name.
     #[must_use]
@@ -74,6 +107,10 @@ impl LockDesign {
             Self::Ticket => <Ticket>::NAME,
             Self::FetchAddQueue => <FetchAddQueue>::NAME,
             Self::DistributedCounters => <DistributedCounters>::NAME,
+            Self::DedicatedThread(Threads::Shared) => DedicatedThread::NAME,
+            Self::DedicatedThread(Threads::PerWindow) => "dedicated-thread-per-window",
+            Self::EventThread(Threads::Shared) => EventThread::NAME,
+            Self::EventThread(Threads::PerWindow) => "event-thread-per-window",
         }
     }
 
@@ -81,7 +118,27 @@ impl LockDesign {
     pub(crate) const fn queues(self) -> bool {
         match self {
             Self::TestAndSet => false,
-            Self::Mcs | Self::Ticket | Self::FetchAddQueue | Self::DistributedCounters => true,
+            Self::Mcs
+            | Self::Ticket
+            | Self::FetchAddQueue
+            | Self::DistributedCounters
+            | Self::DedicatedThread(_)
+            | Self::EventThread(_) => true,
+        }
+    }
+
+    /// Whether a thread at each target serves the lock: only the lock of a rank's part can be so.
+    #[must_use]
+    pub const fn is_served(self) -> bool {
+        matches!(self, Self::DedicatedThread(_) | Self::EventThread(_))
+    }
+
+    /// Who serves the lock, if somebody has to.
+    pub(crate) const fn assistant(self) -> Option<(Threads, Assistant)> {
+        match self {
+            Self::DedicatedThread(threads) => Some((threads, Assistant::Polls)),
+            Self::EventThread(threads) => Some((threads, Assistant::Sleeps)),
+            Self::TestAndSet | Self::Mcs | Self::Ticket | Self::FetchAddQueue | Self::DistributedCounters => None,
         }
     }
 
@@ -106,6 +163,8 @@ impl LockDesign {
             Self::Ticket => Chosen::Ticket(Ticket::new(backoff)),
             Self::FetchAddQueue => Chosen::FetchAddQueue(FetchAddQueue::new(backoff)),
             Self::DistributedCounters => Chosen::DistributedCounters(DistributedCounters::new(backoff)),
+            Self::DedicatedThread(_) => Chosen::DedicatedThread(DedicatedThread::new(backoff)),
+            Self::EventThread(_) => Chosen::EventThread(EventThread::new(backoff)),
         }
     }
 }

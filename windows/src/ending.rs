@@ -161,6 +161,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         });
         self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
         self.inner.close_agent();
-        flushed.and(barrier)
+        let dismissed = self.inner.dismiss().await.map_err(|fault| self.inner.failed("close", own, fault));
+        flushed.and(barrier).and(dismissed)
     }
 }

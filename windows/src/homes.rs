@@ -5,8 +5,8 @@
 
 use lock_algos::Chosen;
 
-use crate::nodes;
 use crate::window::LOCK_BYTES;
+use crate::{nodes, served};
 
 /// Words of a lock that lie in the line. Behind them, in the same line: the version of the part, the last word.
 const IN_LINE: usize = 4;
@@ -74,6 +74,9 @@ pub(crate) struct Homes {
     more: u64,
     /// A word for each rank's lock.
     spread: u64,
+    /// The [lines](crate::served) of a lock that a thread here serves: the first one of each rank, then the second ones.
+    lines: u64,
+    size: u32,
     end: u64,
 }
 
@@ -83,7 +86,9 @@ impl Homes {
         let more = nodes::hidden_bytes(size);
         let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
-        Self { more, spread, end: spread + 8 * words }
+        let lines = spread + 8 * words;
+        let count = if lock.is_served() { u64::from(size) * u64::from(served::lines(size)) } else { 0 };
+        Self { more, spread, lines, size, end: (lines + count * served::stride(size)).next_multiple_of(64) }
     }
 
     /// A word of the rank's own lock.
@@ -95,6 +100,11 @@ impl Homes {
     /// The word that the lock of a rank has here.
     pub(crate) const fn spread(self, of: u32) -> u64 {
         self.spread + 8 * of as u64
+    }
+
+    /// A line of a rank.
+    pub(crate) const fn line(self, of: u32, line: u16) -> u64 {
+        self.lines + (line as u64 * self.size as u64 + of as u64) * served::stride(self.size)
     }
 
     /// The word that owners commit in, beside the rank's own lock.
@@ -130,7 +140,7 @@ mod tests {
 
     #[test]
     fn words_do_not_overlap() {
-        let homes = Homes { more: 128, spread: 256, end: 320 };
+        let homes = Homes { more: 128, spread: 256, lines: 320, size: 8, end: 320 };
         let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| homes.word(index)).collect();
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);

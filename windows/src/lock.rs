@@ -117,6 +117,31 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
         self.owner().slot < self.inner.nodes.counted
     }
 
+    fn home_rank(&self) -> Option<Rank> {
+        Some(self.target.fabric_rank())
+    }
+
+    #[inline]
+    fn lines(&self) -> u16 {
+        crate::served::lines(self.inner.world.size())
+    }
+
+    #[inline]
+    fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
+        let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.line(of, line))
+    }
+
+    #[inline]
+    fn take_line(&self) -> Option<u16> {
+        self.target.lines_in_use.take(self.lines())
+    }
+
+    #[inline]
+    fn give_line_back(&self, line: u16) {
+        self.target.lines_in_use.give_back(line);
+    }
+
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
     }

@@ -40,7 +40,7 @@ const MOST: u32 = 1024;
 const _: () = assert!(MOST < Owner::NO_SLOT as u32);
 
 /// How many slots each rank of a world of this size has.
-const fn slots(size: u32) -> u16 {
+pub(crate) const fn slots(size: u32) -> u16 {
     let wanted = size.saturating_add(FOR_THREADS);
     if wanted < MOST { wanted as u16 } else { MOST as u16 }
 }
@@ -56,13 +56,18 @@ const fn counted(size: u32) -> u16 {
 }
 
 /// Where the tally lies in a rank's hidden region.
-const fn tally(size: u32) -> u64 {
+pub(crate) const fn tally(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
 /// Where a word of a node lies, behind the tally.
 const fn node(tally: u64, slot: u16, index: usize) -> u64 {
     tally + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
+}
+
+/// Where a word of a slot's node lies in each rank's hidden region.
+pub(crate) const fn node_of(size: u32, slot: u16, index: usize) -> u64 {
+    node(tally(size), slot, index)
 }
 
 /// How many bytes of hidden region a rank has, up to the end of its nodes.

@@ -57,7 +57,7 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Errors
     /// Those of [`Builder::allocate`]; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> locks or more at a rank;
-    /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank.
+    /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank, or a thread that serves one lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -97,7 +97,7 @@ impl<F: Fabric> LockTable<F> {
         let words = if here as u64 >= Which::MOST { usize::MAX } else { here.saturating_mul(stride) };
         let window = builder.table(table).plain().uneven().allocate(world, words).await?;
         let inner = window.inner();
-        if lock.is_spread() {
+        if lock.is_spread() || lock.is_served() {
             // By now it is known that all ranks meet this.
             let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank());
             return Err(inner.failed("make a lock table", world.rank(), fault));

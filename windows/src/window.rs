@@ -23,6 +23,7 @@ use crate::lock_all::LockAllRequest;
 use crate::nodes::Nodes;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
+use crate::served::{Attendant, LinesInUse};
 use crate::signals::Counts;
 use crate::{
     Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockDesign, Request,
@@ -105,6 +106,8 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) ending: AtomicBool,
     /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
     pub(crate) ended: AtomicBool,
+    /// Who serves this rank's lock, if somebody has to.
+    attendant: OnceLock<Arc<Attendant<F>>>,
     maker: Maker,
 }
 
@@ -114,6 +117,9 @@ impl<F: Fabric> Drop for Inner<F> {
             return; // a forked child drops a copy: its parent goes on with the window
         }
         self.close_agent();
+        if let Some(attendant) = self.attendant.get() {
+            attendant.close();
+        }
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
         if !*self.ended.get_mut() && self.fabric().capabilities().agent == Agent::Card {
@@ -151,6 +157,8 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) wordless: bool,
     /// How often which path was taken; `None` where nobody asked and counting costs something.
     pub(crate) paths: Option<Box<PathCounts>>,
+    /// Of a lock that a thread there serves.
+    pub(crate) lines_in_use: LinesInUse,
 }
 
 /// What a window is made from.
@@ -197,6 +205,7 @@ impl<F: Fabric> Inner<F> {
             background: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            attendant: OnceLock::new(),
             maker: Maker::this(),
         }
     }
@@ -258,7 +267,8 @@ impl<F: Fabric> Inner<F> {
         // Where an operation is an instruction, nothing is counted unless somebody asked.
         let paths: Option<Box<_>> = (self.counted || !self.immediate || wordless).then(Box::default);
         let uncounted = if paths.is_some() { 0 } else { len };
-        Target { rank, data, locks, len, uncounted, place, wordless, paths }
+        let lines_in_use = LinesInUse::default();
+        Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
     }
 
     /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
@@ -274,6 +284,23 @@ impl<F: Fabric> Inner<F> {
     /// Where requests to the agents lie in a rank's hidden region.
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(self.world.size(), self.homes.end())
+    }
+
+    /// Has this rank's lock served, if somebody has to.
+    pub(crate) fn attend(&self) -> Result<(), Fault> {
+        if let Some(how) = self.design.assistant() {
+            let keys = self.keys.iter().map(|keys| keys.locks).collect();
+            let attendant = Attendant::start(self, keys, how)?;
+            self.attendant.get_or_init(|| attendant);
+        }
+        Ok(())
+    }
+
+    /// Ends that, when nobody asks for the lock any more.
+    pub(crate) async fn dismiss(&self) -> Result<(), Fault> {
+        let Some(attendant) = self.attendant.get() else { return Ok(()) };
+        attendant.close();
+        attendant.ended().await
     }
 
     /// The memory in which the agent of this rank's part does what peers ask.

@@ -6,12 +6,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
+use std::thread::JoinHandle;
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 pub use crate::either::future::EitherFuture;
 use crate::either::future::aside;
-use crate::{Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
+use crate::{Assistant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
 
 /// One of two fabrics, or what belongs to one of them.
 ///
@@ -435,6 +436,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         ask!(self, fabric => fabric.serve(task))
+    }
+
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        ask!(self, fabric => fabric.serve_apart(task, assistant))
     }
 
     fn leave(&self) {

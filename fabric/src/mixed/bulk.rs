@@ -2,9 +2,11 @@
 
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
+use crate::Assistant;
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
@@ -134,6 +136,10 @@ impl Fabric for Mixed {
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.verbs.serve(task)
+    }
+
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, assistant).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {

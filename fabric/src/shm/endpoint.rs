@@ -7,6 +7,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -29,8 +30,8 @@ use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 use crate::shm::{Mapping, ShmSegment};
 use crate::{
-    Agent, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory, WORDLESS,
-    WORLD_BYTES,
+    Agent, Assistant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory,
+    WORDLESS, WORLD_BYTES,
 };
 
 /// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
@@ -536,6 +537,10 @@ impl Fabric for Shm {
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.0.endpoint.serve(task)
+    }
+
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, assistant).map(Some)
     }
 
     fn leave(&self) {

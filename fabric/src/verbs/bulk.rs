@@ -4,9 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
+use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
+use crate::Assistant;
 use crate::ends::Ends;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
@@ -194,6 +196,10 @@ impl Fabric for Verbs {
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.0.endpoint.serve(task)
+    }
+
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, assistant).map(Some)
     }
 
     /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.

@@ -17,6 +17,7 @@ mod linear;
 mod modelled;
 mod poisoned;
 mod refused;
+mod served;
 mod shared_event;
 mod stopped;
 mod tickets;

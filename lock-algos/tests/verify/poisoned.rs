@@ -77,7 +77,7 @@ fn poison<A: LockAlgorithm>(lock: &A, slot: u16, dying: Mode, heir: Wish) {
         }
     }
     assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}");
-    assert!([0, 2, 3].iter().all(|rank| idle::<A>(&all[*rank].region())), "{case}: somebody counts");
+    assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &all[*rank].region())), "{case}: somebody counts");
 }
 
 fn poison_all_ways<A: LockAlgorithm>(lock: &A) {

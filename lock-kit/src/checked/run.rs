@@ -189,7 +189,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
         }
         for rank in (0..world.ranks()).map(Rank).filter(|rank| !dead.contains(rank)) {
-            if !idle::<A>(&world.words()[rank.index() * world.region_words()..][..world.region_words()]) {
+            if !idle::<A>(self.slots, &world.words()[rank.index() * world.region_words()..][..world.region_words()]) {
                 return Err(format!("rank {} counts at the end", rank.0));
             }
         }

@@ -61,6 +61,8 @@ struct Shared {
     dead: AtomicU32,
     /// What took effect, in this order. Not a part of the program: no type of loom's.
     trace: Arc<std::sync::Mutex<Trace>>,
+    /// The word whose changes are events that a wait for it takes for none if they came before it began.
+    forgets: Option<usize>,
     size: u32,
     region_words: usize,
 }
@@ -98,10 +100,22 @@ impl LoomMemory {
             card,
             dead: AtomicU32::new(0),
             trace: Arc::default(),
+            forgets: None,
             size: ranks as u32,
             region_words,
         };
         Self { rank: Rank(0), view: 0, shared: Arc::new(shared) }
+    }
+
+    /// The same memory, not shared yet, whose waits for this word of rank 0 end only by what comes after they began: an event
+    /// that is set again without a look at what it counts (Yu et al., *Open MPI over Elan4*, 2004, figure 5). It is wrong on
+    /// purpose, to see whether lost wake-ups are found.
+    #[must_use]
+    pub fn forgetting(mut self, word: Option<usize>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.forgets = word;
+        }
+        self
     }
 
     /// The same memory, seen from another rank.
@@ -178,9 +192,10 @@ impl LoomMemory {
         self.check_own(index)?;
         let Patience { deadline, watch } = patience;
         let mut state = self.state();
+        let forgotten = (self.shared.forgets == Some(index)).then(|| state.words[index].version);
         loop {
-            let value = state.words[index].value;
-            if predicate(value) {
+            let Word { value, version } = state.words[index];
+            if predicate(value) && forgotten != Some(version) {
                 return Ok(value);
             }
             match (watch, self.casualty()) {

@@ -4,7 +4,7 @@ mod memory;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use lock_algos::{LockAlgorithm, Mode};
@@ -12,7 +12,7 @@ use remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::program::{self, Round, Slots, lock_and_data};
+use crate::program::{self, Ground, Round, Slots, lock_and_data};
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -23,7 +23,8 @@ type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
 /// [memory](LoomMemory) whose waits block until their word changes. That memory is sequentially consistent, so this is about
 /// the algorithm and finds no missing fence of a fabric.
 ///
-/// Loom has at most 5 threads: origins and abandoned acquires together. With 3 origins 3 preemptions are a matter of
+/// Loom has at most 5 threads: origins, abandoned acquires and who serves a lock that is
+/// [served](LockAlgorithm::SERVED) together. With 3 origins 3 preemptions are a matter of
 /// seconds, 4 of minutes.
 #[derive(Clone, Debug)]
 pub struct Exploration<A> {
@@ -31,12 +32,13 @@ pub struct Exploration<A> {
     atomics: Atomics,
     preemptions: usize,
     at_least: usize,
+    forgets: Option<usize>,
 }
 
 impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// Of this lock, over a CPU's atomics, with up to 2 preemptions.
     pub fn of(lock: &A) -> Self {
-        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1 }
+        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None }
     }
 
     /// What atomic operations are atomic with.
@@ -56,6 +58,13 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
+    }
+
+    /// Has waits for a word of the lock at its home end by nothing that came before they began: see
+    /// [`LoomMemory::forgetting`].
+    #[must_use]
+    pub fn forgetting(self, word: usize) -> Self {
+        Self { forgets: Some(program::LOCK + word), ..self }
     }
 
     /// Runs the programs, one origin each, of which none dies: exclusion, no lost update, nobody waits for ever, the lock is
@@ -147,7 +156,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
         let explored = {
             let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-            let (lock, atomics) = (Arc::new(self.lock.clone()), self.atomics);
+            let (lock, atomics) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets));
             let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(self.preemptions);
@@ -180,13 +189,13 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 /// One execution.
 fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
-    atomics: Atomics,
+    (atomics, forgets): (Atomics, Option<usize>),
     programs: &[Vec<Round>],
     last: &Mutex<Arc<Mutex<Trace>>>,
     check: &Check,
 ) {
     let slots = Slots::of(programs);
-    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics);
+    let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics).forgetting(forgets);
     if let Ok(mut last) = last.lock() {
         *last = memory.shared_trace();
     }
@@ -202,6 +211,7 @@ fn execute<A: LockAlgorithm>(
         };
         move || block_on(program::run(memory, lock, slots, rounds, record, adopt))
     };
+    let server = A::SERVED.then(|| Server::start(&memory, lock, slots, &record));
     let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
     origin(0)();
     for other in others {
@@ -211,8 +221,37 @@ fn execute<A: LockAlgorithm>(
     for thread in adopted {
         thread.join().unwrap();
     }
+    if let Some(server) = server {
+        server.stop(&memory, &**lock, slots);
+    }
     if let Err(violation) = check(&record, &memory) {
         panic!("{violation}");
+    }
+}
+
+/// The thread that serves a lock, if it is one that is served.
+struct Server {
+    open: Arc<AtomicBool>,
+    thread: loom::thread::JoinHandle<()>,
+}
+
+impl Server {
+    fn start<A: LockAlgorithm>(memory: &LoomMemory, lock: &Arc<A>, slots: Slots, record: &Arc<Record>) -> Self {
+        let open = Arc::new(AtomicBool::new(true));
+        let (memory, lock, record, still) = (memory.clone(), Arc::clone(lock), Arc::clone(record), Arc::clone(&open));
+        let serve = move || {
+            let place = Ground::<_, A>::of_server(&memory, slots);
+            if let Err(fault) = block_on(lock.serve(&memory, place, move || still.load(Relaxed))) {
+                record.violated(|| format!("the server ended: {fault}"));
+            }
+        };
+        Self { open, thread: loom::thread::spawn(serve) }
+    }
+
+    fn stop<A: LockAlgorithm>(self, memory: &LoomMemory, lock: &A, slots: Slots) {
+        self.open.store(false, Relaxed);
+        block_on(lock.wake_server(memory, Ground::<_, A>::of_server(memory, slots))).unwrap();
+        self.thread.join().unwrap();
     }
 }
 

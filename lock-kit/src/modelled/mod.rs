@@ -5,6 +5,6 @@ mod scenario;
 mod search;
 
 pub use memory::{ModelMemory, Net, PauseEnd, Posted, Reply, Wait};
-pub use scenario::{History, Plan, Scenario, Setting, drive, run};
+pub use scenario::{History, Plan, Scenario, Server, Setting, drive, run};
 pub use search::{Found, Search, expect_caught, scenarios, search};
 pub(crate) use search::{any_seed, search_among};

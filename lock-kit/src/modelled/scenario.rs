@@ -1,14 +1,15 @@
 //! One run, wholly determined.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::Rank;
+use remote_memory::{Fault, Rank};
 
 use super::{ModelMemory, Posted};
-use crate::program::{self, LOCK, Round, Slots, Task, lock_and_data};
+use crate::program::{self, Ground, LOCK, Round, Slots, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::{Action, Trace};
 
@@ -26,7 +27,7 @@ pub struct Scenario {
 /// How somebody dies.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Whose end.
+    /// Whose end. Of a lock that is served rank 1's in the place of rank 0's, who serves.
     pub rank: usize,
     /// After how many events.
     pub when: usize,
@@ -101,12 +102,16 @@ fn run_over<A: LockAlgorithm + Clone>(
     };
     let mut tasks: Vec<_> = (0..).zip(&scenario.programs).map(|(rank, rounds)| origin(rank, rounds)).collect();
 
+    let server = A::SERVED.then(|| Server::start(memory, &algorithm, slots));
+    let (mut serving, open) = server.map_or((None, None), |Server { task, open }| (Some(task), Some(open)));
+    let plan = scenario.death.map(|plan| Plan { rank: plan.rank.max(usize::from(A::SERVED)), ..plan });
+
     let mut schedule = scenario.schedule.iter();
     let mut death = None;
     let mut probed = false;
     let mut events = 0;
     while events < ENDLESS {
-        if let Some(plan) = scenario.death.filter(|plan| plan.when == events) {
+        if let Some(plan) = plan.filter(|plan| plan.when == events) {
             let rank = Rank(plan.rank as u32);
             death = Some(rank);
             record.dies(rank, memory.net().travels_from(rank));
@@ -115,6 +120,11 @@ fn run_over<A: LockAlgorithm + Clone>(
         }
         tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         tasks.append(&mut adopted.lock().unwrap());
+        if let Some(task) = &mut serving {
+            if let Poll::Ready(ended) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return Err(format!("the server ended: {ended:?}"));
+            }
+        }
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
             // At the end a survivor shows that the lock can be had.
             let Some(dead) = death.filter(|_| tasks.is_empty() && !probed) else { break };
@@ -127,6 +137,12 @@ fn run_over<A: LockAlgorithm + Clone>(
     if !tasks.is_empty() {
         return Err(format!("{} wait for ever, after {events} events", tasks.len()));
     }
+    if let Some((task, open)) = serving.zip(open) {
+        open.store(false, Relaxed);
+        drive(memory, algorithm.wake_server(memory, Ground::<_, A>::of_server(memory, slots)))
+            .map_err(|fault| format!("the server is not woken: {fault}"))?;
+        drive(memory, task).map_err(|fault| format!("the server ended: {fault}"))?;
+    }
     let home = memory.region();
     let (lock, data) = lock_and_data::<A>(&home);
     match death {
@@ -134,14 +150,36 @@ fn run_over<A: LockAlgorithm + Clone>(
         Some(_) if setting.nodes => record.check_after_deaths::<A>(lock)?,
         Some(_) => record.check_after_deaths_without_nodes::<A>(lock)?,
     }
-    let dead = |rank: usize| scenario.death.is_some_and(|plan| plan.rank == rank);
+    let dead = |rank: usize| plan.is_some_and(|plan| plan.rank == rank);
     for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {
-        if !program::idle::<A>(&memory.of(rank).region()) {
+        if !program::idle::<A>(slots, &memory.of(rank).region()) {
             return Err(format!("rank {rank} counts at the end"));
         }
     }
     let net = memory.net();
     Ok(History { posted: net.posted, trace: net.trace.clone(), order: record.order() })
+}
+
+/// Who serves a lock, if it is one that is served.
+#[expect(missing_debug_implementations)]
+pub struct Server {
+    /// Ends when it was told so and woken.
+    pub task: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>,
+    /// Whether it goes on.
+    pub open: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// A server of the lock at [`HOME`](program::HOME).
+    pub fn start<A: LockAlgorithm>(memory: &ModelMemory, lock: &Arc<A>, slots: Slots) -> Self {
+        let open = Arc::new(AtomicBool::new(true));
+        let (memory, lock, still) = (memory.of(program::HOME.index()), Arc::clone(lock), Arc::clone(&open));
+        let task = Box::pin(async move {
+            let place = Ground::<_, A>::of_server(&memory, slots);
+            lock.serve(&memory, place, move || still.load(Relaxed)).await
+        });
+        Self { task, open }
+    }
 }
 
 /// Runs one future, the events in order.

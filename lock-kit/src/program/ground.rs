@@ -1,8 +1,8 @@
 //! Where the words lie that programs use.
 //!
-//! Each rank has one region: the data, the lock, the tally, the word of a lock that is spread, a node for each slot, and a word
-//! that stays 0. The lock and the
-//! data are used at [`HOME`].
+//! Each rank has one region: the data, the lock, the tally, the word of a lock that is spread, a node for each slot, for a lock
+//! that is served a line for each slot of everybody, and a word that stays 0. The lock, the data and the lines are used at
+//! [`HOME`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -52,7 +52,16 @@ impl Slots {
 /// Words of each rank's region.
 #[must_use]
 pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
-    1 + if slots.nodes { node_at::<A>(slots.each) } else { node_at::<A>(0) }
+    1 + line_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
+}
+
+/// A world of a lock that is served has at most so many ranks.
+const RANKS: u32 = 6;
+
+/// Where a line of a rank lies.
+const fn line_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
+    let nodes = if slots.nodes { slots.each } else { 0 };
+    node_at::<A>(nodes) + rank.index() * slots.each as usize + line as usize
 }
 
 const fn tally_at<A: LockAlgorithm>() -> usize {
@@ -93,9 +102,10 @@ pub fn spread<A: LockAlgorithm>(region: &[u64]) -> u64 {
 
 /// Whether neither a region's nodes nor its tally say that an owner counts.
 #[must_use]
-pub fn idle<A: LockAlgorithm>(region: &[u64]) -> bool {
+pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
     let counts = |node: &[u64]| node[0] != 0;
-    region[tally_at::<A>()] >> 32 == 0 && !region[node_at::<A>(0)..].chunks(A::NODE_WORDS.max(1)).any(counts)
+    let nodes = &region[node_at::<A>(0)..line_at::<A>(slots, Rank(0), 0)];
+    region[tally_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
 }
 
 /// The place of the lock for one owner.
@@ -121,6 +131,11 @@ impl<M, A> fmt::Debug for Ground<'_, M, A> {
 }
 
 impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
+    /// The place for whoever serves the lock.
+    pub const fn of_server(memory: &'m M, slots: Slots) -> Self {
+        Self::new(memory, Owner { rank: HOME, slot: Owner::NO_SLOT, generation: 0 }, slots)
+    }
+
     /// The place of this owner.
     pub const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
         Self { memory, owner, slots, algorithm: PhantomData }
@@ -174,6 +189,17 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
         let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
         self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
+    }
+
+    fn home_rank(&self) -> Option<Rank> {
+        Some(HOME)
+    }
+
+    fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
+        if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.lines() {
+            return Err(Fault::of(FaultKind::OutOfRange, rank));
+        }
+        word(self.memory, HOME, line_at::<A>(self.slots, rank, line))
     }
 
     fn lock(&self) -> u64 {

@@ -28,7 +28,7 @@ impl State {
         if state.waiting().is_empty() {
             return;
         }
-        if self.now <= state.more().polls_until {
+        if self.now <= state.more().polls_until || state.more().polls {
             if state.waits_for(concerns) {
                 self.agenda.enter(self.now, Due::Wake(rank.0));
             }

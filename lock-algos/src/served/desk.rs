@@ -1,0 +1,385 @@
+//! Who holds a served lock and who waits for it: what the assisting thread knows, and what it does about a request.
+
+use std::collections::VecDeque;
+
+use remote_memory::Rank;
+
+use super::messages::{Death, Outcome, Request, Terms, Verb};
+use crate::Mode;
+
+/// The state of one lock. Knows no memory: requests come in by [`hear`](Self::hear), and what clients are to be told goes out
+/// in order.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    clients: Vec<Client>,
+    /// Those who wait, in the order in which they were heard.
+    queue: VecDeque<usize>,
+    /// Those who hold it: one exclusive, or any number that share.
+    holders: Vec<usize>,
+    /// Who died inside, until somebody inherits that.
+    poison: Option<Death>,
+    /// How many read who came by the side door.
+    crowd: u64,
+    /// What is to be told to whom, about the request that was heard last.
+    told: Vec<(usize, Outcome)>,
+    closed: bool,
+}
+
+/// A line of a rank, or the side door.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    /// The rank whose line it is; at the side door, who stands there.
+    rank: Rank,
+    /// What was heard last.
+    seen: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Waits(Mode, Terms),
+    Holds(Mode),
+}
+
+impl Desk {
+    /// Adds a line; gives its number.
+    pub(super) fn add(&mut self, rank: Rank) -> usize {
+        self.clients.push(Client { rank, seen: 0, stage: Stage::Idle });
+        self.clients.len() - 1
+    }
+
+    pub(super) fn rank(&self, client: usize) -> Rank {
+        self.clients[client].rank
+    }
+
+    pub(super) fn seen(&self, client: usize) -> u64 {
+        self.clients[client].seen
+    }
+
+    /// Whether anybody waits.
+    pub(super) fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// How many hold it or wait, and one for a death that nobody has inherited.
+    pub(super) fn occupied(&self) -> usize {
+        self.queue.len() + self.holders.len() + usize::from(self.poison.is_some()) + usize::from(self.crowd > 0)
+    }
+
+    /// What clients are to be told, since this was asked last: in order.
+    pub(super) fn take_told(&mut self) -> impl Iterator<Item = (usize, Outcome)> + '_ {
+        self.told.drain(..)
+    }
+
+    /// A client's line has another word now. Only one owner uses a line at a time, so whatever it asked for before is over.
+    pub(super) fn hear(
+        &mut self,
+        client: usize,
+        (rank, word): (Rank, u64),
+        request: Option<Request>,
+        is_alive: impl Fn(Rank) -> bool,
+    ) {
+        self.drop_out(client);
+        (self.clients[client].rank, self.clients[client].seen) = (rank, word);
+        match request.map(|request| request.verb) {
+            Some(Verb::Acquire(mode, terms)) => self.ask(client, mode, terms, &is_alive),
+            Some(Verb::Withdraw) => self.told.push((client, Outcome::Withdrawn)),
+            Some(Verb::Release) | None => {}
+        }
+        self.advance(&is_alive);
+    }
+
+    fn ask(&mut self, client: usize, mode: Mode, terms: Terms, is_alive: &impl Fn(Rank) -> bool) {
+        if self.closed {
+            return self.told.push((client, Outcome::Closed));
+        }
+        self.clients[client].stage = Stage::Waits(mode, terms);
+        self.queue.push_back(client);
+        if terms.at_once {
+            self.advance(is_alive);
+            if let Stage::Waits(..) = self.clients[client].stage {
+                self.drop_out(client);
+                self.told.push((client, Outcome::Busy));
+            }
+        }
+    }
+
+    /// The client holds nothing any more; what it says instead is heard later.
+    pub(super) fn retire(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
+        self.drop_out(client);
+        self.advance(&is_alive);
+    }
+
+    /// The client holds nothing any more, and waits for nothing.
+    fn drop_out(&mut self, client: usize) {
+        match std::mem::replace(&mut self.clients[client].stage, Stage::Idle) {
+            Stage::Idle => {}
+            Stage::Waits(..) => self.queue.retain(|other| *other != client),
+            Stage::Holds(_) => self.holders.retain(|other| *other != client),
+        }
+    }
+
+    /// Gives the lock to those at the head of the queue, as far as they can have it; passes over the dead.
+    pub(super) fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
+        while let Some(client) = self.queue.front().copied() {
+            let Client { rank, stage: Stage::Waits(mode, terms), .. } = self.clients[client] else {
+                unreachable!("who is in the queue waits")
+            };
+            if !is_alive(rank) {
+                self.drop_out(client);
+                continue;
+            }
+            let death = match self.poison {
+                Some(death) if !terms.inherits => {
+                    self.drop_out(client);
+                    self.told.push((client, Outcome::Poisoned(death)));
+                    continue;
+                }
+                death => death,
+            };
+            // Who inherits has it alone.
+            let held = if death.is_some() { Mode::Exclusive } else { mode };
+            let free = match held {
+                Mode::Exclusive => self.holders.is_empty() && self.crowd == 0,
+                Mode::Shared => self.holders.iter().all(|holder| self.clients[*holder].stage == Stage::Holds(held)),
+            };
+            if !free {
+                return;
+            }
+            self.queue.pop_front();
+            self.holders.push(client);
+            self.clients[client].stage = Stage::Holds(held);
+            self.poison = None;
+            self.told.push((client, Outcome::Granted(death)));
+        }
+    }
+
+    /// How many read who came by the side door.
+    pub(super) const fn crowd(&self) -> u64 {
+        self.crowd
+    }
+
+    /// So many do now; of those that there were before, some have died if that is told.
+    pub(super) fn set_crowd(&mut self, crowd: u64, died: Option<Rank>, is_alive: impl Fn(Rank) -> bool) {
+        self.crowd = crowd;
+        if let Some(rank) = died {
+            self.poison.get_or_insert(Death { rank, held: Mode::Shared });
+            self.tell_of_poison();
+        }
+        self.advance(&is_alive);
+    }
+
+    /// Those who hold it by their lines.
+    pub(super) fn holders(&self) -> Vec<usize> {
+        self.holders.clone()
+    }
+
+    /// Somebody who holds it and lives no more.
+    pub(super) fn dead_holder(&self, is_alive: impl Fn(Rank) -> bool) -> Option<usize> {
+        self.holders.iter().copied().find(|holder| !is_alive(self.clients[*holder].rank))
+    }
+
+    /// A client that holds the lock died, and has not released it: from now on it is poisoned, and all are told who wait and
+    /// do not inherit.
+    pub(super) fn bury(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
+        let Client { rank, stage, .. } = self.clients[client];
+        self.drop_out(client);
+        if let Stage::Holds(held) = stage {
+            self.poison.get_or_insert(Death { rank, held });
+        }
+        self.tell_of_poison();
+        self.advance(&is_alive);
+    }
+
+    /// Tells all who wait and do not inherit, if somebody died inside.
+    fn tell_of_poison(&mut self) {
+        let poison = self.poison;
+        for client in std::mem::take(&mut self.queue) {
+            match (self.clients[client].stage, poison) {
+                (Stage::Waits(_, Terms { inherits: false, .. }), Some(death)) => {
+                    self.clients[client].stage = Stage::Idle;
+                    self.told.push((client, Outcome::Poisoned(death)));
+                }
+                _ => self.queue.push_back(client),
+            }
+        }
+    }
+
+    /// Whether there is something to do because somebody died: a holder, or who is first in the queue.
+    pub(super) fn mourns(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
+        let first = self.queue.front().is_some_and(|client| !is_alive(self.clients[*client].rank));
+        first || self.has_queue() && self.dead_holder(is_alive).is_some()
+    }
+
+    /// Nobody gets the lock any more, and all who wait are told.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        for client in std::mem::take(&mut self.queue) {
+            self.clients[client].stage = Stage::Idle;
+            self.told.push((client, Outcome::Closed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: Mode = Mode::Exclusive;
+    const S: Mode = Mode::Shared;
+    const PLAIN: Terms = Terms { at_once: false, inherits: false };
+    const TRY: Terms = Terms { at_once: true, inherits: false };
+    const HEIR: Terms = Terms { at_once: false, inherits: true };
+
+    /// A desk with one line for each rank.
+    struct Office {
+        desk: Desk,
+        dead: Vec<Rank>,
+        turn: u32,
+    }
+
+    impl Office {
+        fn new(ranks: u32) -> Self {
+            let mut desk = Desk::default();
+            (0..ranks).for_each(|rank| assert_eq!(desk.add(Rank(rank)), rank as usize));
+            Self { desk, dead: Vec::new(), turn: 0 }
+        }
+
+        fn hear(&mut self, client: usize, verb: Verb) -> Vec<(usize, Outcome)> {
+            self.turn += 1;
+            let request = Request { turn: self.turn, slot: 0, verb };
+            let Self { desk, dead, .. } = self;
+            desk.hear(client, (Rank(client as u32), request.to_bits()), Some(request), |rank| !dead.contains(&rank));
+            assert_eq!(desk.seen(client), request.to_bits());
+            desk.take_told().collect()
+        }
+
+        fn ask(&mut self, client: usize, mode: Mode, terms: Terms) -> Vec<(usize, Outcome)> {
+            self.hear(client, Verb::Acquire(mode, terms))
+        }
+
+        fn release(&mut self, client: usize) -> Vec<(usize, Outcome)> {
+            self.hear(client, Verb::Release)
+        }
+
+        fn kill(&mut self, client: usize) -> Vec<(usize, Outcome)> {
+            self.dead.push(Rank(client as u32));
+            let Self { desk, dead, .. } = self;
+            if let Some(holder) = desk.dead_holder(|rank| !dead.contains(&rank)) {
+                desk.bury(holder, |rank| !dead.contains(&rank));
+            }
+            desk.take_told().collect()
+        }
+    }
+
+    const GRANTED: Outcome = Outcome::Granted(None);
+
+    #[test]
+    fn the_first_who_comes_is_the_first_who_is_served() {
+        let mut office = Office::new(4);
+        assert_eq!(office.ask(2, X, PLAIN), [(2, GRANTED)]);
+        assert_eq!(office.ask(0, X, PLAIN), []);
+        assert_eq!(office.ask(3, X, PLAIN), []);
+        assert_eq!(office.ask(1, X, TRY), [(1, Outcome::Busy)]);
+        assert_eq!(office.release(2), [(0, GRANTED)]);
+        assert_eq!(office.ask(2, X, PLAIN), []);
+        assert_eq!(office.release(0), [(3, GRANTED)]);
+        assert_eq!(office.release(3), [(2, GRANTED)]);
+        assert_eq!((office.release(2), office.desk.occupied()), (vec![], 0));
+    }
+
+    /// Readers who follow one another read together, and none of them overtakes a writer who waits.
+    #[test]
+    fn readers_share_and_do_not_starve_writers() {
+        let mut office = Office::new(5);
+        assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, S, PLAIN), [(1, GRANTED)]);
+        assert_eq!(office.ask(2, X, PLAIN), []);
+        assert_eq!(office.ask(3, S, PLAIN), []);
+        assert_eq!(office.ask(4, S, TRY), [(4, Outcome::Busy)]);
+        assert_eq!(office.ask(4, S, PLAIN), []);
+        assert_eq!(office.release(0), []);
+        assert_eq!(office.release(1), [(2, GRANTED)]);
+        assert_eq!(office.release(2), [(3, GRANTED), (4, GRANTED)]);
+        assert_eq!(office.ask(0, S, TRY), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, X, TRY), [(1, Outcome::Busy)]);
+    }
+
+    #[test]
+    fn who_withdraws_keeps_nobody_up() {
+        let mut office = Office::new(3);
+        assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, X, PLAIN), []);
+        assert_eq!(office.ask(2, S, PLAIN), []);
+        assert_eq!(office.hear(1, Verb::Withdraw), [(1, Outcome::Withdrawn), (2, GRANTED)]);
+        // Whether it was granted before or not.
+        assert_eq!(office.hear(2, Verb::Withdraw), [(2, Outcome::Withdrawn)]);
+        assert_eq!(office.ask(2, X, PLAIN), []);
+        assert_eq!(office.release(0), [(2, GRANTED)]);
+    }
+
+    #[test]
+    fn a_new_request_ends_what_the_line_had_before() {
+        let mut office = Office::new(2);
+        assert_eq!(office.ask(0, X, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, X, PLAIN), []);
+        assert_eq!(office.ask(0, X, PLAIN), [(1, GRANTED)], "its release was not seen");
+        assert_eq!(office.release(1), [(0, GRANTED)]);
+        assert_eq!((office.release(0), office.desk.occupied()), (vec![], 0));
+        assert_eq!((office.release(0), office.desk.occupied()), (vec![], 0), "twice");
+    }
+
+    #[test]
+    fn a_dead_owner_is_told_of_until_somebody_inherits() {
+        for (held, kind) in [(X, "owner"), (S, "reader")] {
+            let mut office = Office::new(5);
+            let death = Death { rank: Rank(0), held };
+            assert_eq!(office.ask(0, held, PLAIN), [(0, GRANTED)]);
+            assert_eq!(office.ask(1, X, PLAIN), []);
+            assert_eq!(office.ask(2, S, HEIR), []);
+            assert_eq!(office.ask(3, X, HEIR), []);
+            let told = [(1, Outcome::Poisoned(death)), (2, Outcome::Granted(Some(death)))];
+            assert_eq!(office.kill(0), told, "{kind}");
+            assert_eq!(office.ask(4, S, PLAIN), [], "while the heir has it nobody is told");
+            assert_eq!(office.release(2), [(3, GRANTED)]);
+            assert_eq!(office.release(3), [(4, GRANTED)]);
+        }
+    }
+
+    #[test]
+    fn an_heir_has_it_alone_behind_readers_who_live() {
+        let mut office = Office::new(4);
+        let death = Death { rank: Rank(0), held: S };
+        assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, S, PLAIN), [(1, GRANTED)]);
+        assert_eq!(office.kill(0), []);
+        assert_eq!(office.ask(2, S, PLAIN), [(2, Outcome::Poisoned(death))]);
+        assert_eq!(office.ask(2, S, TRY), [(2, Outcome::Poisoned(death))]);
+        assert_eq!(office.ask(2, S, Terms { at_once: true, ..HEIR }), [(2, Outcome::Busy)]);
+        assert_eq!(office.ask(2, S, HEIR), []);
+        assert_eq!(office.release(1), [(2, Outcome::Granted(Some(death)))]);
+        assert_eq!(office.ask(3, S, TRY), [(3, Outcome::Busy)]);
+    }
+
+    #[test]
+    fn the_dead_are_passed_over() {
+        let mut office = Office::new(3);
+        assert_eq!(office.ask(0, X, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, X, PLAIN), []);
+        assert_eq!(office.ask(2, X, PLAIN), []);
+        assert_eq!(office.kill(1), []);
+        assert_eq!(office.release(0), [(2, GRANTED)], "who dies waiting was never inside");
+    }
+
+    #[test]
+    fn a_closed_desk_tells_all_who_wait_or_come() {
+        let mut office = Office::new(3);
+        assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, X, PLAIN), []);
+        office.desk.close();
+        assert_eq!(office.desk.take_told().collect::<Vec<_>>(), [(1, Outcome::Closed)]);
+        assert_eq!(office.ask(2, S, PLAIN), [(2, Outcome::Closed)]);
+        assert_eq!((office.release(0), office.desk.occupied()), (vec![], 0));
+    }
+}

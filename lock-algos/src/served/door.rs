@@ -1,0 +1,164 @@
+//! The side door, for who has no node.
+
+use remote_memory::{Fault, FaultKind, Liveness, RemoteMemory};
+
+use super::messages::{Answer, Door, NO_LINE, Outcome, Request, Terms, Verb, ring};
+use super::origin::Errand;
+use super::{CROWD, DOOR, DOOR_ANSWER};
+use crate::backoff::Pauses;
+use crate::recovery::{count, discount, stamp};
+use crate::{Held, Mode, Owner, Place, Wanted, Wish};
+
+/// Every so many looks who waits at the door looks whether there is still a server.
+const TURNS: u32 = 16;
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
+    /// Changes the door's word, if it is still `found`, and rings. Gives what it was.
+    async fn change(&self, found: Door, new: Door) -> Result<Door, Fault> {
+        let now = self.memory.compare_swap(self.place.home(DOOR)?, found.0, new.0).await.map(Door)?;
+        if now == found {
+            self.ring_at_the_door(new).await?;
+        }
+        Ok(now)
+    }
+
+    /// Rings because of what the door is now: without a line, so that all are looked at. A door that was changed has another
+    /// turn, or another verb.
+    async fn ring_at_the_door(&self, door: Door) -> Result<(), Fault> {
+        let gone = Request { turn: door.turn(), slot: Owner::NO_SLOT, verb: Verb::Release };
+        let request = door.request(Owner::NO_SLOT).unwrap_or(gone);
+        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(drop)
+    }
+
+    /// Ends a reader's part in the crowd: `found` is how many there were. `false` if there was none.
+    pub(super) async fn left_the_crowd(&self, found: u64) -> Result<bool, Fault> {
+        if found == 0 {
+            self.memory.fetch_add(self.place.home(CROWD)?, 1).await?;
+            return Ok(false);
+        }
+        // Another word each time, but for chance.
+        let stamp = stamp(self.memory, self.place.owner());
+        let request = Request { turn: stamp as u32, slot: (stamp >> 32) as u16, verb: Verb::Withdraw };
+        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(|_| true)
+    }
+
+    /// Leaves the door, and with it the lock. `false` if it was not this owner's.
+    pub(super) async fn step_aside(&self, door: Door) -> Result<bool, Fault> {
+        Ok(self.change(door, door.left()).await? == door)
+    }
+
+    /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has knocked: `found` is the word before that.
+    pub(super) async fn wait_at_the_door(
+        self,
+        state: M::Word<'m>,
+        asked: (Mode, Terms),
+        found: (Door, Pauses<'m>),
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        // Who only waits is not one of those who may be in the crowd.
+        discount(self.memory, self.place)?;
+        self.wait_there(state, asked, found, wish).await
+    }
+
+    async fn wait_there(
+        &self,
+        state: M::Word<'m>,
+        (mode, mut terms): (Mode, Terms),
+        (mut found, mut pauses): (Door, Pauses<'m>),
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let Self { memory, place, .. } = *self;
+        let (door, me) = (place.home(DOOR)?, place.owner().rank);
+        let mut mine = (found == Door(0)).then(|| found.taken(me, mode, terms));
+        if let Some(mine) = mine {
+            self.ring_at_the_door(mine).await?;
+        }
+        let mut looks = 0_u32;
+        loop {
+            self.check_home()?;
+            looks = looks.wrapping_add(1);
+            if looks % TURNS == 0 {
+                self.check_open(state).await?;
+            }
+            let wished = wish();
+            let Some(taken) = mine else {
+                if wished.is_over() {
+                    return Err(Fault::new(FaultKind::Closed));
+                }
+                if found.is_free() {
+                    terms.at_once = !wished.is_patient();
+                    let new = found.taken(me, mode, terms);
+                    let now = self.change(found, new).await?;
+                    mine = (now == found).then_some(new);
+                    found = now;
+                    continue;
+                }
+                if memory.liveness(found.rank()) != Liveness::Alive {
+                    self.ring_at_the_door(found).await?; // the server frees it
+                } else if wished.wanted == Wanted::IfFree {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(door, pauses.next_nanos()).await;
+                found = memory.read(door).await.map(Door)?;
+                continue;
+            };
+            if wished.is_over() {
+                self.step_aside(taken).await?;
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            if terms.at_once == wished.is_patient() {
+                terms.at_once = !wished.is_patient();
+                mine = self.knock_again(taken, (mode, terms)).await?;
+                continue;
+            }
+            let answer = place.home(DOOR_ANSWER)?;
+            let said = Answer::from_bits(memory.read(answer).await?).filter(|answer| answer.turn == taken.turn());
+            let why = match said.map(|answer| answer.outcome) {
+                None => {
+                    memory.pause(answer, pauses.next_nanos()).await;
+                    continue;
+                }
+                Some(Outcome::Granted(death)) => {
+                    let held = Outcome::held(death, mode);
+                    if held.mode == Mode::Shared && place.slots() > 0 {
+                        count(memory, place)?;
+                        // First, so that whoever sees the door free sees the reader.
+                        memory.fetch_add(place.home(CROWD)?, 1).await?;
+                        self.step_aside(taken).await?;
+                    }
+                    return Ok(held);
+                }
+                Some(Outcome::Poisoned(_)) if wished.inherits && !terms.inherits => {
+                    terms.inherits = true;
+                    mine = self.knock_again(taken, (mode, terms)).await?;
+                    continue;
+                }
+                Some(Outcome::Poisoned(death)) => death.fault(),
+                Some(Outcome::Busy) => Fault::new(FaultKind::TimedOut),
+                Some(Outcome::Closed) => self.closed(),
+                Some(Outcome::Withdrawn) => Fault::new(FaultKind::Protocol),
+            };
+            self.step_aside(taken).await?;
+            return Err(why);
+        }
+    }
+
+    /// Asks on other terms: who stood there is gone, and another stands there.
+    async fn knock_again(&self, taken: Door, (mode, terms): (Mode, Terms)) -> Result<Option<Door>, Fault> {
+        let new = taken.left().taken(self.place.owner().rank, mode, terms);
+        match self.change(taken, new).await? == taken {
+            true => Ok(Some(new)),
+            false => Err(Fault::new(FaultKind::Protocol)), // nobody else changes it
+        }
+    }
+
+    /// `PeerDied` or `PeerLeft` if the home's rank ended: where its memory survives it, nothing else tells.
+    fn check_home(&self) -> Result<(), Fault> {
+        let Some(home) = self.place.home_rank() else { return Ok(()) };
+        match self.memory.liveness(home) {
+            Liveness::Alive => Ok(()),
+            Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, home)),
+            Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, home)),
+        }
+    }
+}

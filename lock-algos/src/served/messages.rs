@@ -1,0 +1,294 @@
+//! What owners and the assisting thread tell each other, each in one word.
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::{Held, Mode};
+
+/// What an owner asks for, in its line at the home: turn 32 bits | slot 12 | nothing 12 | flags 4 | verb 4.
+///
+/// No two requests of a line in a row are the same word: a slot's turns rise, and what follows an acquire is another verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// Which of the slot's acquires; the answer repeats it.
+    pub(super) turn: u32,
+    /// Whose node is to have the answer.
+    pub(super) slot: u16,
+    pub(super) verb: Verb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// The lock in this mode.
+    Acquire(Mode, Terms),
+    /// The lock is given back. Nobody answers.
+    Release,
+    /// The acquire is not wanted any more, whatever became of it.
+    Withdraw,
+}
+
+/// On what terms a lock is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// Only if it can be had at once.
+    pub(super) at_once: bool,
+    /// Also from the dead.
+    pub(super) inherits: bool,
+}
+
+const EXCLUSIVE: u64 = 1;
+const SHARED: u64 = 2;
+const RELEASE: u64 = 3;
+const WITHDRAW: u64 = 4;
+const AT_ONCE: u64 = 1 << 4;
+const INHERITS: u64 = 1 << 5;
+
+impl Verb {
+    pub(super) const fn to_bits(self) -> u64 {
+        match self {
+            Self::Acquire(mode, terms) => {
+                let verb = match mode {
+                    Mode::Exclusive => EXCLUSIVE,
+                    Mode::Shared => SHARED,
+                };
+                verb | if terms.at_once { AT_ONCE } else { 0 } | if terms.inherits { INHERITS } else { 0 }
+            }
+            Self::Release => RELEASE,
+            Self::Withdraw => WITHDRAW,
+        }
+    }
+
+    pub(super) const fn from_bits(bits: u64) -> Option<Self> {
+        let terms = Terms { at_once: bits & AT_ONCE != 0, inherits: bits & INHERITS != 0 };
+        match bits & 0xf {
+            EXCLUSIVE => Some(Self::Acquire(Mode::Exclusive, terms)),
+            SHARED => Some(Self::Acquire(Mode::Shared, terms)),
+            RELEASE => Some(Self::Release),
+            WITHDRAW => Some(Self::Withdraw),
+            _ => None,
+        }
+    }
+}
+
+impl Request {
+    pub(super) const fn to_bits(self) -> u64 {
+        (self.turn as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
+    }
+
+    /// `None` where nobody has asked for anything.
+    pub(super) fn from_bits(bits: u64) -> Option<Self> {
+        let verb = Verb::from_bits(bits & 0xff)?;
+        Some(Self { turn: (bits >> 32) as u32, slot: (bits >> 20) as u16 & 0xfff, verb })
+    }
+}
+
+/// What is written to the bell behind a request: rank 24 bits | slot 12 | line 8 | verb and flags 8 | turn 12. It says where
+/// the last request is, and differs from every other one that may come before the next look at the bell: an owner has to have
+/// its answer before its next turn.
+pub(super) const fn ring(rank: Rank, line: u16, request: Request) -> u64 {
+    (rank.0 as u64 & 0xff_ffff) << 40
+        | (request.slot as u64 & 0xfff) << 28
+        | (line as u64 & 0xff) << 20
+        | request.verb.to_bits() << 12
+        | request.turn as u64 & 0xfff
+}
+
+/// The line that a ring names which is of none.
+pub(super) const NO_LINE: u16 = 0xff;
+
+/// Which line a ring tells of.
+pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
+    (Rank((ring >> 40) as u32 & 0xff_ffff), (ring >> 20) as u16 & 0xff)
+}
+
+/// What an owner is told, in its node, once for each turn but for [`Withdrawn`](Outcome::Withdrawn), which may come behind
+/// another answer: turn 32 bits | nothing 4 | outcome 4 | rank 24.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) turn: u32,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It holds the lock, as it asked for it, or from the dead.
+    Granted(Option<Death>),
+    /// It wanted the lock at once, and others have it.
+    Busy,
+    /// Somebody died inside, and it does not inherit.
+    Poisoned(Death),
+    /// It holds nothing.
+    Withdrawn,
+    /// There is no assisting thread any more.
+    Closed,
+}
+
+/// Who died inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Death {
+    pub(super) rank: Rank,
+    pub(super) held: Mode,
+}
+
+impl Death {
+    pub(super) const fn fault(self) -> Fault {
+        match self.held {
+            Mode::Exclusive => Fault::of(FaultKind::OwnerDied, self.rank),
+            Mode::Shared => Fault::of(FaultKind::MemberDied, self.rank),
+        }
+    }
+}
+
+impl Outcome {
+    /// How the lock is held by who asked for it in this mode.
+    pub(super) const fn held(death: Option<Death>, mode: Mode) -> Held {
+        match death {
+            None => Held::cleanly(mode),
+            Some(death) => Held::after(death.fault(), Mode::Exclusive),
+        }
+    }
+}
+
+impl Answer {
+    pub(super) const fn to_bits(self) -> u64 {
+        let (code, rank) = match self.outcome {
+            Outcome::Granted(None) => (1, 0),
+            Outcome::Granted(Some(Death { rank, held: Mode::Exclusive })) => (2, rank.0),
+            Outcome::Granted(Some(Death { rank, held: Mode::Shared })) => (3, rank.0),
+            Outcome::Busy => (4, 0),
+            Outcome::Poisoned(Death { rank, held: Mode::Exclusive }) => (5, rank.0),
+            Outcome::Poisoned(Death { rank, held: Mode::Shared }) => (6, rank.0),
+            Outcome::Withdrawn => (7, 0),
+            Outcome::Closed => (8, 0),
+        };
+        (self.turn as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
+    }
+
+    pub(super) const fn from_bits(bits: u64) -> Option<Self> {
+        let rank = Rank(bits as u32 & 0xff_ffff);
+        let (owner, reader) = (Death { rank, held: Mode::Exclusive }, Death { rank, held: Mode::Shared });
+        let outcome = match bits >> 24 & 0xff {
+            1 => Outcome::Granted(None),
+            2 => Outcome::Granted(Some(owner)),
+            3 => Outcome::Granted(Some(reader)),
+            4 => Outcome::Busy,
+            5 => Outcome::Poisoned(owner),
+            6 => Outcome::Poisoned(reader),
+            7 => Outcome::Withdrawn,
+            8 => Outcome::Closed,
+            _ => return None,
+        };
+        Some(Self { turn: (bits >> 32) as u32, outcome })
+    }
+}
+
+/// The side door: who has no line asks, waits and holds by this one word at the home, one at a time. Changed by compare-swaps
+/// alone. Turn 32 bits | rank 24 | verb and flags 8, 0 while nobody stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Door(pub(super) u64);
+
+impl Door {
+    pub(super) const fn turn(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub(super) const fn rank(self) -> Rank {
+        Rank((self.0 >> 8) as u32 & 0xff_ffff)
+    }
+
+    pub(super) const fn is_free(self) -> bool {
+        self.0 & 0xff == 0
+    }
+
+    /// The word of the next who stands there.
+    pub(super) const fn taken(self, rank: Rank, mode: Mode, terms: Terms) -> Self {
+        let turn = self.turn().wrapping_add(1) as u64;
+        Self(turn << 32 | (rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
+    }
+
+    /// The word when he is gone.
+    pub(super) const fn left(self) -> Self {
+        Self((self.turn() as u64) << 32)
+    }
+
+    /// As a request in a line.
+    pub(super) fn request(self, slot: u16) -> Option<Request> {
+        Some(Request { turn: self.turn(), slot, verb: Verb::from_bits(self.0 & 0xff)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANKS: [Rank; 3] = [Rank(0), Rank(1), Rank(Rank::LIMIT)];
+    const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+    fn verbs() -> Vec<Verb> {
+        let terms = [(false, false), (true, false), (false, true), (true, true)];
+        let terms = terms.map(|(at_once, inherits)| Terms { at_once, inherits });
+        let acquires = MODES.iter().flat_map(|mode| terms.map(|terms| Verb::Acquire(*mode, terms)));
+        acquires.chain([Verb::Release, Verb::Withdraw]).collect()
+    }
+
+    #[test]
+    fn requests_pack_at_every_fields_edge() {
+        for verb in verbs() {
+            for turn in [0, 1, u32::MAX] {
+                for slot in [0, 1, 0xfff] {
+                    let request = Request { turn, slot, verb };
+                    assert_eq!(Request::from_bits(request.to_bits()), Some(request));
+                    for rank in RANKS {
+                        for line in [0, 0xff] {
+                            assert_eq!(rung_by(ring(rank, line, request)), (rank, line));
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(Request::from_bits(0), None);
+        assert_eq!(Request::from_bits(u64::MAX), None);
+    }
+
+    #[test]
+    fn rings_that_may_come_between_two_looks_differ() {
+        let all: Vec<_> = verbs()
+            .into_iter()
+            .flat_map(|verb| [0, 1, 2].map(|turn| [0, 1].map(|slot| Request { turn, slot, verb })))
+            .flatten()
+            .flat_map(|request| RANKS.map(|rank| [0, 1].map(|line| ring(rank, line, request))))
+            .flatten()
+            .collect();
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert!(!distinct.contains(&0), "as if nobody had ever rung");
+    }
+
+    #[test]
+    fn answers_pack_at_every_fields_edge() {
+        let deaths = RANKS.map(|rank| MODES.map(|held| Death { rank, held })).concat();
+        let of_deaths = deaths.into_iter().flat_map(|death| [Outcome::Granted(Some(death)), Outcome::Poisoned(death)]);
+        let others = [Outcome::Granted(None), Outcome::Busy, Outcome::Withdrawn, Outcome::Closed];
+        for outcome in of_deaths.chain(others) {
+            for turn in [0, 1, u32::MAX] {
+                let answer = Answer { turn, outcome };
+                assert_eq!(Answer::from_bits(answer.to_bits()), Some(answer));
+            }
+        }
+        assert_eq!(Answer::from_bits(0), None);
+    }
+
+    #[test]
+    fn the_door_is_never_the_same_word_twice() {
+        for rank in RANKS {
+            for mode in MODES {
+                let taken = Door(0).taken(rank, mode, Terms::default());
+                assert!(!taken.is_free() && taken.rank() == rank && taken.turn() == 1);
+                assert!(taken.left().is_free() && taken.left() != Door(0));
+                assert_ne!(taken.left().taken(rank, mode, Terms::default()), taken);
+                let asked = taken.request(7).map(|request| (request.turn, request.slot, request.verb));
+                assert_eq!(asked, Some((1, 7, Verb::Acquire(mode, Terms::default()))));
+            }
+        }
+        assert!(Door(u64::MAX).left().taken(Rank(0), Mode::Shared, Terms::default()).turn() == 0);
+    }
+}

@@ -1,0 +1,184 @@
+//! The owner's side, for who has a node.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
+
+use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
+use super::{ANSWER, BELL, ENDED, LOOK, TURN};
+use crate::backoff::Pauses;
+use crate::recovery;
+use crate::{Held, Mode, Place, Wanted, Wish};
+
+/// An owner on its way to the server and back.
+#[derive(Clone, Copy)]
+pub(super) struct Errand<'a, M, P> {
+    pub(super) memory: &'a M,
+    pub(super) place: P,
+    /// Whether the server may sleep.
+    pub(super) sleeps: bool,
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
+    /// The turn of this owner's last request, and its line.
+    pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
+        let note = self.memory.load(self.place.node(TURN)?)?;
+        Ok(((note >> 32) as u32, (note as u16).checked_sub(1)))
+    }
+
+    /// Notes another turn. Gives it.
+    pub(super) fn note(&self, line: Option<u16>) -> Result<u32, Fault> {
+        let (turn, _) = self.noted()?;
+        let turn = turn.wrapping_add(1);
+        let line = line.map_or(0, |line| u64::from(line) + 1);
+        self.memory.store(self.place.node(TURN)?, u64::from(turn) << 32 | line)?;
+        Ok(turn)
+    }
+
+    /// Asks for the lock, anew if it has asked before: then the server forgets about that.
+    pub(super) fn ask(&self, line: u16, verb: Verb) -> Result<M::Op, Fault> {
+        let turn = self.note(Some(line))?;
+        self.say(line, turn, verb)
+    }
+
+    /// Writes to the line, and rings behind it: writes take effect in the order of posting.
+    pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
+        let Self { memory, place, .. } = self;
+        let owner = place.owner();
+        let request = Request { turn, slot: owner.slot, verb };
+        drop(memory.write(place.line_of(owner.rank, line)?, request.to_bits(), Notify::No));
+        self.ring(ring(owner.rank, line, request))
+    }
+
+    pub(super) fn ring(&self, ring: u64) -> Result<M::Op, Fault> {
+        let notify = if self.sleeps { Notify::Yes } else { Notify::No };
+        Ok(self.memory.write(self.place.home(BELL)?, ring, notify))
+    }
+
+    /// Ends the use of the node and the line.
+    pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
+        recovery::discount(self.memory, self.place)?;
+        if let Some(line) = line {
+            self.place.give_line_back(line);
+        }
+        Ok(())
+    }
+
+    /// `Closed` once there is no server any more.
+    pub(super) async fn check_open(&self, state: M::Word<'_>) -> Result<(), Fault> {
+        match self.memory.read(state).await? & ENDED {
+            0 => Ok(()),
+            _ => Err(self.closed()),
+        }
+    }
+
+    pub(super) fn closed(&self) -> Fault {
+        self.place.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
+    }
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
+    /// Waits for what `is_it` takes for an answer. `None`: `until` has become true, or there is none yet.
+    async fn answer(
+        &self,
+        state: M::Word<'m>,
+        is_it: impl Fn(Answer) -> bool + Copy + Unpin + Send + Sync + 'm,
+        until: impl Fn() -> bool + Send + Sync,
+    ) -> Result<Option<Outcome>, Fault> {
+        let Self { memory, place, .. } = *self;
+        let node = place.node(ANSWER)?;
+        let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
+        let patience = place.home_rank().map_or(Patience::until(u64::MAX), Patience::on);
+        let patience = patience.and_until(memory.now().saturating_add(LOOK));
+        let mut wait = memory.wait_until(node, move |word| look(word).is_some(), patience);
+        match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
+            Ok(word) => Ok(look(word)),
+            Err(fault) if fault.kind() == FaultKind::TimedOut => {
+                let open = self.check_open(state).await;
+                let answer = look(memory.load(node)?); // it may have come before the end
+                open.or_else(|closed| answer.map(drop).ok_or(closed))?;
+                Ok(answer)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has asked, if there was a line.
+    pub(super) async fn wait_in_line(
+        self,
+        state: M::Word<'m>,
+        asked: (Mode, Terms),
+        pauses: Pauses<'m>,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let outcome = self.wait_for_turn(state, asked, pauses, wish).await;
+        if outcome.is_err() {
+            self.leave(self.noted()?.1)?;
+        }
+        outcome
+    }
+
+    async fn wait_for_turn(
+        &self,
+        state: M::Word<'m>,
+        (mode, mut terms): (Mode, Terms),
+        mut pauses: Pauses<'m>,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+    ) -> Result<Held, Fault> {
+        let Self { memory, place, .. } = *self;
+        loop {
+            let wished = wish();
+            let (turn, line) = self.noted()?;
+            let Some(line) = line else {
+                match wished.wanted {
+                    Wanted::No => return Err(Fault::new(FaultKind::Closed)),
+                    Wanted::IfFree => return Err(Fault::new(FaultKind::TimedOut)),
+                    Wanted::Yes => {}
+                }
+                match place.take_line() {
+                    Some(line) => drop(self.ask(line, Verb::Acquire(mode, terms))?),
+                    None => {
+                        memory.pause(state, pauses.next_nanos()).await;
+                        self.check_open(state).await?;
+                    }
+                }
+                continue;
+            };
+            if wished.is_over() {
+                self.withdraw(state, (turn, line)).await?;
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            if !wished.is_patient() && !terms.at_once {
+                terms.at_once = true;
+                drop(self.ask(line, Verb::Acquire(mode, terms))?);
+                continue;
+            }
+            match self.answer(state, move |answer| answer.turn == turn, || wish().is_over()).await? {
+                None => {}
+                Some(Outcome::Granted(death)) => return Ok(Outcome::held(death, mode)),
+                Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
+                Some(Outcome::Closed) => return Err(self.closed()),
+                Some(Outcome::Poisoned(death)) => match wish() {
+                    Wish { wanted: Wanted::No, .. } => {}
+                    Wish { inherits: true, .. } if !terms.inherits => {
+                        terms.inherits = true;
+                        drop(self.ask(line, Verb::Acquire(mode, terms))?);
+                    }
+                    _ => return Err(death.fault()),
+                },
+                Some(Outcome::Withdrawn) => return Err(Fault::new(FaultKind::Protocol)),
+            }
+        }
+    }
+
+    /// Takes an acquire back, and waits until the server has heard that: then it writes nothing more to the node.
+    async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
+        drop(self.say(line, turn, Verb::Withdraw)?);
+        let heard =
+            move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
+        while self.answer(state, heard, || false).await?.is_none() {}
+        Ok(())
+    }
+}
