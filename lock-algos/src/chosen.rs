@@ -3,7 +3,7 @@
 use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
-use crate::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+use crate::{FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
 
 macro_rules! chosen {
     ($chosen:expr, $lock:ident => $run:expr) => {
@@ -11,6 +11,7 @@ macro_rules! chosen {
             Chosen::TestAndSet($lock) | Chosen::CheckedTestAndSet($lock) => $run,
             Chosen::Mcs($lock) => $run,
             Chosen::Ticket($lock) => $run,
+            Chosen::FetchAddQueue($lock) => $run,
         }
     };
 }
@@ -27,6 +28,8 @@ pub enum Chosen {
     Mcs(Mcs),
     /// See [`Ticket`].
     Ticket(Ticket),
+    /// See [`FetchAddQueue`].
+    FetchAddQueue(FetchAddQueue),
 }
 
 impl Chosen {
@@ -82,8 +85,10 @@ const fn largest<const N: usize>(all: [usize; N]) -> usize {
 
 impl LockAlgorithm for Chosen {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = largest([TestAndSet::HOME_WORDS, Mcs::HOME_WORDS, <Ticket>::HOME_WORDS]);
-    const NODE_WORDS: usize = largest([TestAndSet::NODE_WORDS, Mcs::NODE_WORDS, <Ticket>::NODE_WORDS]);
+    const HOME_WORDS: usize =
+        largest([TestAndSet::HOME_WORDS, Mcs::HOME_WORDS, <Ticket>::HOME_WORDS, <FetchAddQueue>::HOME_WORDS]);
+    const NODE_WORDS: usize =
+        largest([TestAndSet::NODE_WORDS, Mcs::NODE_WORDS, <Ticket>::NODE_WORDS, <FetchAddQueue>::NODE_WORDS]);
 
     /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
     /// made again of the same word and bits.

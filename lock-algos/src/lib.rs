@@ -12,6 +12,7 @@
 //! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the heir takes its word, alone, and is told its name; others are told until then |
 //! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
 //! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
+//! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
 //!
 //! Dead readers are a count, and so are tickets: a waiter doubts them when some rank has died and nobody has released for a
 //! second since.
@@ -33,6 +34,9 @@
 //!   abandoned), the order in which up to 200 operations take effect and complete, and the death of a rank at any point,
 //!   with up to two of its operations lost. Owners without a node, tries, and acquires that are given up half way are among
 //!   them.
+//!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up to 3 preemptions with 2 origins
+//!   and 2 with 3 (abandoned and adopted: 1), and searched in a memory without time as well, where who is not told waits for
+//!   ever.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.
@@ -45,6 +49,7 @@
 mod algorithm;
 mod backoff;
 mod chosen;
+mod fetch_add_queue;
 mod mcs;
 mod owner;
 mod place;
@@ -56,6 +61,7 @@ mod wish;
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::backoff::{Backoff, Reach};
 pub use crate::chosen::{Chosen, held_by_word};
+pub use crate::fetch_add_queue::FetchAddQueue;
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::place::Place;

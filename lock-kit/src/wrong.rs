@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_algos::{Backoff, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
+use lock_algos::{Backoff, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 /// What is wrong.
@@ -118,6 +118,11 @@ pub fn mcs() -> Mcs {
 /// The ticket lock, with such pauses and counters of so many bits.
 pub fn ticket<const BITS: u32>() -> Ticket<BITS> {
     Ticket::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
+/// The queue lock by fetch-add, with such pauses, counters of so many bits, and so many entries.
+pub fn queue<const BITS: u32, const RING: usize>() -> FetchAddQueue<BITS, RING> {
+    FetchAddQueue::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
 impl LockAlgorithm for Wrong {

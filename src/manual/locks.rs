@@ -3,19 +3,19 @@
 //! Every part of a window has a lock. Its design is the window's: [`Builder::lock`](crate::Builder::lock) chooses it, or
 //! `ONESIDED_LOCK` by name for windows whose builder names none; [`info`](crate::Window::info) and
 //! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
-//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs,ticket` shows them side by side.
+//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock test-and-set,mcs,ticket,fetch-add-queue` shows them side by side.
 //!
-//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) |
-//! |---|---|---|---|
-//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` |
-//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 |
-//! | words at the target | 1 | 1 | 1 |
-//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 |
-//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add |
-//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it |
-//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same |
-//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same |
-//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody |
+//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) |
+//! |---|---|---|---|---|
+//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` |
+//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR |
+//! | words at the target | 1 | 1 | 1 | 33 |
+//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 | 2 |
+//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add | fetch-add and fetch-add |
+//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it | makes an entry, by one write, and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers |
+//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same | the same |
+//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same | the same |
+//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody | as tickets |
 //!
 //! Test-and-set is the default: it is the cheapest while a lock is free, which most locks are most of the time. The queue is for
 //! locks that many want at once and for long: everybody gets a turn, and nobody polls over the network. With more ranks than
@@ -23,6 +23,9 @@
 //!
 //! Tickets are a queue of one word: as fair, and an acquire is one operation however many come, but who waits polls, and who gives
 //! up keeps its place behind everybody who was there before.
+//!
+//! The queue by fetch-add has both: an acquire is one operation, and nobody polls, for as long as not more than 16 wait to have it alone
+//! and 16 to read; beyond that they poll, in the same order.
 //!
 //! **With a queue or tickets, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
 //! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.

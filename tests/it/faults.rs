@@ -140,7 +140,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
     assert!(error.is_abandoned() && error.is_owner_died() == named);
     // Nobody waits for one owner alone with tickets: they are doubted together.
-    let at_once = exclusive && window.info().lock != LockDesign::Ticket;
+    let at_once = exclusive && !matches!(window.info().lock, LockDesign::Ticket | LockDesign::FetchAddQueue);
     assert!(took < if at_once { SOON } else { DOUBT }, "{took:?}");
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
     let told = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");

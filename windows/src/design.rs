@@ -7,7 +7,7 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
 use fabric::Capabilities;
-use lock_algos::{Backoff, Chosen, LockAlgorithm, Mcs, TestAndSet, Ticket};
+use lock_algos::{Backoff, Chosen, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket};
 
 use crate::Error;
 
@@ -42,14 +42,21 @@ pub enum LockDesign {
     /// without a slot, and in worlds of more than 113 ranks some of those with one, take their tickets by compare-swap when
     /// less than half of the lock's 32,767 tickets are out.
     Ticket,
+    /// The same tickets with a queue beside them (after DecLock, arXiv 2505.17641): who waits is told by one write, and asks
+    /// nobody. In the order of coming, by one operation however many come. For locks that many want and hold for long. It
+    /// takes 33 words at each target.
+    ///
+    /// What is said of [`Ticket`](Self::Ticket) holds here too. More than 16 who wait to have a lock alone, or to read, wait in
+    /// their order as with that one.
+    FetchAddQueue,
 }
 
 impl LockDesign {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::TestAndSet, Self::Mcs, Self::Ticket];
+    pub const ALL: &'static [Self] = &[Self::TestAndSet, Self::Mcs, Self::Ticket, Self::FetchAddQueue];
 
     /// The names that [`FromStr`] knows.
-    pub const NAMES: &'static str = "test-and-set, mcs, ticket";
+    pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue";
 
     /// Its name.
     #[must_use]
@@ -58,6 +65,7 @@ impl LockDesign {
             Self::TestAndSet => TestAndSet::NAME,
             Self::Mcs => Mcs::NAME,
             Self::Ticket => <Ticket>::NAME,
+            Self::FetchAddQueue => <FetchAddQueue>::NAME,
         }
     }
 
@@ -65,7 +73,7 @@ impl LockDesign {
     pub(crate) const fn queues(self) -> bool {
         match self {
             Self::TestAndSet => false,
-            Self::Mcs | Self::Ticket => true,
+            Self::Mcs | Self::Ticket | Self::FetchAddQueue => true,
         }
     }
 
@@ -88,6 +96,7 @@ impl LockDesign {
             Self::TestAndSet => Chosen::TestAndSet(TestAndSet::new(backoff)),
             Self::Mcs => Chosen::Mcs(Mcs::new(backoff)),
             Self::Ticket => Chosen::Ticket(Ticket::new(backoff)),
+            Self::FetchAddQueue => Chosen::FetchAddQueue(FetchAddQueue::new(backoff)),
         }
     }
 }

@@ -173,6 +173,7 @@ fn release_as_lead<'w, F: Fabric>(
     match &inner.algorithm {
         Chosen::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
         Chosen::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        Chosen::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
         other => release_at_once(other, inner, target, word, owner, holding),
     }
 }

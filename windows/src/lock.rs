@@ -243,9 +243,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         }
         let leads = which.is_part() && wish.is_patient();
         if let Some(owner) = leads.then(|| inner.lead_owner(mode)).flatten() {
-            let home = inner.home(target, which, owner);
-            let words = inner.algorithm.words(home)?;
-            let first = start_as_lead(inner, target, owner, mode)?;
+            let (words, first) = start_as_lead(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
         // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
@@ -271,17 +269,42 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
-/// The first operation of an owner who has slot 0, where an operation is done when it is posted. Apart, so that it is small, and
-/// its result lies in registers.
+/// The first operation of an owner who has slot 0, where an operation is done when it is posted.
 #[inline(always)]
-fn start_as_lead<F: Fabric>(inner: &Inner<F>, target: &Target<F>, owner: u64, mode: Mode) -> Result<u64, Fault> {
+fn start_as_lead<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    macro_rules! start {
+        ($lock:expr) => {{
+            let words = $lock.words(inner.home(target, Which::PART, owner).of_lead())?;
+            Ok((words, start_at_once($lock, inner, target, words.1, mode)?))
+        }};
+    }
     match &inner.algorithm {
-        Chosen::TestAndSet(lock) => start_at_once(lock, inner, target, owner, mode),
-        Chosen::Mcs(lock) => start_at_once(lock, inner, target, owner, mode),
-        other => start_at_once(other, inner, target, owner, mode),
+        Chosen::TestAndSet(lock) => start!(lock),
+        Chosen::Mcs(lock) => start!(lock),
+        Chosen::Ticket(lock) => start!(lock),
+        other => start_another(other, inner, target, owner, mode),
     }
 }
 
+/// Of a lock that need not be so fast, so that callers stay small.
+#[inline(never)]
+fn start_another<'w, F: Fabric>(
+    lock: &Chosen,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    let words = lock.words(inner.home(target, Which::PART, owner))?;
+    Ok((words, start_at_once(lock, inner, target, words.1, mode)?))
+}
+
+/// Apart, so that it is small, and its result lies in registers.
 #[inline(never)]
 fn start_at_once<F: Fabric, A: LockAlgorithm>(
     lock: &A,

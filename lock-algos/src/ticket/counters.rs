@@ -9,11 +9,11 @@ use crate::Mode;
 /// Counters wrap, and only their differences count. What a counter carries is caught by its guard, which means nothing
 /// and is cleared before a second carry can come; what the highest one carries is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Counters<const BITS: u32>(pub(super) u64);
+pub(crate) struct Counters<const BITS: u32>(pub(crate) u64);
 
 impl<const BITS: u32> Counters<BITS> {
     /// Tickets of one mode that may be out at a time.
-    pub(super) const ROOM: u64 = {
+    pub(crate) const ROOM: u64 = {
         assert!(BITS >= 1 && BITS <= 15, "four counters, three guards and a flag in 64 bits");
         (1 << BITS) - 1
     };
@@ -44,49 +44,49 @@ impl<const BITS: u32> Counters<BITS> {
     }
 
     /// What is added to take a ticket.
-    pub(super) const fn taking(mode: Mode) -> u64 {
+    pub(crate) const fn taking(mode: Mode) -> u64 {
         1 << Self::given_at(mode)
     }
 
     /// What is added to give one back.
-    pub(super) const fn returning(mode: Mode) -> u64 {
+    pub(crate) const fn returning(mode: Mode) -> u64 {
         1 << Self::returned_at(mode)
     }
 
     /// The word after a ticket was taken by a fetch-add that found this one.
-    pub(super) const fn taken(self, mode: Mode) -> Self {
+    pub(crate) const fn taken(self, mode: Mode) -> Self {
         Self(self.0.wrapping_add(Self::taking(mode)))
     }
 
     /// The word with one ticket more, without a carry.
-    pub(super) const fn joined(self, mode: Mode) -> Self {
+    pub(crate) const fn joined(self, mode: Mode) -> Self {
         let shift = Self::given_at(mode);
         self.with(shift, self.at(shift) + 1)
     }
 
     /// The word with one ticket less, as if it had not been given.
-    pub(super) const fn withdrawn(self, mode: Mode) -> Self {
+    pub(crate) const fn withdrawn(self, mode: Mode) -> Self {
         let shift = Self::given_at(mode);
         self.with(shift, self.at(shift).wrapping_sub(1))
     }
 
     /// The word without one return.
-    pub(super) const fn unreturned(self, mode: Mode) -> Self {
+    pub(crate) const fn unreturned(self, mode: Mode) -> Self {
         let shift = Self::returned_at(mode);
         self.with(shift, self.at(shift).wrapping_sub(1))
     }
 
-    pub(super) const fn unguarded(self) -> Self {
+    pub(crate) const fn unguarded(self) -> Self {
         Self(self.0 & !Self::GUARDS)
     }
 
-    pub(super) const fn frozen(self) -> Self {
+    pub(crate) const fn frozen(self) -> Self {
         Self(self.0 | Self::FROZEN)
     }
 
     /// Thawed, every ticket back, and one given out. It never is a word again that was frozen before, until the counters
     /// have come round: whoever compares with one of those fails.
-    pub(super) const fn taken_over(self, mode: Mode) -> Self {
+    pub(crate) const fn taken_over(self, mode: Mode) -> Self {
         let readers = self.at(Self::given_at(Mode::Shared));
         let owners = self.at(Self::given_at(Mode::Exclusive));
         let back = self
@@ -96,16 +96,16 @@ impl<const BITS: u32> Counters<BITS> {
         Self(back.0 & !Self::FROZEN).joined(mode)
     }
 
-    pub(super) const fn is_frozen(self) -> bool {
+    pub(crate) const fn is_frozen(self) -> bool {
         self.0 & Self::FROZEN != 0
     }
 
-    pub(super) const fn has_guards(self) -> bool {
+    pub(crate) const fn has_guards(self) -> bool {
         self.0 & Self::GUARDS != 0
     }
 
     /// How many tickets of a mode are out.
-    pub(super) const fn out(self, mode: Mode) -> u64 {
+    pub(crate) const fn out(self, mode: Mode) -> u64 {
         self.missing(self, mode)
     }
 
@@ -114,13 +114,13 @@ impl<const BITS: u32> Counters<BITS> {
         before.at(Self::given_at(mode)).wrapping_sub(self.at(Self::returned_at(mode))) & Self::ROOM
     }
 
-    pub(super) const fn nothing_out(self) -> bool {
+    pub(crate) const fn nothing_out(self) -> bool {
         self.out(Mode::Shared) == 0 && self.out(Mode::Exclusive) == 0
     }
 
     /// How many tickets have to come back yet, of those that `before` had given out and that keep somebody in this mode
     /// outside: exclusive ones, and readers' if this one is exclusive.
-    pub(super) const fn ahead(self, before: Self, mode: Mode) -> u64 {
+    pub(crate) const fn ahead(self, before: Self, mode: Mode) -> u64 {
         let owners = self.missing(before, Mode::Exclusive);
         match mode {
             Mode::Shared => owners,
@@ -129,20 +129,30 @@ impl<const BITS: u32> Counters<BITS> {
     }
 
     /// Whether a ticket that was taken from this word holds the lock at once, and nothing is to be cleared first.
-    pub(super) const fn is_open(self, mode: Mode) -> bool {
+    pub(crate) const fn is_open(self, mode: Mode) -> bool {
         let after = self.taken(mode);
         !after.is_frozen() && !after.has_guards() && self.ahead(self, mode) == 0
     }
 
     /// Whether the same tickets are given out.
-    pub(super) const fn gave_as(self, other: Self) -> bool {
+    pub(crate) const fn gave_as(self, other: Self) -> bool {
         self.at(Self::given_at(Mode::Shared)) == other.at(Self::given_at(Mode::Shared))
             && self.at(Self::given_at(Mode::Exclusive)) == other.at(Self::given_at(Mode::Exclusive))
     }
 
+    /// How many tickets of a mode were given out: the number of the next one.
+    pub(crate) const fn given(self, mode: Mode) -> u64 {
+        self.at(Self::given_at(mode))
+    }
+
+    /// How many came back.
+    pub(crate) const fn came_back(self, mode: Mode) -> u64 {
+        self.at(Self::returned_at(mode))
+    }
+
     /// What came back, to see whether more does.
-    pub(super) const fn returned(self) -> (u64, u64) {
-        (self.at(Self::returned_at(Mode::Shared)), self.at(Self::returned_at(Mode::Exclusive)))
+    pub(crate) const fn returned(self) -> (u64, u64) {
+        (self.came_back(Mode::Shared), self.came_back(Mode::Exclusive))
     }
 }
 

@@ -1,12 +1,13 @@
 //! The ticket lock.
 
-mod counters;
-mod way;
+pub(crate) mod counters;
+pub(crate) mod way;
 
 use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
 use self::way::Way;
+use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS};
 use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wish};
 
@@ -89,6 +90,26 @@ impl<const BITS: u32> Ticket<BITS> {
     }
 }
 
+impl<const BITS: u32> Ticket<BITS> {
+    /// [`LockAlgorithm::contend`], by who may have a seat.
+    #[expect(clippy::too_many_arguments, reason = "one more than `contend` has")]
+    pub(crate) async fn contend_in<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: (M::Word<'m>, u64),
+        mode: Mode,
+        first: u64,
+        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        seat: Option<Seat<P>>,
+    ) -> Result<Held, Fault> {
+        let pauses = self.backoff.pauses(place.owner());
+        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses, seat };
+        let ticket = if looks(words) { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
+        way.acquire(ticket).await
+    }
+}
+
 /// Set beside the owner's bits if the word is read before a ticket is taken: there may be more owners than tickets, or it
 /// is only tried.
 const LOOKS: u64 = 1 << Owner::BITS;
@@ -160,10 +181,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         first: u64,
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner());
-        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses };
-        let ticket = if looks(words) { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
-        way.acquire(ticket).await
+        self.contend_in(memory, place, words, mode, first, wish, None).await
     }
 
     #[inline]
@@ -230,7 +248,11 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
 /// Undoes a release of what nobody held. Who has no node cannot tell before, and not at all if others hold it.
 #[cold]
-async fn not_held<M: RemoteMemory, const BITS: u32>(memory: &M, word: M::Word<'_>, mode: Mode) -> Result<(), Fault> {
+pub(crate) async fn not_held<M: RemoteMemory, const BITS: u32>(
+    memory: &M,
+    word: M::Word<'_>,
+    mode: Mode,
+) -> Result<(), Fault> {
     let mut found = memory.read(word).await?;
     loop {
         let now = memory.compare_swap(word, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;

@@ -5,6 +5,7 @@ use remote_memory::{Fault, FaultKind, RemoteMemory};
 use super::counters::Counters;
 use super::looks;
 use crate::backoff::Pauses;
+use crate::fetch_add_queue::{Seat, Waited};
 use crate::recovery::{Doubt, count, discount, nobody_counts};
 use crate::{Held, Mode, Place, Wish};
 
@@ -12,13 +13,15 @@ use crate::{Held, Mode, Place, Wish};
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
-pub(super) struct Way<'m, M: RemoteMemory, P, W, const BITS: u32> {
-    pub(super) memory: &'m M,
-    pub(super) place: P,
-    pub(super) words: (M::Word<'m>, u64),
-    pub(super) mode: Mode,
-    pub(super) wish: W,
-    pub(super) pauses: Pauses<'m>,
+pub(crate) struct Way<'m, M: RemoteMemory, P, W, const BITS: u32> {
+    pub(crate) memory: &'m M,
+    pub(crate) place: P,
+    pub(crate) words: (M::Word<'m>, u64),
+    pub(crate) mode: Mode,
+    pub(crate) wish: W,
+    pub(crate) pauses: Pauses<'m>,
+    /// Where it may wait for a message. Without, it reads the word, and pauses in between.
+    pub(crate) seat: Option<Seat<P>>,
 }
 
 /// A wait for tickets to come back.
@@ -76,7 +79,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
 
     /// Takes a ticket where there may be too many owners, or only one that leads inside for who does not wait, and gives the
     /// word before it, or `None` if the word is frozen and there is no ticket. This owner counts already.
-    pub(super) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
+    pub(crate) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
@@ -90,7 +93,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 return Err(given_up(wish));
             }
             if is_full {
-                found = self.wait(&mut waiting, found, 1).await?;
+                found = match self.freeze_if_doubted(&mut waiting, found).await? {
+                    Some(frozen) => frozen,
+                    None => self.pause(1).await?,
+                };
                 continue;
             }
             let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
@@ -114,6 +120,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             let now = self.swap(word, word.unguarded()).await?;
             word = if now == word { word.unguarded() } else { now };
         }
+        if let Some(seat) = &mut self.seat {
+            seat.begin();
+        }
         let mut waiting = Waiting::new(word);
         loop {
             if word.is_frozen() {
@@ -132,27 +141,43 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 word = now;
                 continue;
             }
-            word = self.wait(&mut waiting, word, ahead).await?;
+            if let Some(frozen) = self.freeze_if_doubted(&mut waiting, word).await? {
+                word = frozen;
+                continue;
+            }
+            let seated = match &mut self.seat {
+                Some(seat) => seat.wait(self.memory, before, word).await?,
+                None => Waited::Standing,
+            };
+            word = match seated {
+                Waited::Granted => return Ok(Turn::Mine),
+                Waited::Seen(word) => word,
+                Waited::Standing => self.pause(ahead).await?,
+            };
         }
     }
 
-    /// Pauses behind so many tickets, or freezes the word if it is in doubt. Gives the word as it is then.
-    async fn wait(
+    /// Pauses behind so many tickets. Gives the word as it is then.
+    async fn pause(&mut self, ahead: u64) -> Result<Counters<BITS>, Fault> {
+        self.memory.pause(self.words.0, self.pauses.next_behind(ahead)).await;
+        self.look().await
+    }
+
+    /// Freezes the word if it is in doubt, and gives it as it is then.
+    async fn freeze_if_doubted(
         &mut self,
         waiting: &mut Waiting<BITS>,
         word: Counters<BITS>,
-        ahead: u64,
-    ) -> Result<Counters<BITS>, Fault> {
+    ) -> Result<Option<Counters<BITS>>, Fault> {
         if word.returned() != waiting.returned {
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }
-        if waiting.doubt.of_members(self.memory).is_some() {
-            let now = self.swap(word, word.frozen()).await?;
-            return Ok(if now == word { word.frozen() } else { now });
+        if waiting.doubt.of_members(self.memory).is_none() {
+            return Ok(None);
         }
-        self.memory.pause(self.words.0, self.pauses.next_behind(ahead)).await;
-        self.look().await
+        let now = self.swap(word, word.frozen()).await?;
+        Ok(Some(if now == word { word.frozen() } else { now }))
     }
 
     /// Waits until the word is not frozen any more, or takes the lock from it. This owner has no ticket and does not count.
@@ -205,7 +230,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
     }
 
     /// Acquires with the ticket that was taken from this word, or with a new one.
-    pub(super) async fn acquire(&mut self, mut ticket: Option<Counters<BITS>>) -> Result<Held, Fault> {
+    pub(crate) async fn acquire(&mut self, mut ticket: Option<Counters<BITS>>) -> Result<Held, Fault> {
         loop {
             if let Some(before) = ticket {
                 match self.turn(before).await? {

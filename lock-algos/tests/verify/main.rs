@@ -10,6 +10,7 @@
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
 mod explored;
+mod fetch_add_queues;
 mod modelled;
 mod poisoned;
 mod refused;

@@ -3,7 +3,7 @@
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::modelled::drive;
 use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{mcs, right, ticket};
+use lock_kit::wrong::{mcs, queue, right, ticket};
 use lock_kit::{Ground, ModelMemory, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -104,4 +104,10 @@ fn the_queue_lock() {
 fn tickets() {
     poison_all_ways(&ticket::<15>());
     poison_all_ways(&ticket::<2>());
+}
+
+#[test]
+fn queues_by_fetch_add() {
+    poison_all_ways(&queue::<15, 16>());
+    poison_all_ways(&queue::<2, 1>());
 }

@@ -6,15 +6,15 @@ use std::task::{Context, Poll, Waker};
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::program::{open, region_words};
-use lock_kit::wrong::{mcs, right, ticket};
+use lock_kit::wrong::{mcs, queue, right, ticket};
 use lock_kit::{Action, Ground, ModelMemory, Slots};
 use remote_memory::{Fault, Rank};
 
-const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
+pub(crate) const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
 /// More events than anything takes here that ends at all.
-const ENDLESS: usize = 500;
+pub(crate) const ENDLESS: usize = 500;
 
-type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
+pub(crate) type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
 
 /// A rank's owner: ranks from 2 on have slots, those before have none if that is told.
 const fn owner(rank: u32, slotted: bool) -> Owner {
@@ -22,7 +22,12 @@ const fn owner(rank: u32, slotted: bool) -> Owner {
     Owner { rank: Rank(rank), slot, generation: 0 }
 }
 
-fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, owner: Owner, mode: Mode) -> Acquire<'a> {
+pub(crate) fn acquire<'a, A: LockAlgorithm>(
+    lock: &'a A,
+    memory: &'a ModelMemory,
+    owner: Owner,
+    mode: Mode,
+) -> Acquire<'a> {
     let place = Ground::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(place)?;
@@ -31,7 +36,12 @@ fn acquire<'a, A: LockAlgorithm>(lock: &'a A, memory: &'a ModelMemory, owner: Ow
     })
 }
 
-async fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
+pub(crate) async fn release<A: LockAlgorithm>(
+    lock: &A,
+    memory: &ModelMemory,
+    owner: Owner,
+    mode: Mode,
+) -> Result<(), Fault> {
     let place = Ground::<_, A>::new(memory, owner, SLOTS);
     let words = lock.words(place)?;
     lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
@@ -45,7 +55,11 @@ fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
 }
 
 /// Runs one future for so many events.
-fn run<T>(memory: &ModelMemory, future: &mut Pin<Box<dyn Future<Output = T> + '_>>, events: usize) -> Option<T> {
+pub(crate) fn run<T>(
+    memory: &ModelMemory,
+    future: &mut Pin<Box<dyn Future<Output = T> + '_>>,
+    events: usize,
+) -> Option<T> {
     for _ in 0..events {
         if let Some(value) = poll(future) {
             return Some(value);
@@ -139,12 +153,19 @@ fn tickets() {
     stop_everywhere(&ticket::<15>(), true, None);
 }
 
+#[test]
+fn queues_by_fetch_add() {
+    stop_everywhere(&queue::<15, 16>(), true, None);
+    stop_everywhere(&queue::<15, 1>(), true, None);
+}
+
 /// Neither who is stopped nor who died has a slot.
 #[test]
 fn owners_without_a_slot() {
     stop_everywhere(&right(), false, None);
     stop_everywhere(&mcs(), false, None);
     stop_everywhere(&ticket::<15>(), false, None);
+    stop_everywhere(&queue::<15, 16>(), false, None);
 }
 
 /// Whose counters begin anew when a frozen lock is taken, so that a frozen word comes again.

@@ -18,14 +18,14 @@ use crate::explored::{EARLY, S, W, WS, X};
 use crate::modelled::run;
 
 /// What is added to the word, as its documentation says.
-const fn taking(bits: u32, mode: Mode) -> u64 {
+pub(crate) const fn taking(bits: u32, mode: Mode) -> u64 {
     match mode {
         Mode::Shared => 1 << 1,
         Mode::Exclusive => 1 << (bits + 2),
     }
 }
 
-const fn returning(bits: u32, mode: Mode) -> u64 {
+pub(crate) const fn returning(bits: u32, mode: Mode) -> u64 {
     match mode {
         Mode::Shared => 1 << (2 * bits + 3),
         Mode::Exclusive => 1 << (64 - bits),
@@ -33,7 +33,7 @@ const fn returning(bits: u32, mode: Mode) -> u64 {
 }
 
 /// A free lock whose counters have come so far.
-const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
+pub(crate) const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
     let full = (1 << bits) - 1;
     let readers = (readers & full) * (taking(bits, Mode::Shared) | returning(bits, Mode::Shared));
     let owners = (owners & full) * (taking(bits, Mode::Exclusive) | returning(bits, Mode::Exclusive));
@@ -41,7 +41,7 @@ const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
 }
 
 /// Whether all entered in the order of their tickets, readers who follow one another aside.
-fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Result<(), String> {
+pub(crate) fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Result<(), String> {
     let mut unread: Vec<Vec<usize>> = vec![Vec::new(); 8];
     for (place, (rank, _)) in order.iter().enumerate().rev() {
         unread[rank.index()].push(place);
@@ -67,7 +67,7 @@ fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Resu
     if tickets == order.len() { Ok(()) } else { Err(format!("{tickets} tickets for {} entries", order.len())) }
 }
 
-fn waits_for_all(mut scenario: Scenario) -> Scenario {
+pub(crate) fn waits_for_all(mut scenario: Scenario) -> Scenario {
     for round in
         scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned() || round.manner == Manner::Try)
     {

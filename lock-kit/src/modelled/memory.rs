@@ -43,6 +43,8 @@ pub struct Net {
     pub stopped: Option<Rank>,
     /// What operations become that are bent on purpose.
     pub bend: Option<fn(Action) -> Action>,
+    /// Whether no [wait](RemoteMemory::wait_until) ends by its deadline.
+    pub timeless: bool,
 }
 
 /// How often each kind of operation was posted.
@@ -346,7 +348,8 @@ impl RemoteMemory for ModelMemory {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        let deadline = (patience.deadline != u64::MAX).then(|| self.timer(patience.deadline));
+        let ends = patience.deadline != u64::MAX && !self.net().timeless;
+        let deadline = ends.then(|| self.timer(patience.deadline));
         Wait { memory: self, own, predicate, watch: patience.watch, deadline }
     }
 

@@ -48,11 +48,14 @@ pub struct Setting {
     pub nodes: bool,
     /// Whether the others' nodes always seem idle.
     pub deaf: bool,
+    /// Whether no wait ends by its deadline, as if time stood still: then a wake-up that is lost is a wait for ever. Not where
+    /// somebody dies.
+    pub timeless: bool,
 }
 
 impl Setting {
     /// Nothing bent, nodes, and a lock of zeros.
-    pub const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false };
+    pub const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false, timeless: false };
 }
 
 /// What happened.
@@ -74,6 +77,7 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     let slots = Slots { nodes: setting.nodes, deaf: setting.deaf, ..Slots::of(&scenario.programs) };
     let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
     memory.net().bend = setting.bend;
+    memory.net().timeless = setting.timeless;
     memory.net().words[LOCK] = setting.lock;
     run_over(setting, lock, scenario, &memory, slots)
         .map_err(|violation| format!("{violation}; what took effect:\n{}", memory.net().trace))

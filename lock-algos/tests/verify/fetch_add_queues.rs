@@ -1,0 +1,458 @@
+//! The queue lock by fetch-add: what the other locks go through, with counters that wrap and rings that are full; and what is
+//! its own: first come first served, what it posts, messages that are lost or come late.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::{LOCK, lock_and_data, open, region_words};
+use lock_kit::wrong::queue;
+use lock_kit::{Action, Atomics, Exploration, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use proptest::prelude::*;
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::explored::{EARLY, S, T, TS, W, WS, X};
+use crate::modelled::run;
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
+use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
+
+/// Whoever is not told waits for ever.
+const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    /// What ships, and rings of two entries with counters of 4 bits that wrap soon.
+    #[test]
+    fn excludes_and_ends(scenario in scenario(false), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+        let setting = Setting { lock: free_at(15, readers, owners), ..TIMELESS };
+        run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+        let narrow = Setting { lock: free_at(4, readers, owners), ..TIMELESS };
+        run_in(narrow, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(Setting { nodes: false, ..setting }, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    /// Mostly more owners than tickets, and than entries.
+    #[test]
+    fn excludes_and_ends_in_crowds(scenario in scenario(false)) {
+        run_in(TIMELESS, &queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(TIMELESS, &queue::<2, 1>(), &scenario).map_err(TestCaseError::fail)?;
+        run_in(TIMELESS, &queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+        let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
+        run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+        let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
+        run_in(narrow, &queue::<4, 1>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir_in_crowds(scenario in scenario(true)) {
+        run(&queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
+        run(&queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn first_come_first_served(scenario in scenario(false)) {
+        let scenario = waits_for_all(scenario);
+        let history = run_in(Setting::USUAL, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
+        check_order(4, &history.trace.added(), &history.order).map_err(TestCaseError::fail)?;
+        let history = run_in(Setting::USUAL, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
+        check_order(15, &history.trace.added(), &history.order).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// What a run of these programs posts.
+fn posted(programs: &[&[Round]]) -> Posted {
+    let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
+    run(&queue::<15, 16>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
+}
+
+#[test]
+fn uncontended_costs_two_operations() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let quiet = Round { mode, touches: 0, ..X };
+        assert_eq!(posted(&[&[quiet]]), Posted { fetch_adds: 2, ..Posted::default() });
+    }
+}
+
+/// To enqueue takes a fetch-add and a write, with a look in the same post, and to hand over one write, after a look at the
+/// entry. The next owner posts nothing more.
+#[test]
+fn one_fetch_add_and_one_write_to_enqueue() {
+    let busy = Round { touches: 6, ..X };
+    let quiet = Round { touches: 0, ..X };
+    let alone = posted(&[&[busy]]);
+    let both = posted(&[&[busy], &[quiet]]);
+    let more = Posted {
+        fetch_adds: alone.fetch_adds + 2, // a ticket, and its return
+        writes: alone.writes + 2,         // its entry, and the message
+        reads: alone.reads + 1 + 2,       // it looks; who releases looks at the entry and at the counters
+        waits: 1,                         // the clock, before it sleeps
+        ..alone
+    };
+    assert_eq!(both, more);
+}
+
+/// The same of a reader, which makes its entry by a compare-swap, after a look.
+#[test]
+fn a_reader_enqueues_by_a_compare_swap() {
+    let busy = Round { touches: 6, ..X };
+    let quiet = Round { touches: 0, ..S };
+    let alone = posted(&[&[busy]]);
+    let both = posted(&[&[busy], &[quiet]]);
+    let more = Posted {
+        fetch_adds: alone.fetch_adds + 2,
+        compare_swaps: 1,
+        writes: alone.writes + 1,
+        reads: alone.reads + 3 + 2,
+        waits: 1,
+    };
+    assert_eq!(both, more);
+}
+
+/// All readers who wait are told by the owner before them, each by one write.
+#[test]
+fn a_run_of_readers_is_told_at_once() {
+    let busy = Round { touches: 9, ..X };
+    let quiet = Round { touches: 0, ..S };
+    let alone = posted(&[&[busy]]);
+    let all = posted(&[&[busy], &[quiet], &[quiet], &[quiet]]);
+    assert_eq!(all.fetch_adds - alone.fetch_adds, 6);
+    assert_eq!(all.writes - alone.writes, 3, "one for each reader");
+    assert_eq!((all.compare_swaps, all.waits), (3, 3));
+    assert_eq!(all.reads - alone.reads, 3 * 3 + 3 + 1);
+}
+
+/// Verifies a lock of few bits and entries, the order of its tickets too if all of them lead inside.
+fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Round]], preemptions: usize) -> usize {
+    Exploration::of(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
+        let home = memory.region();
+        let (lock, data) = lock_and_data::<FetchAddQueue<BITS, RING>>(&home);
+        record.check_end::<FetchAddQueue<BITS, RING>>(lock, data)?;
+        check_order(BITS, &memory.trace().added(), &record.order())
+    })
+}
+
+/// Two bits: the counters wrap after four tickets.
+#[test]
+fn two_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X, X][..], &[X, X]], 3, 2_000),
+        (&[&[X, S], &[S, X]], 3, 2_000),
+        (&[&[S, S], &[X, X]], 3, 2_000),
+        (&[&[EARLY, EARLY], &[EARLY, S]], 3, 2_000),
+        (&[&[X, X, X], &[X, X, X]], 2, 1_000),
+        (&[&[S, S, S], &[S, X, S]], 2, 1_000),
+    ] {
+        let executions = explore_order::<2, 2>(programs, preemptions);
+        assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+    }
+}
+
+#[test]
+fn three_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X][..], &[X], &[X]], 2, 1_000),
+        (&[&[X], &[S], &[S]], 2, 1_000),
+        (&[&[EARLY], &[X], &[S]], 2, 1_000),
+        (&[&[X], &[S], &[X]], 2, 1_000),
+    ] {
+        for executions in [explore_order::<2, 2>(programs, preemptions), explore_order::<2, 1>(programs, preemptions)] {
+            assert!(executions >= at_least, "only {executions} executions of {programs:?}");
+        }
+    }
+}
+
+/// A ring of one entry, which two readers want.
+#[test]
+fn readers_for_one_place() {
+    for programs in [&[&[X, X][..], &[S, S], &[S]][..], &[&[X], &[S, S], &[S, X]]] {
+        Exploration::of(&queue::<2, 1>()).preemptions(1).at_least(70).run(programs);
+    }
+}
+
+/// With a card's atomics.
+#[test]
+fn on_cards() {
+    for (programs, preemptions) in [(&[&[X, S][..], &[S, X]][..], 2), (&[&[X], &[X], &[S]], 2)] {
+        let cards = Exploration::of(&queue::<2, 2>()).atomics(Atomics::OneAnother);
+        cards.preemptions(preemptions).at_least(100).run(programs);
+    }
+}
+
+#[test]
+fn abandoned() {
+    Exploration::of(&queue::<4, 2>()).preemptions(1).at_least(600).run_abandoned();
+    // More owners than tickets.
+    Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_abandoned();
+}
+
+/// Owners without a node beside others, and such as only try.
+#[test]
+fn without_nodes_and_tries() {
+    for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]], &[&[T, TS], &[X, S]]] {
+        Exploration::of(&queue::<4, 2>()).at_least(300).run(programs);
+        Exploration::of(&queue::<1, 1>()).at_least(300).run(programs);
+    }
+}
+
+#[test]
+fn a_death_inside_is_suspected() {
+    for (dying, survivor) in
+        [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
+    {
+        Exploration::of(&queue::<2, 2>()).preemptions(4).run_death(dying, survivor, FaultKind::MemberDied);
+    }
+}
+
+/// Two survivors; how many executions had an heir.
+#[test]
+fn of_two_survivors_one_inherits() {
+    for (dying, others) in [(X, [X, X]), (X, [X, S]), (S, [X, S])] {
+        let heirs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heirs);
+        let dies = dying.dying();
+        let exploration = Exploration::of(&queue::<2, 2>()).preemptions(1);
+        exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
+            let home = memory.region();
+            let (lock, _) = lock_and_data::<FetchAddQueue<2, 2>>(&home);
+            let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
+            count.fetch_add(inherited.len(), Relaxed);
+            let died = Fault::of(FaultKind::MemberDied, Rank(1));
+            match (record.violation(), &inherited[..], record.entered().len()) {
+                (None, [], 3) => Ok(()),
+                (None, [fault], 3) if *fault == died && FetchAddQueue::<2, 2>::is_free(lock) => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        });
+        assert!(heirs.load(Relaxed) > 0, "nobody inherits");
+    }
+}
+
+/// Who released already; with a node, and where only the word can tell.
+#[test]
+fn a_release_without_a_lock_is_told_and_harms_nothing() {
+    for (nodes, slot, mode, start) in [
+        (true, 0, Mode::Exclusive, 0),
+        (true, 0, Mode::Shared, 0),
+        (true, Owner::NO_SLOT, Mode::Exclusive, free_at(15, 0x7fff, 0x7fff)),
+        (true, Owner::NO_SLOT, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+        (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
+        (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+    ] {
+        let owner = Owner { rank: Rank(0), slot, generation: 0 };
+        let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
+        let memory = ModelMemory::new(1, region_words::<FetchAddQueue>(slots));
+        memory.net().words[LOCK] = start;
+        let lock = queue::<15, 16>();
+        let place = Ground::<_, FetchAddQueue>::new(&memory, owner, slots);
+        let twice = async {
+            let words = lock.words(place)?;
+            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
+            lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
+            let before = memory.region();
+            let again = match lock.start_release(&memory, place, words, mode) {
+                Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
+                Err(fault) => Err(fault),
+            };
+            assert_eq!(memory.region(), before);
+            again
+        };
+        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {slot} {mode:?}");
+    }
+}
+
+/// As the ring's documentation says. The entries of rank 0 look like counters, and are left as they are.
+const fn is_entry(value: u64) -> bool {
+    value >> 63 == 1 && value >> 41 & 0x3f_ffff == 0 && value >> 39 != 1 << 24
+}
+const fn is_grant(value: u64) -> bool {
+    value >> 63 == 1 && value >> 42 & 0x1f_ffff != 0
+}
+const fn is_hint(value: u64) -> bool {
+    value >> 63 == 0 && value >> 32 != 0
+}
+
+/// Its name, what it does, and what is found.
+type Bend = (&'static str, fn(Action) -> Action, &'static str);
+
+/// The lock where an operation is left out, or does something else. Counters of four bits, and rings of one entry.
+#[test]
+fn wrong_ones_are_caught() {
+    const RETURN_X: u64 = returning(4, Mode::Exclusive);
+    const RETURN_S: u64 = returning(4, Mode::Shared);
+    const TAKE_X: u64 = taking(4, Mode::Exclusive);
+    const TAKE_S: u64 = taking(4, Mode::Shared);
+    let bends: [Bend; 9] = [
+        (
+            "frees by a write",
+            |action| match action {
+                Action::FetchAdd(RETURN_X) => Action::Write(0),
+                other => other,
+            },
+            "",
+        ),
+        (
+            "a release that is not done",
+            |action| match action {
+                Action::FetchAdd(RETURN_S) => Action::Read,
+                other => other,
+            },
+            "wait for ever",
+        ),
+        (
+            "a reader without a ticket",
+            |action| match action {
+                Action::FetchAdd(TAKE_S) => Action::Read,
+                other => other,
+            },
+            "",
+        ),
+        (
+            "an owner with a reader's ticket",
+            |action| match action {
+                Action::FetchAdd(TAKE_X) => Action::FetchAdd(TAKE_S),
+                Action::FetchAdd(RETURN_X) => Action::FetchAdd(RETURN_S),
+                other => other,
+            },
+            "",
+        ),
+        (
+            "an owner without an entry",
+            |action| match action {
+                Action::Write(entry) if is_entry(entry) => Action::Read,
+                other => other,
+            },
+            "wait for ever",
+        ),
+        (
+            "an entry that names another",
+            |action| match action {
+                Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 39),
+                other => other,
+            },
+            "wait for ever",
+        ),
+        (
+            "an entry of another turn",
+            |action| match action {
+                Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 12),
+                other => other,
+            },
+            "wait for ever",
+        ),
+        (
+            "nobody is told",
+            |action| match action {
+                Action::Write(grant) if is_grant(grant) => Action::Read,
+                other => other,
+            },
+            "wait for ever",
+        ),
+        (
+            "everybody is told the same",
+            |action| match action {
+                Action::Write(grant) if is_grant(grant) => Action::Write(1 << 63 | 1 << 42),
+                other => other,
+            },
+            "wait for ever",
+        ),
+    ];
+    for (flaw, bend, expected) in bends {
+        // Its counters wrap soon.
+        let setting = Setting { bend: Some(bend), lock: free_at(4, 14, 15), ..TIMELESS };
+        expect_caught(flaw, false, expected, |scenario| run_in(setting, &queue::<4, 1>(), scenario));
+    }
+}
+
+/// Rank 1, a reader, has its turn and does not know it: it is stopped before it has made its entry, or after that while rank
+/// 0, which releases, has not read it. Rank 2 reads and has gone, rank 3 waits to have it alone, and rank 4, a reader behind
+/// it, wants rank 1's place. Says who never comes in.
+fn meet_at_a_place(late: Rank, bend: Option<fn(Action) -> Action>) -> Vec<u32> {
+    let lock = queue::<4, 2>();
+    let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
+    (memory.net().bend, memory.net().timeless) = (bend, true);
+    let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, FetchAddQueue<4, 2>>(memory, SLOTS)).unwrap();
+    let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
+    let ask = |rank: u32, mode| acquire(&lock, &all[rank as usize], owner(rank), mode);
+    let give_back = |rank: u32, mode| Box::pin(release(&lock, &all[rank as usize], owner(rank), mode));
+    let comes_in = |acquire: &mut Acquire<'_>| run_for(&memory, acquire, ENDLESS).is_some();
+
+    assert!(comes_in(&mut ask(0, Mode::Exclusive)));
+    let mut first = ask(1, Mode::Shared);
+    let mut second = ask(2, Mode::Shared);
+    let mut releases: Pin<Box<dyn Future<Output = _>>> = give_back(0, Mode::Exclusive);
+    if late == Rank(1) {
+        // Its ticket, its look at the place, and its entry has left.
+        assert!(run_for(&memory, &mut first, 6).is_none());
+        memory.net().stopped = Some(late);
+        assert!(run_for(&memory, &mut second, 100).is_none());
+        run_for(&memory, &mut releases, ENDLESS).unwrap().unwrap();
+    } else {
+        assert!(run_for(&memory, &mut first, 100).is_none());
+        // It has its ticket before the release.
+        assert!(run_for(&memory, &mut second, 1).is_none());
+        assert!(run_for(&memory, &mut releases, 3).is_none());
+        memory.net().stopped = Some(late);
+    }
+    assert!(comes_in(&mut second));
+    let mut alone = ask(3, Mode::Exclusive);
+    assert!(run_for(&memory, &mut alone, 100).is_none());
+    let mut returns: Pin<Box<dyn Future<Output = _>>> = give_back(2, Mode::Shared);
+    run_for(&memory, &mut returns, ENDLESS).unwrap().unwrap();
+    let mut behind = ask(4, Mode::Shared);
+    assert!(run_for(&memory, &mut behind, 100).is_none());
+    memory.net().stopped = None;
+    if late == Rank(0) {
+        run_for(&memory, &mut releases, ENDLESS).unwrap().unwrap();
+    }
+    let mut outside = Vec::new();
+    for (rank, acquire, mode) in
+        [(1, &mut first, Mode::Shared), (3, &mut alone, Mode::Exclusive), (4, &mut behind, Mode::Shared)]
+    {
+        if !comes_in(acquire) {
+            outside.push(rank);
+            continue;
+        }
+        let mut returns: Pin<Box<dyn Future<Output = _>>> = give_back(rank, mode);
+        run_for(&memory, &mut returns, ENDLESS).unwrap().unwrap();
+    }
+    outside
+}
+
+#[test]
+fn readers_meet_at_a_place() {
+    for late in [Rank(0), Rank(1)] {
+        assert_eq!(meet_at_a_place(late, None), []);
+    }
+    let by_a_write = |action| match action {
+        Action::CompareSwap(_, entry) if is_entry(entry) => Action::Write(entry),
+        other => other,
+    };
+    assert_eq!(meet_at_a_place(Rank(1), Some(by_a_write)), [4], "who comes late displaces who waits");
+    let untold = |action| match action {
+        Action::Write(hint) if is_hint(hint) => Action::Read,
+        other => other,
+    };
+    assert_eq!(meet_at_a_place(Rank(0), Some(untold)), [1, 3, 4], "who is displaced is not told");
+}
+
+/// Who takes a frozen lock and asks nobody whether he counts, and a lock that nobody freezes.
+#[test]
+fn wrong_recoveries_are_caught() {
+    let deaf = Setting { deaf: true, ..Setting::USUAL };
+    expect_caught("asks nobody", true, "", |scenario| run_in(deaf, &queue::<4, 2>(), scenario));
+    let bend = |action| match action {
+        Action::CompareSwap(expected, new) if new == expected | 1 && new != expected => Action::Read,
+        other => other,
+    };
+    let never = Setting { bend: Some(bend), ..Setting::USUAL };
+    expect_caught("no freezing", true, "wait for ever", |scenario| run_in(never, &queue::<4, 2>(), scenario));
+}
