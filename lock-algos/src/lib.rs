@@ -19,7 +19,7 @@
 //!
 //! # How it is verified
 //!
-//! `tests/verify` runs the shipped code with the crate `onesided-lock-kit`, over two memories of its own, on programs that are
+//! `tests/verify` runs the shipped code with the crate `onesided-lock-kit`, over memories of its own, on programs that are
 //! data. A lock of yours can be run through the same.
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
@@ -37,6 +37,11 @@
 //!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up to 3 preemptions with 2 origins
 //!   and 2 with 3 (abandoned and adopted: 1), and searched in a memory without time as well, where who is not told waits for
 //!   ever.
+//! - **the checker** of the kit replays the same futures in every schedule of 2 origins with 1 or 2 rounds each, whole, and of 3
+//!   origins with one round up to 20,000 and 40,000 states: which operation takes effect, which answer comes, with one rank that
+//!   crashes at any step, one operation or answer that is lost, one rank that is stopped until the others are done or stuck.
+//!   10,000 to 250,000 states a lock and kind of trouble (`checked`). The ticket lock bypasses nobody there, the queue lock
+//!   whoever loses a compare-swap at its tail.
 //! - **a stopped waiter**: while a lock is taken from a dead reader, a waiter is stopped after each of its steps in turn, with
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.

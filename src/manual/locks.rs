@@ -81,7 +81,7 @@
 //! # Releases by who does not hold the lock
 //!
 //! The guards make them impossible: an [`Epoch`](crate::Epoch) is a lock that is held, its unlock consumes it, and a guard that is leaked
-//! leaves the target locked. Beneath, in [`lock_algos`](crate::lock_algos), where an owner is a number, an owner that does not hold the
+//! leaves the target locked. Beneath, in [`lock_algos`], where an owner is a number, an owner that does not hold the
 //! lock gets `NotHeld` and changes nothing: the queue and the tickets see it by the owner's node, whatever the word says; test-and-set
 //! with [`TestAndSet::checked`](crate::lock_algos::TestAndSet::checked) also tells one acquire of an owner from the next, by the generation
 //! in its word. (Plain test-and-set frees by a write, which tells nothing: that is what windows use, behind their guards.) The mode of a

@@ -81,27 +81,18 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.words.1
     }
 
-    /// Whether its release may tell that the lock is not held any more.
+    /// Whether its release may tell that the lock is not held any more: where leases are nobody leads.
     #[inline(always)]
     pub(crate) fn may_be_late(&self) -> bool {
-        !held_by_word(self.words.1, self.holding.mode()) && self.access.inner.late.is_some()
+        let leads = Owner::from_bits(self.words.1).slot == LEAD;
+        !held_by_word(self.words.1, self.holding.mode()) && !leads && self.access.inner.late.is_some()
     }
 
     /// Releases, and tells whether the lock was held.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)] // see `post_release`
     pub(crate) fn release_late(&self) -> Releasing<'w> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
-        let (inner, words, mode) = (*inner, *words, holding.mode());
-        let home = inner.home(target, *which, words.1);
-        let (spot, started) = ((target.rank, *which), inner.algorithm.start_release(inner.fabric(), home, words, mode));
-        Box::pin(async move {
-            let released = inner.finish_release(spot, words.1, mode, std::future::ready(started?.await)).await;
-            if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
-                inner.give_back(words.1); // nobody comes to the node of an owner that the word named
-            }
-            released
-        })
+        release_late(inner, (target, *which), words.0, words.1, *holding)
     }
 
     pub(crate) fn fabric(&self) -> &'w F {
@@ -142,6 +133,27 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
         post_release(inner, (target, *which), *words, *holding);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn release_late<'w, F: Fabric>(
+    inner: &'w Arc<Inner<F>>,
+    (target, which): (&'w Target<F>, Which),
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) -> Releasing<'w> {
+    let (home, mode) = (inner.home(target, which, owner), holding.mode());
+    let started = inner.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
+    Box::pin(async move {
+        let found = started?.await;
+        let released = inner.finish_release((target.rank, which), owner, mode, std::future::ready(found)).await;
+        if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
+            inner.give_back(owner); // nobody comes to the node of an owner that the word named
+        }
+        released
+    })
 }
 
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Giving a lock back.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -77,29 +77,32 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     /// [`Error::Late`] in a window with a [policy for late owners](crate::LatePolicy).
     #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
-        if self.late.is_some() {
-            return self.wait_late();
+        let Self { inner, target, held, flush, late, outcome } = self;
+        if let Some(released) = late {
+            return wait_late(inner, target.rank, released, outcome);
         }
-        let Self { inner, target, held, flush, outcome, .. } = self;
         let Some(held) = held else { return outcome.map_err(|fault| inner.failed_late("unlock", target.rank, fault)) };
         let held = ManuallyDrop::new(held); // its drop would release once more
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_be_late() {
-            let released = block_on(inner.fabric(), held.release_late());
-            return flushed.and(released).map_err(|fault| inner.failed_late("unlock", target.rank, fault));
+            return wait_late(inner, target.rank, held.release_late(), flushed);
         }
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn wait_late(mut self) -> Result<(), Error> {
-        let (inner, rank) = (self.inner, self.target.rank);
-        let outcome = block_on(inner.fabric(), poll_fn(|cx| self.poll_released(cx)));
-        outcome.map_err(|fault| inner.failed_late("unlock", rank, fault))
-    }
+#[cold]
+#[inline(never)]
+fn wait_late<F: Drive>(
+    inner: &Inner<F>,
+    rank: u32,
+    released: Releasing<'_>,
+    outcome: Result<(), Fault>,
+) -> Result<(), Error> {
+    let outcome = outcome.and(block_on(inner.fabric(), released));
+    outcome.map_err(|fault| inner.failed_late("unlock", rank, fault))
 }
 
 handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());

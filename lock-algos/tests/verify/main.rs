@@ -9,10 +9,12 @@
 //!
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
+mod checked;
 mod explored;
 mod fetch_add_queues;
 mod modelled;
 mod poisoned;
 mod refused;
+mod shared_event;
 mod stopped;
 mod tickets;

@@ -231,8 +231,8 @@ thread_local! {
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what is expected to panic, without a word: a backtrace does not fit loom's small stacks.
-fn quietly<T>(work: impl FnOnce() -> T) -> T {
+/// Runs what is expected to panic, on this thread and without a word: a backtrace does not fit loom's small stacks.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let others = std::panic::take_hook();

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::{Fault, FaultKind, Rank};
+use remote_memory::Rank;
 
 use super::{ModelMemory, Posted};
 use crate::program::{self, LOCK, Round, Slots, Task, lock_and_data};
-use crate::record::{Record, Stage};
+use crate::record::Record;
 use crate::trace::{Action, Trace};
 
 /// One run, wholly determined.
@@ -108,9 +108,8 @@ fn run_over<A: LockAlgorithm + Clone>(
     while events < ENDLESS {
         if let Some(plan) = scenario.death.filter(|plan| plan.when == events) {
             let rank = Rank(plan.rank as u32);
-            let (stages, entered) = (record.stages_of(rank), record.entered().len());
-            death = Some(Death { rank, stages, posted: memory.net().travels_from(rank), entered });
-            record.dies(rank);
+            death = Some(rank);
+            record.dies(rank, memory.net().travels_from(rank));
             memory.net().kill(rank, plan.lost);
             tasks.retain(|(of, _)| *of != plan.rank);
         }
@@ -118,9 +117,9 @@ fn run_over<A: LockAlgorithm + Clone>(
         tasks.append(&mut adopted.lock().unwrap());
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
             // At the end a survivor shows that the lock can be had.
-            let Some(death) = death.as_ref().filter(|_| tasks.is_empty() && !probed) else { break };
+            let Some(dead) = death.filter(|_| tasks.is_empty() && !probed) else { break };
             probed = true;
-            tasks.push(origin((death.rank.index() + 1) % scenario.programs.len(), &[Round::EXCLUSIVE]));
+            tasks.push(origin((dead.index() + 1) % scenario.programs.len(), &[Round::EXCLUSIVE]));
         }
         events += 1;
     }
@@ -132,8 +131,8 @@ fn run_over<A: LockAlgorithm + Clone>(
     let (lock, data) = lock_and_data::<A>(&home);
     match death {
         None => record.check_end::<A>(lock, data)?,
-        Some(death) if setting.nodes => death.check::<A>(&record, lock)?,
-        Some(death) => death.check_without_nodes::<A>(&record, lock)?,
+        Some(_) if setting.nodes => record.check_after_deaths::<A>(lock)?,
+        Some(_) => record.check_after_deaths_without_nodes::<A>(lock)?,
     }
     let dead = |rank: usize| scenario.death.is_some_and(|plan| plan.rank == rank);
     for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {
@@ -143,77 +142,6 @@ fn run_over<A: LockAlgorithm + Clone>(
     }
     let net = memory.net();
     Ok(History { posted: net.posted, trace: net.trace.clone(), order: record.order() })
-}
-
-/// How a rank died.
-#[derive(Debug)]
-struct Death {
-    rank: Rank,
-    /// Where it was.
-    stages: Vec<Stage>,
-    /// Whether operations of it still travelled: a release that it did not wait for.
-    posted: bool,
-    /// How many acquires had succeeded by then, of all ranks.
-    entered: usize,
-}
-
-impl Death {
-    /// What must hold at the end.
-    fn check<A: LockAlgorithm>(&self, record: &Record, lock: &[u64]) -> Result<(), String> {
-        if let Some(violation) = record.violation() {
-            return Err(violation);
-        }
-        if !A::is_free(lock) {
-            return Err(format!("the lock is not free at the end: {lock:x?}"));
-        }
-        let entered = record.entered();
-        let (before, after) = entered.split_at(self.entered);
-        let named = [FaultKind::OwnerDied, FaultKind::MemberDied].map(|kind| Some(Fault::of(kind, self.rank)));
-        if let Some(other) = entered.iter().find(|(_, inherited)| inherited.is_some() && !named.contains(inherited)) {
-            return Err(format!("inherited {other:?}"));
-        }
-        let heir = after.iter().position(|(_, inherited)| inherited.is_some());
-        let inside = |mode| self.stages.contains(&Stage::Inside(mode));
-        let overtakes = |mode: Option<Mode>| {
-            let before = &after[..heir.unwrap_or(after.len())];
-            before.iter().any(|(entered, _)| mode.is_none_or(|mode| *entered == mode))
-        };
-        let missed = if before.iter().any(|(_, inherited)| inherited.is_some()) {
-            Some("inherited before the death")
-        } else if heir.is_none() && (inside(Mode::Exclusive) || inside(Mode::Shared)) {
-            Some("nobody inherits")
-        } else if inside(Mode::Exclusive) && overtakes(None) {
-            Some("somebody came before the heir of an owner")
-        } else if inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an owner came before the heir of a reader")
-        } else if heir.is_some() && self.stages.is_empty() && !self.posted {
-            Some("inherited from who had released")
-        } else {
-            None
-        };
-        missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}")))
-    }
-
-    /// What must hold at the end where nobody can take the lock from the dead.
-    fn check_without_nodes<A: LockAlgorithm>(&self, record: &Record, lock: &[u64]) -> Result<(), String> {
-        if let Some(violation) = record.violation() {
-            return Err(violation);
-        }
-        let entered = record.entered();
-        let after = &entered[self.entered..];
-        let inside = |mode| self.stages.contains(&Stage::Inside(mode));
-        if entered.iter().any(|(_, inherited)| inherited.is_some()) {
-            Err(format!("inherited: {entered:?}"))
-        } else if inside(Mode::Exclusive) && !after.is_empty()
-            || inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
-        {
-            Err(format!("somebody came in with the dead: {after:?}"))
-        } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
-            Err(format!("the lock does not work though nobody was dead there: {lock:x?}, {after:?}"))
-        } else {
-            Ok(())
-        }
-    }
 }
 
 /// Runs one future, the events in order.

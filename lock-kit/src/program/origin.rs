@@ -34,20 +34,19 @@ pub async fn run<M: Mortal, A: LockAlgorithm>(
     if let Err(fault) = open::<M, A>(&memory, slots) {
         record.violated(|| format!("{fault}"));
     }
-    for (number, round) in rounds.into_iter().enumerate() {
+    for round in rounds {
         abandoned += u16::from(round.is_abandoned());
         let slot = match round.manner {
             _ if round.is_abandoned() => abandoned,
             Manner::WithoutNode => Owner::NO_SLOT,
             Manner::Usual | Manner::Try => 0,
         };
-        let owner = Owner { rank: memory.rank(), slot, generation: number as u32 };
+        let owner = Owner { rank: memory.rank(), slot, generation: record.begins(memory.rank()) };
         let done = match round.ending {
             Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
             _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
-        ended(&record, (owner, slots), round, done);
-        if round.ending == Ending::Dies {
+        if !goes_on(&memory, &record, (owner, slots), round, done) || round.ending == Ending::Dies {
             return;
         }
     }
@@ -69,6 +68,9 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
+    if round.manner != Manner::Try {
+        record.waits(owner, mode);
+    }
     let started = algorithm.start(memory, ground, words, mode)?;
     for _ in 0..round.early {
         memory.read(data).await?;
@@ -94,7 +96,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
         }
     }
     if round.ending == Ending::Dies {
-        record.dies(owner.rank);
+        record.dies(owner.rank, false);
         memory.die();
         return Ok(());
     }
@@ -110,13 +112,26 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     Ok(())
 }
 
-/// A round is over. Where there are no nodes a lock may stay with the dead.
-fn ended(record: &Record, (owner, slots): (Owner, Slots), round: Round, done: Result<(), Fault>) {
+/// A round is over: whether the origin goes on. Where there are no nodes a lock may stay with the dead. An origin that is told
+/// that nobody knows what became of an operation ends.
+fn goes_on<M: Mortal>(
+    memory: &M,
+    record: &Record,
+    (owner, slots): (Owner, Slots),
+    round: Round,
+    done: Result<(), Fault>,
+) -> bool {
     match done {
         Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => record.outside(owner),
+        Err(fault) if fault.is_unknown() => {
+            record.dies(owner.rank, true);
+            memory.die();
+            return false;
+        }
         Err(fault) => record.violated(|| format!("{owner:?} in {round:?}: {fault}")),
         Ok(()) => {}
     }
+    true
 }
 
 /// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
@@ -135,7 +150,7 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     adopt(Box::pin(async move {
         let done = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await;
-        ended(&record, (owner, slots), round, done);
+        goes_on(&memory, &record, (owner, slots), round, done);
     }));
     Ok(())
 }

@@ -1,13 +1,18 @@
 //! The sequential model: who holds the lock.
 
+mod death;
+
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner};
 use remote_memory::{Fault, Rank};
 
+use death::Death;
+
 /// How far an owner is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// It acquires or releases: it may hold the lock or not.
     Between,
@@ -15,8 +20,18 @@ pub enum Stage {
     Inside(Mode),
 }
 
+/// Who waits for the lock.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Waiting {
+    mode: Mode,
+    /// When its first operation took effect, in the order of all.
+    arrived: Option<u32>,
+    /// How many who arrived later had the lock before it and kept it out.
+    bypassed: u32,
+}
+
 /// What happened so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Hash)]
 struct State {
     /// Those who are not listed are outside.
     stages: BTreeMap<(u32, u16), Stage>,
@@ -28,6 +43,29 @@ struct State {
     entered: Vec<(Mode, Option<Fault>)>,
     /// Of each acquire, in the same order, the rank.
     order: Vec<Rank>,
+    waiting: BTreeMap<(u32, u16), Waiting>,
+    arrivals: u32,
+    /// The most that anybody was bypassed.
+    bypassed: u32,
+    deaths: Vec<Death>,
+    /// How many rounds each rank has begun.
+    rounds: BTreeMap<u32, u32>,
+    /// Of the last exclusive owner.
+    token: Option<u64>,
+}
+
+impl State {
+    /// An owner enters: whoever arrived before it and cannot have the lock beside it was bypassed.
+    fn passes(&mut self, owner: Owner, mode: Mode) {
+        let Some(entering) = self.waiting.remove(&key(owner)) else { return };
+        self.bypassed = self.bypassed.max(entering.bypassed);
+        let later = |waiting: &&mut Waiting| matches!((waiting.arrived, entering.arrived), (Some(before), Some(after)) if before < after);
+        for waiting in self.waiting.values_mut().filter(later) {
+            if (waiting.mode, mode) != (Mode::Shared, Mode::Shared) {
+                waiting.bypassed += 1;
+            }
+        }
+    }
 }
 
 /// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
@@ -49,9 +87,59 @@ impl Record {
         self.state().stages.insert(key(owner), Stage::Between);
     }
 
+    /// The number of a rank's next round: its owners' generation.
+    pub fn begins(&self, rank: Rank) -> u32 {
+        let mut state = self.state();
+        let rounds = state.rounds.entry(rank.0).or_default();
+        *rounds += 1;
+        *rounds - 1
+    }
+
+    /// An acquire begins that waits for the lock for as long as it takes.
+    pub fn waits(&self, owner: Owner, mode: Mode) {
+        self.state().waiting.insert(key(owner), Waiting { mode, arrived: None, bypassed: 0 });
+    }
+
+    /// An operation of this rank took effect: those of its acquires that begin have arrived.
+    pub fn arrives(&self, rank: Rank) {
+        let mut state = self.state();
+        let arrivals = state.arrivals;
+        let mut anybody = false;
+        for ((of, _), waiting) in &mut state.waiting {
+            if *of == rank.0 && waiting.arrived.is_none() {
+                waiting.arrived = Some(arrivals);
+                anybody = true;
+            }
+        }
+        state.arrivals += u32::from(anybody);
+    }
+
+    /// The most acquires that came later and entered before somebody whom they kept out.
+    #[must_use]
+    pub fn bypassed(&self) -> u32 {
+        self.state().bypassed
+    }
+
+    /// The token of who has just entered alone: it must be higher than all before it.
+    pub fn token(&self, token: u64) {
+        let mut state = self.state();
+        if let Some(before) = state.token.replace(token).filter(|before| *before >= token) {
+            state.violation.get_or_insert(format!("the token {token} after {before}"));
+        }
+    }
+
+    /// All of it in one number: two records with the same one stand for the same past.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.state().hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// An acquire succeeded.
     pub fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
         let mut state = self.state();
+        state.passes(owner, mode);
         state.entered.push((mode, inherited));
         state.order.push(owner.rank);
         let conflict = state.stages.iter().find_map(|(other, stage)| match stage {
@@ -68,7 +156,9 @@ impl Record {
 
     /// A release is complete, or an acquire was given up.
     pub fn outside(&self, owner: Owner) {
-        self.state().stages.remove(&key(owner));
+        let mut state = self.state();
+        state.stages.remove(&key(owner));
+        state.waiting.remove(&key(owner));
     }
 
     /// An exclusive section added one to the data.
@@ -76,9 +166,20 @@ impl Record {
         self.state().counted += 1;
     }
 
-    /// A rank ends, wherever it is.
-    pub fn dies(&self, rank: Rank) {
-        self.state().stages.retain(|(of, _), _| *of != rank.0);
+    /// A rank ends, wherever it is. `posted`: operations of it were under way, a release that it did not wait for.
+    pub fn dies(&self, rank: Rank, posted: bool) {
+        let mut state = self.state();
+        let stages = state.stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect();
+        let entered = state.entered.len();
+        state.deaths.push(Death { rank, stages, posted, entered });
+        state.stages.retain(|(of, _), _| *of != rank.0);
+        state.waiting.retain(|(of, _), _| *of != rank.0);
+    }
+
+    /// Who has died.
+    #[must_use]
+    pub fn dead(&self) -> Vec<Rank> {
+        self.state().deaths.iter().map(|death| death.rank).collect()
     }
 
     /// How those entered who did, one after the other, and what each inherited.
@@ -98,12 +199,6 @@ impl Record {
     #[must_use]
     pub fn violation(&self) -> Option<String> {
         self.state().violation.clone()
-    }
-
-    /// How far the owners of a rank are, those that are not outside.
-    #[must_use]
-    pub fn stages_of(&self, rank: Rank) -> Vec<Stage> {
-        self.state().stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect()
     }
 
     /// At the end of a run in which nobody died: all are outside, nobody inherited anything, the lock's words are free and

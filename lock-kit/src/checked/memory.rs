@@ -1,0 +1,246 @@
+//! The memory of a [`World`], seen from one rank.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+
+use super::world::World;
+use crate::Mortal;
+use crate::trace::Action;
+
+/// Everybody's memory in a check, seen from one rank.
+#[derive(Debug)]
+pub struct CheckedMemory {
+    rank: Rank,
+    /// What this handle saw is its own: each task has one.
+    view: u16,
+    world: Arc<Mutex<World>>,
+}
+
+impl Clone for CheckedMemory {
+    fn clone(&self) -> Self {
+        let view = self.world().view_of(self.view);
+        Self { rank: self.rank, view, world: Arc::clone(&self.world) }
+    }
+}
+
+impl CheckedMemory {
+    pub(super) fn new(rank: Rank, world: &Arc<Mutex<World>>) -> Self {
+        Self { rank, view: rank.0 as u16, world: Arc::clone(world) }
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    fn post_one(&self, word: usize, action: Action, chained: bool) -> Reply {
+        let number = self.world().post(self.rank, self.view, word, action, chained);
+        Reply { world: Arc::clone(&self.world), number }
+    }
+
+    fn check_own(&self, word: usize) -> Result<(), Fault> {
+        let own = word / self.world().region_words() == self.rank.index();
+        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+    }
+}
+
+pub(super) fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The answer to an operation. No waker: the checker polls whom an event concerns.
+#[derive(Debug)]
+pub struct Reply {
+    world: Arc<Mutex<World>>,
+    number: u32,
+}
+
+impl Future for Reply {
+    type Output = Result<u64, Fault>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        lock(&self.world).take(self.number).map_or(Poll::Pending, |(outcome, _)| Poll::Ready(outcome))
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        lock(&self.world).detach(self.number);
+    }
+}
+
+/// The end of a pause.
+#[derive(Debug)]
+pub struct PauseEnd(Reply);
+
+impl Future for PauseEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(|_| ())
+    }
+}
+
+/// A wait for one's own word.
+#[derive(Debug)]
+pub struct Wait<'f, P> {
+    memory: &'f CheckedMemory,
+    own: usize,
+    predicate: P,
+    patience: Patience,
+    waits: Option<Reply>,
+}
+
+impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let CheckedMemory { rank, view, .. } = *self.memory;
+        let timed_out = match &self.waits {
+            None => false,
+            Some(waits) => match lock(&waits.world).take(waits.number) {
+                None => return Poll::Pending,
+                Some((_, timed_out)) => timed_out,
+            },
+        };
+        self.memory.check_own(self.own)?;
+        let value = self.memory.world().load(rank, view, self.own);
+        if (self.predicate)(value) {
+            return Poll::Ready(Ok(value));
+        }
+        let gone = match self.patience.watch {
+            Watch::Nobody => None,
+            Watch::Rank(rank) | Watch::Hearing(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
+        };
+        if let Some(rank) = gone {
+            return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));
+        }
+        if timed_out {
+            return Poll::Ready(Err(Fault::new(FaultKind::TimedOut)));
+        }
+        let until = self.patience.deadline;
+        match &self.waits {
+            Some(waits) => self.memory.world().wait_on(waits.number, rank, view, self.own, until),
+            None => {
+                let number = self.memory.world().wait(rank, view, self.own, until);
+                self.waits = Some(Reply { world: Arc::clone(&self.memory.world), number });
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl RemoteMemory for CheckedMemory {
+    type Word<'f> = usize;
+    type Op = Reply;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Wait<'f, P>;
+    type Pause<'f> = PauseEnd;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.world().ranks()
+    }
+
+    fn word(&self, at: At) -> Result<usize, Fault> {
+        let world = self.world();
+        let index = at.offset as usize / 8;
+        if at.rank.0 >= world.ranks() {
+            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
+        }
+        if index >= world.region_words() {
+            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
+        }
+        Ok(at.rank.index() * world.region_words() + index)
+    }
+
+    fn read(&self, word: usize) -> Reply {
+        self.post_one(word, Action::Read, false)
+    }
+
+    fn write(&self, word: usize, value: u64, _notify: Notify) -> Reply {
+        self.post_one(word, Action::Write(value), false)
+    }
+
+    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Reply {
+        self.post_one(word, Action::CompareSwap(expected, new), false)
+    }
+
+    fn fetch_add(&self, word: usize, add: u64) -> Reply {
+        self.post_one(word, Action::FetchAdd(add), false)
+    }
+
+    fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
+        let mut first = true;
+        Chain::of(links.map(|link| {
+            let (word, action) = match link {
+                Link::Read { word, .. } => (word, Action::Read),
+                Link::Write { word, value, .. } => (word, Action::Write(value)),
+                Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
+                Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
+            };
+            let chained = !std::mem::take(&mut first);
+            let reply = self.post_one(word, action, chained);
+            link.waited().then_some(reply)
+        }))
+    }
+
+    fn load(&self, own: usize) -> Result<u64, Fault> {
+        self.check_own(own)?;
+        Ok(self.world().load(self.rank, self.view, own))
+    }
+
+    fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
+        self.check_own(own)?;
+        self.world().store(self.view, own, value);
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        Wait { memory: self, own, predicate, patience, waits: None }
+    }
+
+    fn pause(&self, word: usize, nanos: u64) -> PauseEnd {
+        let number = self.world().pause(self.rank, self.view, word, nanos);
+        PauseEnd(Reply { world: Arc::clone(&self.world), number })
+    }
+
+    fn now(&self) -> u64 {
+        let mut world = self.world();
+        let now = world.now();
+        world.told(self.rank, now);
+        now
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        let mut world = self.world();
+        let liveness = match rank {
+            Rank(rank) if rank >= world.ranks() => Liveness::Left,
+            rank if world.is_dead(rank) => Liveness::Dead,
+            _ => Liveness::Alive,
+        };
+        world.told(self.rank, (rank, liveness == Liveness::Dead));
+        liveness
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        let mut world = self.world();
+        let casualty = world.casualty();
+        world.told(self.rank, casualty);
+        casualty
+    }
+}
+
+impl Mortal for CheckedMemory {
+    fn die(&self) {
+        self.world().dying.push(self.rank);
+    }
+}

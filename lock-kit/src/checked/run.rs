@@ -1,0 +1,208 @@
+//! One schedule.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use lock_algos::LockAlgorithm;
+use remote_memory::Rank;
+
+use super::Checker;
+use super::memory::{CheckedMemory, lock};
+use super::world::{Event, World};
+use crate::Record;
+use crate::program::{self, LOCK, Round, Slots, Task, idle, lock_and_data};
+
+/// More events than any schedule has that ends.
+const ENDLESS: usize = 3_000;
+
+pub(super) struct Run<A> {
+    lock: Arc<A>,
+    slots: Slots,
+    world: Arc<Mutex<World>>,
+    record: Arc<Record>,
+    tasks: Vec<(Rank, Task)>,
+    adopted: Arc<Mutex<Vec<(Rank, Task)>>>,
+    /// Whether a survivor has asked for the lock at the end.
+    probed: bool,
+    /// Whether an operation or an answer was lost.
+    lost: bool,
+    entered: usize,
+    bypass: Option<u32>,
+    token: Option<fn(&[u64]) -> u64>,
+    events: Vec<(Event, String)>,
+}
+
+/// How a schedule ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) heir: bool,
+    pub(super) lost: bool,
+    pub(super) bypassed: u32,
+}
+
+impl<A: LockAlgorithm + Clone> Run<A> {
+    pub(super) fn new(checker: &Checker<A>, programs: &[&[Round]]) -> Self {
+        let slots = Slots { nodes: checker.nodes, ..Slots::of(programs) };
+        let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
+        world.bend = checker.bend;
+        let mut run = Self {
+            lock: Arc::new(checker.lock.clone()),
+            slots,
+            world: Arc::new(Mutex::new(world)),
+            record: Arc::default(),
+            tasks: Vec::new(),
+            adopted: Arc::default(),
+            probed: false,
+            lost: false,
+            entered: 0,
+            bypass: checker.bypass,
+            token: checker.token,
+            events: Vec::new(),
+        };
+        for (rank, rounds) in (0..).map(Rank).zip(programs) {
+            run.spawn(rank, rounds);
+            run.poll(rank);
+        }
+        run
+    }
+
+    fn spawn(&mut self, rank: Rank, rounds: &[Round]) {
+        let memory = CheckedMemory::new(rank, &self.world);
+        let (algorithm, record, adopted) =
+            (Arc::clone(&self.lock), Arc::clone(&self.record), Arc::clone(&self.adopted));
+        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
+        let task = program::run(memory, algorithm, self.slots, rounds.to_vec(), record, adopt);
+        self.tasks.push((rank, Box::pin(task)));
+    }
+
+    /// Lets a rank's tasks go on as far as they can.
+    fn poll(&mut self, rank: Rank) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            self.tasks.retain_mut(|(of, task)| *of != rank || task.as_mut().poll(&mut context).is_pending());
+            let adopted = std::mem::take(&mut *self.adopted.lock().unwrap());
+            if adopted.is_empty() {
+                break;
+            }
+            self.tasks.extend(adopted);
+        }
+        let dying = std::mem::take(&mut lock(&self.world).dying);
+        for rank in dying {
+            self.bury(rank);
+        }
+    }
+
+    fn bury(&mut self, rank: Rank) {
+        self.tasks.retain(|(of, _)| *of != rank);
+        lock(&self.world).bury(rank);
+    }
+
+    fn at_work(&self) -> Vec<bool> {
+        let ranks = lock(&self.world).ranks();
+        (0..ranks).map(|rank| self.tasks.iter().any(|(of, _)| of.0 == rank)).collect()
+    }
+
+    /// What may happen next; nothing at the end.
+    pub(super) fn possible(&mut self) -> Vec<Event> {
+        let at_work = self.at_work();
+        let events = lock(&self.world).possible(&at_work);
+        let over = events.is_empty() && self.tasks.is_empty() && !self.probed;
+        if !over {
+            return events;
+        }
+        // A survivor shows that the lock can be had.
+        self.probed = true;
+        let dead = self.record.dead();
+        let ranks = lock(&self.world).ranks();
+        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank));
+        let Some(survivor) = survivor.filter(|_| !dead.is_empty()) else { return events };
+        lock(&self.world).budget = super::Budget::default();
+        self.spawn(survivor, &[Round::EXCLUSIVE]);
+        self.poll(survivor);
+        let at_work = self.at_work();
+        lock(&self.world).possible(&at_work)
+    }
+
+    /// All that decides what may come.
+    pub(super) fn state(&self) -> (u64, u64, bool) {
+        (lock(&self.world).state(), self.record.digest(), self.probed)
+    }
+
+    /// Lets an event happen. Gives the end if that is one.
+    pub(super) fn happen(&mut self, event: Event) -> Option<Result<End, String>> {
+        let described = lock(&self.world).describe(event);
+        self.events.push((event, described));
+        self.lost |= matches!(event, Event::LoseReply(_) | Event::LoseOperation(_));
+        if let Event::Crash(rank) = event {
+            self.record.dies(rank, lock(&self.world).travels_from(rank));
+            self.tasks.retain(|(of, _)| *of != rank);
+        }
+        let (concerned, effect) = {
+            let mut world = lock(&self.world);
+            (world.happen(event), world.last_effect)
+        };
+        if let Some(origin) = effect {
+            self.record.arrives(origin);
+        }
+        if let Some(rank) = concerned {
+            self.poll(rank);
+        }
+        self.check().err().map(Err)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        if self.events.len() > ENDLESS {
+            return Err(format!("does not end, after {ENDLESS} events"));
+        }
+        let entered = self.record.order();
+        if entered.len() > self.entered {
+            self.entered = entered.len();
+            if let (Some(token), Some((_, lock_algos::Mode::Exclusive))) = (self.token, entered.last()) {
+                let world = lock(&self.world);
+                self.record.token(token(&world.words()[LOCK..LOCK + A::HOME_WORDS]));
+            }
+        }
+        if let Some(violation) = self.record.violation() {
+            return Err(violation);
+        }
+        let bypassed = self.record.bypassed();
+        if self.record.dead().is_empty() && self.bypass.is_some_and(|at_most| bypassed > at_most) {
+            return Err(format!("{bypassed} were let in before who came first"));
+        }
+        Ok(())
+    }
+
+    /// Checks the end.
+    pub(super) fn end(&self) -> Result<End, String> {
+        if !self.tasks.is_empty() {
+            let waiting: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
+            return Err(format!("ranks {waiting:?} wait for ever"));
+        }
+        let world = lock(&self.world);
+        let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
+        let dead = self.record.dead();
+        match (dead.is_empty(), self.slots.nodes) {
+            _ if dead.len() == world.ranks() as usize => {} // nobody is left to see to it
+            (true, _) => self.record.check_end::<A>(home, data)?,
+            (false, true) => self.record.check_after_deaths::<A>(home)?,
+            (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
+        }
+        for rank in (0..world.ranks()).map(Rank).filter(|rank| !dead.contains(rank)) {
+            if !idle::<A>(&world.words()[rank.index() * world.region_words()..][..world.region_words()]) {
+                return Err(format!("rank {} counts at the end", rank.0));
+            }
+        }
+        let heir = self.record.entered().iter().any(|(_, inherited)| inherited.is_some());
+        Ok(End { heir, lost: self.lost, bypassed: self.record.bypassed() })
+    }
+
+    /// What happened, a line each.
+    pub(super) fn story(&self) -> String {
+        let mut story = String::new();
+        for (_, what) in &self.events {
+            let _ = writeln!(story, "  {what}");
+        }
+        story
+    }
+}

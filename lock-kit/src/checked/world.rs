@@ -1,0 +1,476 @@
+//! Everybody's memory, what is under way, and what may happen next.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::trace::{Action, Effect, Trace};
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// An operation takes effect.
+    Effect(u32),
+    /// Its origin learns of it, or looks at a word or a rank for which it waits.
+    Wake(u32),
+    /// An operation takes effect, and its origin learns only that nobody knows.
+    LoseReply(u32),
+    /// An operation never takes effect, and its origin learns only that nobody knows.
+    LoseOperation(u32),
+    /// A rank ends. What is under way of it never takes effect. (What does, did before.)
+    Crash(Rank),
+    /// A rank learns nothing more until the others are done, or stuck for long.
+    Stop(Rank),
+    /// The rank that was stopped goes on.
+    Continue,
+    /// Time passes to where a pause or a deadline ends.
+    Time(u32),
+}
+
+/// How much may go wrong in a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Budget {
+    pub(super) crashes: u8,
+    pub(super) lost: u8,
+    pub(super) stops: u8,
+}
+
+/// Something that a task awaits, or has let go.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Pending {
+    origin: Rank,
+    view: u16,
+    kind: Kind,
+    /// Whether nobody awaits it any more.
+    detached: bool,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+enum Kind {
+    /// On its way to the word.
+    Travels { word: u32, action: Action, chained: bool },
+    /// In effect, or lost; the answer is on its way back. The word's version goes with it.
+    Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
+    /// Looks again when the word is another version or somebody died.
+    Waits { word: u32, version: u32, deaths: u32, until: u64 },
+    /// Ends when the word is another version.
+    Pauses { word: u32, version: u32, until: u64 },
+    /// To be taken by its future.
+    Ready { outcome: Result<u64, Fault>, timed_out: bool },
+}
+
+/// As powers of two in nanoseconds: pauses grow while nothing changes.
+const LONGEST_PAUSE: u32 = 28;
+/// Pauses and deadlines that end one after the other without a change, before whoever waits does so for ever.
+const ENDLESS: u32 = 48;
+
+#[derive(Debug)]
+pub(super) struct World {
+    region_words: usize,
+    words: Vec<u64>,
+    versions: Vec<u32>,
+    /// Of each handle: the version of each word that its last operation there saw.
+    seen: Vec<BTreeMap<u32, u32>>,
+    dead: Vec<bool>,
+    deaths: u32,
+    now: u64,
+    /// Pauses and deadlines that have ended since a word changed or somebody died.
+    idle: u32,
+    stopped: Option<Rank>,
+    /// By number: in the order of posting.
+    pending: BTreeMap<u32, Pending>,
+    next: u32,
+    /// Of each rank: all that its tasks were told, so that ranks with the same one are in the same state.
+    histories: Vec<u64>,
+    pub(super) budget: Budget,
+    pub(super) bend: Option<fn(Action) -> Action>,
+    pub(super) trace: Trace,
+    /// Whose operation took effect last.
+    pub(super) last_effect: Option<Rank>,
+    /// Who has ended by its own doing and is to be buried.
+    pub(super) dying: Vec<Rank>,
+}
+
+impl World {
+    pub(super) fn new(ranks: usize, region_words: usize, budget: Budget) -> Self {
+        let words = vec![0; ranks * region_words];
+        Self {
+            region_words,
+            versions: vec![0; words.len()],
+            words,
+            seen: vec![BTreeMap::new(); ranks],
+            dead: vec![false; ranks],
+            deaths: 0,
+            now: 0,
+            idle: 0,
+            stopped: None,
+            pending: BTreeMap::new(),
+            next: 0,
+            histories: vec![0; ranks],
+            budget,
+            bend: None,
+            trace: Trace::default(),
+            last_effect: None,
+            dying: Vec::new(),
+        }
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
+        self.dead.len() as u32
+    }
+
+    pub(super) fn region_words(&self) -> usize {
+        self.region_words
+    }
+
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(super) fn is_dead(&self, rank: Rank) -> bool {
+        self.dead[rank.index()]
+    }
+
+    pub(super) fn casualty(&self) -> Option<Rank> {
+        (0..self.ranks()).map(Rank).find(|rank| self.is_dead(*rank))
+    }
+
+    /// Whether an operation of this rank is not yet in effect.
+    pub(super) fn travels_from(&self, rank: Rank) -> bool {
+        self.pending.values().any(|pending| pending.origin == rank && matches!(pending.kind, Kind::Travels { .. }))
+    }
+
+    /// A rank's tasks were told something.
+    pub(super) fn told(&mut self, rank: Rank, what: impl Hash) {
+        let mut hasher = DefaultHasher::new();
+        (self.histories[rank.index()], what).hash(&mut hasher);
+        self.histories[rank.index()] = hasher.finish();
+    }
+
+    /// A new handle, which has seen what this one has.
+    pub(super) fn view_of(&mut self, view: u16) -> u16 {
+        let seen = self.seen[usize::from(view)].clone();
+        self.seen.push(seen);
+        (self.seen.len() - 1) as u16
+    }
+
+    fn add(&mut self, origin: Rank, view: u16, kind: Kind) -> u32 {
+        self.next += 1;
+        self.pending.insert(self.next, Pending { origin, view, kind, detached: false });
+        self.next
+    }
+
+    pub(super) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
+        let action = self.bend.map_or(action, |bend| bend(action));
+        self.add(origin, view, Kind::Travels { word: word as u32, action, chained })
+    }
+
+    pub(super) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
+        let (version, deaths) = (self.versions[word], self.deaths);
+        self.add(origin, view, Kind::Waits { word: word as u32, version, deaths, until })
+    }
+
+    pub(super) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
+        let word = word as u32;
+        let version = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
+        let until = self.now.saturating_add(nanos);
+        self.add(origin, view, Kind::Pauses { word, version, until })
+    }
+
+    pub(super) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
+        let version = self.versions[word];
+        self.seen[usize::from(view)].insert(word as u32, version);
+        let value = self.words[word];
+        self.told(rank, (word, value));
+        value
+    }
+
+    pub(super) fn store(&mut self, view: u16, word: usize, value: u64) {
+        self.set(word, value);
+        let version = self.versions[word];
+        self.seen[usize::from(view)].insert(word as u32, version);
+    }
+
+    fn set(&mut self, word: usize, value: u64) {
+        if self.words[word] != value {
+            self.words[word] = value;
+            self.versions[word] += 1;
+            self.idle = 0;
+        }
+    }
+
+    /// The outcome of what a future awaits, once. `true`: its time was over.
+    pub(super) fn take(&mut self, number: u32) -> Option<(Result<u64, Fault>, bool)> {
+        let Some(Pending { kind: Kind::Ready { outcome, timed_out }, .. }) = self.pending.get(&number) else {
+            return None;
+        };
+        let taken = (*outcome, *timed_out);
+        self.pending.remove(&number);
+        Some(taken)
+    }
+
+    /// A wait looked and found nothing: it goes on.
+    pub(super) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
+        let (version, deaths) = (self.versions[word], self.deaths);
+        let kind = Kind::Waits { word: word as u32, version, deaths, until };
+        self.pending.insert(number, Pending { origin: rank, view, kind, detached: false });
+    }
+
+    /// Nobody awaits it any more.
+    pub(super) fn detach(&mut self, number: u32) {
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        match pending.kind {
+            Kind::Travels { .. } => pending.detached = true,
+            _ => drop(self.pending.remove(&number)),
+        }
+    }
+
+    fn target(&self, word: u32) -> usize {
+        word as usize / self.region_words
+    }
+
+    /// Between one origin and one target operations take effect in the order of posting, but outside of chains a write may
+    /// overtake reads and atomics, and a read writes to other words.
+    fn may_take_effect(&self, number: u32, pending: &Pending) -> bool {
+        let Kind::Travels { word, action, chained } = pending.kind else { return false };
+        self.pending.range(..number).all(|(_, earlier)| match earlier.kind {
+            Kind::Travels { word: to, action: before, .. } => {
+                let same_way = earlier.origin == pending.origin && self.target(to) == self.target(word);
+                let overtakes = match (action, before) {
+                    (Action::Write(_), Action::Write(_)) => false,
+                    (Action::Write(_), _) => to != word,
+                    (Action::Read, Action::Write(_)) => to != word,
+                    _ => false,
+                };
+                !same_way || overtakes && !chained
+            }
+            _ => true,
+        })
+    }
+
+    /// Completions of one origin's operations at one target come in the order of posting.
+    fn may_return(&self, number: u32, pending: &Pending) -> bool {
+        let Kind::Returns { word, .. } = pending.kind else { return false };
+        self.pending.range(..number).all(|(_, earlier)| match earlier.kind {
+            Kind::Travels { word: to, .. } | Kind::Returns { word: to, .. } => {
+                earlier.origin != pending.origin || earlier.detached || self.target(to) != self.target(word)
+            }
+            _ => true,
+        })
+    }
+
+    /// What may happen next. `at_work`: which ranks have tasks.
+    pub(super) fn possible(&self, at_work: &[bool]) -> Vec<Event> {
+        let mut events = Vec::new();
+        let hears = |pending: &Pending| self.stopped != Some(pending.origin);
+        for (number, pending) in &self.pending {
+            let event = match pending.kind {
+                Kind::Travels { .. } if self.may_take_effect(*number, pending) => Event::Effect(*number),
+                Kind::Returns { .. } if hears(pending) && self.may_return(*number, pending) => Event::Wake(*number),
+                Kind::Waits { word, version, deaths, .. }
+                    if hears(pending) && (self.versions[word as usize], self.deaths) != (version, deaths) =>
+                {
+                    Event::Wake(*number)
+                }
+                Kind::Pauses { word, version, .. } if hears(pending) && self.versions[word as usize] != version => {
+                    Event::Wake(*number)
+                }
+                _ => continue,
+            };
+            events.push(event);
+        }
+        let active = |rank: &Rank| at_work[rank.index()] && !self.is_dead(*rank);
+        if self.idle == 0 {
+            if self.budget.lost > 0 {
+                let waited = |number: &u32| self.pending.get(number).is_some_and(|pending| !pending.detached);
+                let effects: Vec<u32> = events
+                    .iter()
+                    .filter_map(|event| if let Event::Effect(number) = event { Some(*number) } else { None })
+                    .filter(waited)
+                    .collect();
+                events.extend(
+                    effects.iter().flat_map(|number| [Event::LoseReply(*number), Event::LoseOperation(*number)]),
+                );
+            }
+            let crashes = self.budget.crashes > 0 && self.dead.iter().filter(|dead| !**dead).count() > 1;
+            events.extend((0..self.ranks()).map(Rank).filter(|_| crashes).filter(active).map(Event::Crash));
+            let stops = self.budget.stops > 0 && self.stopped.is_none();
+            events.extend((0..self.ranks()).map(Rank).filter(|_| stops).filter(active).map(Event::Stop));
+        }
+        let moves = |event: &Event| matches!(event, Event::Effect(_) | Event::Wake(_));
+        if !events.iter().any(moves) {
+            events.extend(self.last_resort(at_work));
+        }
+        events
+    }
+
+    /// What happens when nobody can move.
+    fn last_resort(&self, at_work: &[bool]) -> Option<Event> {
+        let others_at_work =
+            (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
+        // While everybody lives and none is stopped, whoever waits must be waked.
+        let passes = (self.deaths > 0 || self.stopped.is_some()) && self.idle < ENDLESS && others_at_work;
+        let end = |(number, pending): (&u32, &Pending)| match pending.kind {
+            Kind::Waits { until, .. } | Kind::Pauses { until, .. }
+                if until != u64::MAX && self.stopped != Some(pending.origin) =>
+            {
+                Some((until, *number))
+            }
+            _ => None,
+        };
+        let first = self.pending.iter().filter_map(end).min().filter(|_| passes);
+        match first {
+            Some((_, number)) => Some(Event::Time(number)),
+            None => self.stopped.map(|_| Event::Continue),
+        }
+    }
+
+    /// Lets an event happen. Gives the rank whose tasks are to be polled.
+    pub(super) fn happen(&mut self, event: Event) -> Option<Rank> {
+        self.last_effect = None;
+        match event {
+            Event::Effect(number) => self.take_effect(number, None),
+            Event::LoseReply(number) => {
+                self.budget.lost -= 1;
+                self.take_effect(number, Some(Fault::new(FaultKind::Unknown)));
+            }
+            Event::LoseOperation(number) => {
+                self.budget.lost -= 1;
+                let pending = self.pending.get_mut(&number)?;
+                let Kind::Travels { word, .. } = pending.kind else { return None };
+                let outcome = Err(Fault::new(FaultKind::Unknown));
+                pending.kind = Kind::Returns { word, outcome, version: 0 };
+            }
+            Event::Wake(number) => return self.wake(number, false),
+            Event::Time(number) => {
+                if let Kind::Waits { until, .. } | Kind::Pauses { until, .. } = self.pending.get(&number)?.kind {
+                    self.now = self.now.max(until) + (1 << self.idle.min(LONGEST_PAUSE)) - 1;
+                }
+                self.idle += 1;
+                return self.wake(number, true);
+            }
+            Event::Crash(rank) => {
+                self.budget.crashes -= 1;
+                self.bury(rank);
+            }
+            Event::Stop(rank) => {
+                self.budget.stops -= 1;
+                self.stopped = Some(rank);
+            }
+            Event::Continue => {
+                self.stopped = None;
+                self.idle = 0;
+            }
+        }
+        None
+    }
+
+    fn take_effect(&mut self, number: u32, lost: Option<Fault>) {
+        let Some(pending) = self.pending.get(&number).copied() else { return };
+        let Kind::Travels { word, action, .. } = pending.kind else { return };
+        let (index, origin) = (word as usize, pending.origin);
+        let found = self.words[index];
+        let target = Rank(self.target(word) as u32);
+        self.trace.push(Effect { origin, target, word: index % self.region_words, action, found });
+        self.last_effect = Some(origin);
+        self.set(index, action.applied_to(found));
+        let version = self.versions[index];
+        let outcome = lost.map_or(Ok(found), Err);
+        if pending.detached {
+            self.pending.remove(&number);
+        } else {
+            self.pending.insert(number, Pending { kind: Kind::Returns { word, outcome, version }, ..pending });
+        }
+    }
+
+    fn wake(&mut self, number: u32, timed_out: bool) -> Option<Rank> {
+        let pending = self.pending.get_mut(&number)?;
+        let (origin, view) = (pending.origin, pending.view);
+        let (outcome, seen) = match pending.kind {
+            Kind::Returns { word, outcome, version } => (outcome, outcome.ok().map(|_| (word, version))),
+            _ => (Ok(0), None),
+        };
+        pending.kind = Kind::Ready { outcome, timed_out };
+        if let Some((word, version)) = seen {
+            self.seen[usize::from(view)].insert(word, version);
+        }
+        self.told(origin, (view, outcome, timed_out));
+        Some(origin)
+    }
+
+    /// A rank is dead: nothing of it is under way any more.
+    pub(super) fn bury(&mut self, rank: Rank) {
+        self.dead[rank.index()] = true;
+        self.deaths += 1;
+        self.idle = 0;
+        if self.stopped == Some(rank) {
+            self.stopped = None;
+        }
+        self.pending.retain(|_, pending| pending.origin != rank);
+    }
+
+    /// An event that is about to happen, for people.
+    pub(super) fn describe(&self, event: Event) -> String {
+        let of = |number: u32| {
+            let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
+            let place = |word: u32| format!("rank {} word {}", self.target(word), word as usize % self.region_words);
+            match *kind {
+                Kind::Travels { word, action, .. } => {
+                    let found = self.words[word as usize];
+                    format!("rank {}: {action} at {}, finds {found:#x}", origin.0, place(word))
+                }
+                Kind::Returns { word, outcome, .. } => {
+                    format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
+                }
+                Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
+                    format!("rank {} looks at {} again", origin.0, place(word))
+                }
+                Kind::Ready { .. } => String::new(),
+            }
+        };
+        match event {
+            Event::Effect(number) | Event::Wake(number) => of(number),
+            Event::LoseReply(number) => format!("{}; the answer is lost", of(number)),
+            Event::LoseOperation(number) => format!("{}: lost on its way", of(number)),
+            Event::Crash(rank) => format!("rank {} crashes", rank.0),
+            Event::Stop(rank) => format!("rank {} is stopped", rank.0),
+            Event::Continue => "who was stopped goes on".into(),
+            Event::Time(number) => format!("time passes; {}", of(number)),
+        }
+    }
+
+    /// All that decides what may come, but for what the tasks know, which their histories stand for. Of a version it counts
+    /// whether it is the present one, of numbers their order within a rank.
+    pub(super) fn state(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.words, &self.dead, self.now, self.idle, self.stopped, &self.histories, self.budget).hash(&mut hasher);
+        let passed = |word: u32, version: u32| self.versions[word as usize] != version;
+        for seen in &self.seen {
+            seen.len().hash(&mut hasher);
+            seen.iter().for_each(|(word, version)| (word, passed(*word, *version)).hash(&mut hasher));
+        }
+        for rank in 0..self.ranks() {
+            rank.hash(&mut hasher);
+            for Pending { view, kind, detached, .. } in self.pending.values().filter(|pending| pending.origin.0 == rank)
+            {
+                (view, detached, std::mem::discriminant(kind)).hash(&mut hasher);
+                match *kind {
+                    Kind::Travels { .. } | Kind::Ready { .. } => kind.hash(&mut hasher),
+                    Kind::Returns { word, outcome, version } => {
+                        (word, outcome, passed(word, version)).hash(&mut hasher)
+                    }
+                    Kind::Pauses { word, version, until } => (word, passed(word, version), until).hash(&mut hasher),
+                    Kind::Waits { word, version, deaths, until } => {
+                        (word, passed(word, version) || self.deaths != deaths, until).hash(&mut hasher);
+                    }
+                }
+            }
+        }
+        hasher.finish()
+    }
+}

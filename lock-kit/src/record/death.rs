@@ -1,0 +1,105 @@
+//! What must hold when somebody has died.
+
+use lock_algos::{LockAlgorithm, Mode};
+use remote_memory::{Fault, FaultKind, Rank};
+
+use super::{Record, Stage, State};
+
+/// How a rank died.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Death {
+    pub(super) rank: Rank,
+    /// Where its owners were, those that were not outside.
+    pub(super) stages: Vec<Stage>,
+    /// Whether operations of it still travelled: a release that it did not wait for.
+    pub(super) posted: bool,
+    /// How many acquires had succeeded by then, of all ranks.
+    pub(super) entered: usize,
+}
+
+impl Record {
+    /// At the end of a run in which somebody died: the lock is free, and the first owner after a death inside was told of it,
+    /// before any other.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64]) -> Result<(), String> {
+        let state = self.state();
+        if let Some(violation) = &state.violation {
+            return Err(violation.clone());
+        }
+        if !A::is_free(lock) {
+            return Err(format!("the lock is not free at the end: {lock:x?}"));
+        }
+        let named = |fault: Fault| {
+            let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied);
+            kind && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
+        };
+        let stranger = |(_, inherited): &&(Mode, Option<Fault>)| inherited.is_some_and(|fault| !named(fault));
+        if let Some(other) = state.entered.iter().find(stranger) {
+            return Err(format!("inherited {other:?}"));
+        }
+        // Of several deaths nobody can say whose heir an heir is.
+        match &state.deaths[..] {
+            [death] => death.check(&state),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same where nobody can take the lock from the dead.
+    ///
+    /// # Errors
+    /// As [`check_after_deaths`](Self::check_after_deaths).
+    pub fn check_after_deaths_without_nodes<A: LockAlgorithm>(&self, lock: &[u64]) -> Result<(), String> {
+        let state = self.state();
+        if let Some(violation) = &state.violation {
+            return Err(violation.clone());
+        }
+        if state.entered.iter().any(|(_, inherited)| inherited.is_some()) {
+            return Err(format!("inherited: {:?}", state.entered));
+        }
+        state.deaths.iter().try_for_each(|death| death.check_without_nodes::<A>(&state, lock))
+    }
+}
+
+impl Death {
+    fn inside(&self, mode: Mode) -> bool {
+        self.stages.contains(&Stage::Inside(mode))
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        let (before, after) = state.entered.split_at(self.entered);
+        let heir = after.iter().position(|(_, inherited)| inherited.is_some());
+        let overtakes = |mode: Option<Mode>| {
+            let before = &after[..heir.unwrap_or(after.len())];
+            before.iter().any(|(entered, _)| mode.is_none_or(|mode| *entered == mode))
+        };
+        let missed = if before.iter().any(|(_, inherited)| inherited.is_some()) {
+            Some("inherited before the death")
+        } else if heir.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
+            Some("nobody inherits")
+        } else if self.inside(Mode::Exclusive) && overtakes(None) {
+            Some("somebody came before the heir of an owner")
+        } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
+            Some("an owner came before the heir of a reader")
+        } else if heir.is_some() && self.stages.is_empty() && !self.posted {
+            Some("inherited from who had released")
+        } else {
+            None
+        };
+        missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}")))
+    }
+
+    fn check_without_nodes<A: LockAlgorithm>(&self, state: &State, lock: &[u64]) -> Result<(), String> {
+        let after = &state.entered[self.entered..];
+        if self.inside(Mode::Exclusive) && !after.is_empty()
+            || self.inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
+        {
+            Err(format!("somebody came in with the dead: {after:?}"))
+        } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
+            Err(format!("the lock does not work though nobody was dead there: {lock:x?}, {after:?}"))
+        } else {
+            Ok(())
+        }
+    }
+}
