@@ -90,14 +90,15 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
         heading += "; dashed: the same algorithm by bare instructions";
     }
     let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
-    let style = include_str!("page.css");
+    // Of these classes alone: the picture may stand in somebody else's page.
+    let style = include_str!("picture.css");
     let content = format!(
         "<style>\n{style}</style>\n{}{}{content}",
         svg::rect("paper", (0.0, 0.0), size),
         svg::text("start", (MARGIN, 20.0), heading)
     );
     let picture = svg::picture("picture", size, ("Locks of onesided", &told.join(". ")), &content);
-    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1)
+    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" ", 1)
 }
 
 /// Makes the plot, given its id and its title.
