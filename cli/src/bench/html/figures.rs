@@ -189,7 +189,9 @@ mod tests {
     #[test]
     fn the_picture_of_curves_stands_alone() {
         let picture = picture(&several(), SystemTime::UNIX_EPOCH);
-        assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="), "{picture}");
+        let begins = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" viewBox=";
+        assert!(picture.starts_with(begins), "{picture}");
+        assert!(!picture.contains("\n\n"), "one block of Markdown: {picture}");
         assert!(
             picture.contains("Contended: acquisitions a second") && picture.contains("shm, 1970-01-01"),
             "{picture}"
