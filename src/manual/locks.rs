@@ -40,6 +40,31 @@
 //! **With a queue or tickets, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
 //! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.
 //!
+//! # Which lock for which load
+//!
+//! - **Few ask at once, or nobody minds who comes first**: test-and-set. On one host it is the fastest under contention as well, because
+//!   whoever has just released it has it again before anybody else has looked: so some starve, and a waiter sleeps out its pause after a long hold.
+//! - **Many want it and all must get their turn, on one host**: the queue or tickets, if there is a core for each rank; with more ranks
+//!   than cores any fair lock costs a change of threads for each acquisition.
+//! - **Many origins over a network**: a lock whose acquire is one fetch-add (tickets, the queue by fetch-add). The queue of Mellor-Crummey and
+//!   Scott hands over by one message, the fastest while some ten want it; but its exchange is emulated by compare-swap, as cards have none, and
+//!   the attempts of those who join grow with their number (section 6.4 of jiang-2004 saw it with 7).
+//! - **Owners may die and their heirs must not wait**: test-and-set or the queue, which find out in milliseconds. Counts, of readers and of
+//!   tickets, name nobody, and take a second.
+//!
+//! Between processes of one host (`onesided bench locks --lock all --metric contended,wait,messages,readers,section,cpu --picture FILE.svg`):
+//!
+#![doc = include_str!("../../docs/locks.svg")]
+//!
+//! In simulation, where each rank has a card and is a microsecond away (`onesided bench scale --picture FILE.svg`): where a curve turns down,
+//! the lock stops scaling. With 100,000 it is the home that does, whatever the lock: all of them begin at once, and for the 0.2 s
+//! that were looked at each release waits behind the others' requests.
+//!
+#![doc = include_str!("../../docs/scale.svg")]
+//!
+//! How long an owner's work takes, how many readers there are and how many locks matters more than any of this: measure with the
+//! program's own figures, `onesided bench locks --help`, or a lock of one's own with `lock_kit::bench`.
+//!
 //! # What users ask for
 //!
 //! - [`lock_exclusive`](crate::Window::lock_exclusive) and [`lock_shared`](crate::Window::lock_shared) have sent their first

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 1000)]
     rest: u64,
 
-    /// For how long, in virtual milliseconds [default: 2 for 10 to 100 origins, as much longer as there are more]
+    /// For how long, in virtual milliseconds [default: 2 for up to 100 origins, 20 for 1000, 200 for 10,000 and more]
     #[arg(long, value_name = "MILLISECONDS")]
     lasting: Option<u64>,
 
@@ -89,8 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn results(args: &Args, design: LockDesign, origins: u32, readers: u32) -> Vec<Measured> {
     // Of a queue of very many everybody is to have a turn, if it moves as fast as the network lets it.
-    let lasting =
-        args.lasting.map_or_else(|| Duration::from_micros(2000.max(20 * u64::from(origins))), Duration::from_millis);
+    let lasting = args
+        .lasting
+        .map_or_else(|| Duration::from_micros((20 * u64::from(origins)).clamp(2_000, 200_000)), Duration::from_millis);
     let lock = design.algorithm(&Capabilities::new("sim", Agent::Simulated));
     let outcome: Outcome = Contest::of(&lock)
         .origins(origins)

@@ -4,7 +4,8 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use windows::Window;
+use fabric::remote_memory::FaultKind;
+use windows::{Error, LockTable, Window};
 
 use crate::bench::contest::{Contests, Over};
 use crate::bench::rank::RankOfBench;
@@ -143,41 +144,57 @@ pub(crate) fn sections(rank: &RankOfBench, effort: Effort) -> Result<(), Failure
     Ok(window.close().wait()?)
 }
 
-/// The exponent of Zipf's law in hundredths, and how many locks a rank has.
+/// The exponent of Zipf's law in hundredths.
 pub(crate) const SKEWS: [u64; 4] = [0, 50, 99, 150];
-const LOCKS: usize = 16;
+/// How many locks a rank has in a table, and in windows, where the lock is of no use to a table.
+const IN_TABLE: usize = 16_384;
+const IN_WINDOWS: usize = 16;
 
 /// Many locks, some wanted more often than others: the n-th as often as 1 / n to the power of the skew.
 pub(crate) fn zipf(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
-    let windows: Vec<_> = (0..LOCKS).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
-    let locks = LOCKS * world.size() as usize;
-    let what = format!("lock + unlock, {locks} Zipf-distributed locks");
-    sweep(
-        rank,
-        effort,
-        &what,
-        &SKEWS,
-        |skew| Parameter::new("skew", skew as f64 / 100.0, "1"),
-        |over, dice, skew| {
-            let table = zipf_table(locks, skew as f64 / 100.0);
-            let mut acquired = 0;
-            while !over.is() {
-                let throw = dice.next();
-                let lock = table.partition_point(|up_to| *up_to < throw);
-                let epoch = windows[lock / world.size() as usize]
-                    .lock_exclusive((lock % world.size() as usize) as u32)
-                    .wait()?;
-                epoch.unlock().wait()?;
-                acquired += 1;
+    match LockTable::new(world, IN_TABLE).wait() {
+        Ok(table) => {
+            sweep_zipf(rank, effort, table.len() as usize, |lock| {
+                table.lock_exclusive(lock as u64).wait()?.unlock().wait()
+            })?;
+            Ok(table.close().wait()?)
+        }
+        // Everybody is told so: a lock with words at every rank has no table.
+        Err(Error::Operation { fault, .. }) if fault.kind() == FaultKind::Unsupported => {
+            let windows: Vec<_> =
+                (0..IN_WINDOWS).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
+            let size = world.size() as usize;
+            sweep_zipf(rank, effort, IN_WINDOWS * size, |lock| {
+                windows[lock / size].lock_exclusive((lock % size) as u32).wait()?.unlock().wait()
+            })?;
+            for window in windows {
+                window.close().wait()?;
             }
-            Ok(acquired)
-        },
-    )?;
-    for window in windows {
-        window.close().wait()?;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(())
+}
+
+fn sweep_zipf(
+    rank: &RankOfBench,
+    effort: Effort,
+    locks: usize,
+    once: impl Fn(usize) -> Result<(), Error>,
+) -> Result<(), Failure> {
+    let what = format!("lock + unlock, {locks} Zipf-distributed locks");
+    let skew = |skew| Parameter::new("skew", skew as f64 / 100.0, "1");
+    sweep(rank, effort, &what, &SKEWS, skew, |over, dice, skew| {
+        let table = zipf_table(locks, skew as f64 / 100.0);
+        let mut acquired = 0;
+        while !over.is() {
+            let throw = dice.next();
+            once(table.partition_point(|up_to| *up_to < throw))?;
+            acquired += 1;
+        }
+        Ok(acquired)
+    })
 }
 
 /// Up to which throw of 64 bits it is which lock.

@@ -153,7 +153,7 @@ fn every_metric_of_every_lock_is_measured() {
             ("wait for a contended lock", "longest bypass", 3),
             ("lock + unlock, some to read", "acquisitions", 6),
             ("lock + work + unlock + work", "acquisitions", 5),
-            ("lock + unlock, 64 Zipf-distributed locks", "acquisitions", 4),
+            ("lock + unlock, 65536 Zipf-distributed locks", "acquisitions", 4),
             ("lock: owner killed to heir holds", "latency", 1),
         ] {
             let is_it = |result: &&Value| {

@@ -90,14 +90,15 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
         heading += "; dashed: the same algorithm by bare instructions";
     }
     let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
-    let style = include_str!("page.css");
+    // Of these classes alone: the picture may stand in somebody else's page.
+    let style = include_str!("picture.css");
     let content = format!(
         "<style>\n{style}</style>\n{}{}{content}",
         svg::rect("paper", (0.0, 0.0), size),
         svg::text("start", (MARGIN, 20.0), heading)
     );
     let picture = svg::picture("picture", size, ("Locks of onesided", &told.join(". ")), &content);
-    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1)
+    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" ", 1)
 }
 
 /// Makes the plot, given its id and its title.
@@ -188,7 +189,9 @@ mod tests {
     #[test]
     fn the_picture_of_curves_stands_alone() {
         let picture = picture(&several(), SystemTime::UNIX_EPOCH);
-        assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="), "{picture}");
+        let begins = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" viewBox=";
+        assert!(picture.starts_with(begins), "{picture}");
+        assert!(!picture.contains("\n\n"), "one block of Markdown: {picture}");
         assert!(
             picture.contains("Contended: acquisitions a second") && picture.contains("shm, 1970-01-01"),
             "{picture}"
