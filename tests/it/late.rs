@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{Error, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
+use onesided::{Epoch, Error, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, ok, send, state};
@@ -186,6 +186,44 @@ fn policies_that_cannot_be_had_are_told() {
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
         assert!(error.contains("late owners: versioned commit after 300ms against"), "{error}");
     });
+}
+
+/// Rank 0 has the lock for longer than its lease, and rank 1 takes it over and gives it back: then rank 0 does this.
+fn after_the_lease(
+    lease: Duration,
+    times: u32,
+    end: impl Fn(Epoch<'_, u64, onesided::Any>) + Send + Sync + 'static,
+) -> Vec<Result<(), Error>> {
+    ranks(2, move |world| {
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease).name("scores");
+        let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 8).wait().unwrap();
+        for _ in 0..times {
+            if world.rank() == 0 {
+                let epoch = window.lock_exclusive(1).wait().unwrap();
+                world.barrier().wait().unwrap();
+                world.barrier().wait().unwrap();
+                end(epoch);
+            } else {
+                world.barrier().wait().unwrap();
+                let heir = window.lock_exclusive(1).wait().unwrap();
+                assert_eq!(heir.inherited(), Some(Inheritance::Late(0)));
+                heir.unlock().wait().unwrap();
+                world.barrier().wait().unwrap();
+            }
+        }
+        window.close().wait().map_err(Error::from)
+    })
+}
+
+/// A guard that is dropped late is told of by the window's end, and costs nothing: there are more of them than slots.
+#[test]
+fn guards_that_are_dropped_late_are_told_of() {
+    let closed = after_the_lease(Duration::from_millis(2), 50, |epoch| {
+        let _dropped = epoch;
+    });
+    assert!(closed[1].is_ok(), "{closed:?}");
+    let told = "unlock on rank 1 of window \"scores\": the lease was over, and another has taken the lock";
+    assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == told), "{closed:?}");
 }
 
 /// Many owners, none of them late: the leases cost no lock.

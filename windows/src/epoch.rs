@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
+use fabric::remote_memory::Fault;
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::homes::Which;
@@ -148,11 +148,7 @@ fn release_late<'w, F: Fabric>(
     let started = inner.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
     Box::pin(async move {
         let found = started?.await;
-        let released = inner.finish_release((target.rank, which), owner, mode, std::future::ready(found)).await;
-        if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
-            inner.give_back(owner); // nobody comes to the node of an owner that the word named
-        }
-        released
+        inner.finish_release((target.rank, which), owner, mode, std::future::ready(found)).await
     })
 }
 
@@ -243,7 +239,10 @@ fn release_node<'w, F: Fabric>(
     };
     match found.map(|found| inner.algorithm.released(inner.fabric(), home, words, mode, found)) {
         Ok(Ok(true)) => inner.give_back(words.1),
-        Ok(Err(fault)) => keep(inner, target.rank, fault),
+        Ok(Err(fault)) => {
+            inner.end_late(words.1, fault);
+            keep(inner, target.rank, fault);
+        }
         Ok(Ok(false)) | Err(_) => {
             adopt_release(inner, (target.rank, which), words.1, mode, std::future::ready(found));
         }
@@ -262,7 +261,7 @@ fn adopt_release<F: Fabric>(
     let theirs = Arc::clone(inner);
     let mut task = Box::pin(async move {
         if let Err(fault) = theirs.finish_release(spot, owner, mode, started).await {
-            theirs.keep(theirs.failed("unlock", spot.0, fault));
+            theirs.keep(theirs.failed_late("unlock", spot.0, fault));
         }
     });
     if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -273,7 +272,7 @@ fn adopt_release<F: Fabric>(
 #[cold]
 #[inline(never)]
 fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
-    inner.keep(inner.failed("unlock", rank, fault));
+    inner.keep(inner.failed_late("unlock", rank, fault));
 }
 
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {

@@ -714,7 +714,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64,
         flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
-        inner.keep(inner.failed("unlock", spot.0, fault));
+        inner.keep(inner.failed_late("unlock", spot.0, fault));
     }
 }
 
@@ -729,9 +729,21 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, which, owner);
         let words = home.words()?;
-        self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
-        self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
-        Ok(())
+        let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
+        match released {
+            Ok(()) => self.give_back(owner),
+            Err(fault) => self.end_late(owner, fault), // otherwise what hangs on the node may be written to yet
+        }
+        released
+    }
+
+    /// Ends an owner whose release found another in the lock: where leases are nobody comes to the node of an owner that the
+    /// word named.
+    #[cold]
+    pub(crate) fn end_late(&self, owner: u64, fault: Fault) {
+        if self.late.is_some() && fault.kind() == FaultKind::NotHeld {
+            self.give_back(owner);
+        }
     }
 }
 
