@@ -90,7 +90,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Releases, and tells whether the lock was held.
     #[inline(always)] // see `post_release`
-    pub(crate) fn release_late(&self) -> Releasing<'w> {
+    pub(crate) fn release_late(&self) -> Releasing<F> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
         release_late(inner, (target, *which), words.0, words.1, *holding)
     }
@@ -143,13 +143,11 @@ fn release_late<'w, F: Fabric>(
     word: F::Word<'w>,
     owner: u64,
     holding: Holding,
-) -> Releasing<'w> {
+) -> Releasing<F> {
     let (home, mode) = (inner.home(target, which, owner), holding.mode());
     let started = inner.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
-    Box::pin(async move {
-        let found = started?.await;
-        inner.finish_release((target.rank, which), owner, mode, std::future::ready(found)).await
-    })
+    let (theirs, rank) = (Arc::clone(inner), target.rank);
+    Releasing::new(inner, rank, async move { theirs.finish_release((rank, which), owner, mode, started?).await })
 }
 
 #[inline(always)]
