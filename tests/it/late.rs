@@ -226,6 +226,30 @@ fn guards_that_are_dropped_late_are_told_of() {
     assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == told), "{closed:?}");
 }
 
+/// A token that is drawn late would be larger than that of whoever has the lock by then.
+#[test]
+fn late_owners_draw_no_token() {
+    let closed = after_the_lease(Duration::from_millis(2), 3, |epoch| {
+        let error = epoch.fencing_token().wait().unwrap_err();
+        assert!(matches!(error, WindowError::Late { operation: "fencing_token", .. }), "{error}");
+        assert!(epoch.unlock().wait().is_err());
+    });
+    assert!(closed.iter().all(Result::is_ok), "{closed:?}");
+    // Who is not late gets it, asked for with the lock or under it, and so does a reader.
+    ranks(2, |world| {
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, DEADLINE);
+        let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 1).wait().unwrap();
+        for _ in 0..50 {
+            let (epoch, token) = window.lock_exclusive(0).fenced().wait().unwrap();
+            assert!(epoch.fencing_token().wait().unwrap() == token + 1);
+            epoch.unlock().wait().unwrap();
+            let (epoch, later) = window.lock_shared(0).fenced().wait().unwrap();
+            assert!(later > token && epoch.fencing_token().wait().unwrap() > later);
+        }
+        window.close().wait().unwrap();
+    });
+}
+
 /// Many owners, none of them late: the leases cost no lock.
 #[test]
 fn who_is_not_late_keeps_the_lock() {

@@ -192,6 +192,11 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
+    /// Whether the window has something to commit: then a living owner's lock may be taken over.
+    pub(crate) fn commits(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.policy == LatePolicy::VersionedCommit)
+    }
+
     fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
         self.fabric().word_in(&target.locks, self.homes.commit())
     }
@@ -304,10 +309,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 }
 
-/// Whether the window has something to commit.
 fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
-    match &inner.late {
-        Some(late) if late.policy == LatePolicy::VersionedCommit => Ok(()),
-        _ => Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())),
-    }
+    if inner.commits() { Ok(()) } else { Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())) }
 }
