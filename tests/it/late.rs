@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{Epoch, Error, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
+use onesided::{Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, ok, send, state};
@@ -247,6 +247,19 @@ fn late_owners_draw_no_token() {
             assert!(later > token && epoch.fencing_token().wait().unwrap() > later);
         }
         window.close().wait().unwrap();
+    });
+}
+
+/// A late writer and its heir would tear what is read.
+#[test]
+fn versioned_windows_take_no_policy_that_lets_two_write() {
+    ranks(2, |world| {
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+        let policy = LatePolicy::VersionedCommit;
+        let table = builder.late_owners(policy, LEASE).allocate(&world, 1).wait().unwrap().versioned();
+        let error = table.write(1).wait().map(drop).unwrap_err();
+        assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{error}");
+        table.close().wait().unwrap();
     });
 }
 
