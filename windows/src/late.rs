@@ -166,8 +166,9 @@ impl<F: Fabric> Inner<F> {
             let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
-                    if held.inherited.is_some_and(|fault| fault.kind() == FaultKind::OwnerLate) {
-                        // From now on what the late owner commits fails. Before anything that was committed is read.
+                    if self.commits() && held.inherited.is_some() {
+                        // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
+                        // a compare-swap on its way. Before anything that was committed is read.
                         fabric.fetch_add(self.commit_word(home.target)?, VERSION).await?;
                     }
                     return Ok(held);
