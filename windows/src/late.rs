@@ -34,7 +34,9 @@ pub enum LatePolicy {
     VersionedCommit,
     /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
     /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm
-    /// fabric.
+    /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
+    /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
+    /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
     Kill,
     /// The late owner's access is revoked at the target. No fabric here can do that yet: over a card it takes a message to the
     /// target's helper thread, which closes the owner's queue pair; so it is an error when the window is made.
@@ -175,15 +177,19 @@ impl<F: Fabric> Inner<F> {
                 }
             };
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
-            if fabric.kill(rank).is_err() {
-                return Err(fault);
-            }
-            let until = fabric.now().saturating_add(SETTLE);
-            while fabric.liveness(rank) == Liveness::Alive {
-                if fabric.now() >= until {
+            // No two acquires have the same word: so it is killed only if it has held the lock since `first` was seen. Else the lease
+            // of whoever has it now is waited for.
+            if fabric.read(words.0).await? == first {
+                if fabric.kill(rank).is_err() {
                     return Err(fault);
                 }
-                fabric.pause(words.0, TURN).await;
+                let until = fabric.now().saturating_add(SETTLE);
+                while fabric.liveness(rank) == Liveness::Alive {
+                    if fabric.now() >= until {
+                        return Err(fault);
+                    }
+                    fabric.pause(words.0, TURN).await;
+                }
             }
             late.tries(slot, fabric.now());
             first = lock.start(fabric, home, words, mode)?.await?;
