@@ -273,7 +273,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// ```
     ///
     /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
-    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it.
+    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it; where
+    /// that fails it reads both again. The version has 24 bits: an owner that is stopped between its look and its
+    /// compare-swap while exactly a multiple of 2<sup>24</sup> commits and inheritances pass, the last with the same number, is not
+    /// found out.
     ///
     /// # Errors
     /// When waited for: [`Error::Late`] if another has taken the lock over, and nothing is committed; [`Error::Operation`]:
@@ -299,13 +302,18 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let word = inner.commit_word(target)?;
             let lock = lock_algos::Place::home(&inner.home(target, which, mine), 0)?;
             let read = |word| Link::Read { word, waited: true };
-            let [version, holder] = fabric.post([read(word), read(lock)]).await?;
-            // No two acquires have the same word.
-            if holder != mine {
-                return not_held;
+            loop {
+                let [version, holder] = fabric.post([read(word), read(lock)]).await?;
+                // No two acquires have the same word.
+                if holder != mine {
+                    return not_held;
+                }
+                let new = (version & !VALUE).wrapping_add(VERSION) | value;
+                if fabric.compare_swap(word, version, new).await? == version {
+                    return Ok(());
+                }
+                // An heir that came before this owner, and was late itself, has raised the version only now: each of those once.
             }
-            let new = (version & !VALUE).wrapping_add(VERSION) | value;
-            if fabric.compare_swap(word, version, new).await? == version { Ok(()) } else { not_held }
         };
         Request::new(inner.fabric().clone(), "commit", async move {
             commit.await.map_err(|fault: Fault| match exclusive {
