@@ -195,21 +195,24 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
 ) {
     let words = (word, owner);
     let (home, mode) = (inner.home(target, Which::PART, owner).of_lead(), holding.mode());
-    let found = lock.start_release(inner.fabric(), home, words, mode).and_then(at_once);
-    match found {
+    let started = match lock.start_release(inner.fabric(), home, words, mode) {
+        Ok(started) => started,
+        Err(fault) => return keep(inner, target.rank, fault),
+    };
+    match at_once(started) {
         Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
             Ok(true) => inner.nodes.give_back_lead(),
-            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, found),
+            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Ok(found)),
             Err(fault) => keep(inner, target.rank, fault),
         },
-        Err(fault) => keep(inner, target.rank, fault),
+        Err(fault) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Err(fault)),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: Mode, found: u64) {
-    adopt_release(inner, spot, owner, mode, std::future::ready(Ok(found)));
+fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: Mode, found: Result<u64, Fault>) {
+    adopt_release(inner, spot, owner, mode, std::future::ready(found));
 }
 
 /// The release where an owner may have a node.

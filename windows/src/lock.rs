@@ -287,10 +287,12 @@ impl<'w, F: Fabric> Started<'w, F> {
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, which, inner.owner(mode)?);
         let words = match wish.is_patient() {
-            true => inner.algorithm.words(home)?,
-            false => inner.algorithm.words_to_try(home)?,
+            true => inner.algorithm.words(home),
+            false => inner.algorithm.words_to_try(home),
         };
-        Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
+        let words = words.inspect_err(|_| inner.give_back(home.owner))?;
+        let op = inner.algorithm.start(inner.fabric(), home, words, mode);
+        Ok((words.0, words.1, op.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?))
     }
 }
 
@@ -339,7 +341,11 @@ fn start_at_once<F: Fabric, A: LockAlgorithm>(
     mode: Mode,
 ) -> Result<u64, Fault> {
     let home = inner.home(target, Which::PART, owner).of_lead();
-    at_once(lock.start(inner.fabric(), home, lock.words(home)?, mode)?)
+    let started = lock.words(home).and_then(|words| lock.start(inner.fabric(), home, words, mode));
+    match started.and_then(at_once) {
+        Ok(first) => Ok(first),
+        Err(fault) => Err(inner.spoiled(owner, mode, fault)),
+    }
 }
 
 /// The value of an operation, where it is done when it is posted.
@@ -598,6 +604,14 @@ impl<F: Fabric> Inner<F> {
             _ if fault.kind() != FaultKind::Unknown => self.give_back(owner),
             _ => {}
         }
+    }
+
+    /// The same, where that is all.
+    #[cold]
+    #[inline(never)]
+    fn spoiled(&self, owner: u64, mode: Mode, fault: Fault) -> Fault {
+        self.spoil(owner, mode, fault);
+        fault
     }
 
     /// Ends an owner who contended in vain.
