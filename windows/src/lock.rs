@@ -533,7 +533,8 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; [`Error::Rank`].
+    /// ([`Error::is_timed_out`]), the target died; in a window with a [policy for late owners](crate::LatePolicy), `Full`: this
+    /// rank has as many locks there as it has slots, one for each rank and 31 more, at most 1024; [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let failed = self.failing();

@@ -34,7 +34,8 @@ use crate::{
 ///
 /// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock is one word, and 8 more in a
 /// table with [tokens](Self::with_tokens). All else is the table's: the queue nodes of each rank, as in a window. So an
-/// owner that finds none, because the rank holds many locks at once, goes on without.
+/// owner that finds none, because the rank holds many locks at once, goes on without. In a table with a
+/// [policy for late owners](crate::LatePolicy) it gets `Full`.
 ///
 /// Locks are as those of windows in everything, death included: a lock that its owner left by dying is poisoned, that one and no
 /// other, until it is [inherited](TableRequest::inherit).
