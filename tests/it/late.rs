@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use onesided::{Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
+use onesided::{
+    Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, LockTable, Mutex, Window, WindowError, World,
+};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, ok, send, state};
@@ -87,6 +89,11 @@ fn commits(world: World) {
 /// The same, but rank 1 kills rank 0, and has the lock as after any death.
 fn killed(world: World) {
     let (board, window) = (board(&world), scores(&world, LatePolicy::Kill));
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).late_owners(LatePolicy::Kill, LEASE);
+    let table = LockTable::with(builder, &world, 1).wait().unwrap();
+    let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
+    assert!(guard.lease_left().is_some_and(|left| left <= LEASE));
+    guard.unlock().wait().unwrap();
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(2).wait().unwrap();
         world.barrier().wait().unwrap();
@@ -181,6 +188,10 @@ fn policies_that_cannot_be_had_are_told() {
         assert!(error.ends_with("of mcs locks here: only the word of a test-and-set lock names its owner"), "{error}");
         let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, LEASE);
         assert!(matches!(Mutex::with(builder, &world, 0, 0).wait().unwrap_err(), WindowError::LatePolicy { .. }));
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+        let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::ZERO);
+        let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
+        assert!(error.ends_with("a lease of zero is over before it begins"), "{error}");
         let lease = LEASE * (1 + world.rank());
         let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();

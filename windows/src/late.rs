@@ -87,6 +87,7 @@ impl Choice {
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
         let why = match self.policy {
             LatePolicy::None => return Ok(()),
+            _ if self.lease.is_zero() => "a lease of zero is over before it begins",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LatePolicy::VersionedCommit if self.plain => "there is nothing to commit",
             LatePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
