@@ -20,8 +20,10 @@ struct Late<F: Fabric> {
     inner: Arc<Inner<F>>,
     rank: u32,
     /// `None` once it is done.
-    rest: Option<Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>>,
+    rest: Option<Rest>,
 }
+
+type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 impl<F: Fabric> Releasing<F> {
     pub(crate) fn new(
