@@ -1,6 +1,6 @@
 //! Many origins at one lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fabric::Fabric;
@@ -143,6 +143,8 @@ pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) ground: Ground<'m, F>,
     /// How often the lock was acquired, by all.
     pub(super) acquired: &'m AtomicU64,
+    /// That one has failed, and nobody wants the lock any more.
+    pub(super) failed: Option<&'m AtomicBool>,
     /// Which use of its node is the next.
     pub(super) generation: u32,
     pub(super) dice: u64,
@@ -156,7 +158,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         acquired: &'m AtomicU64,
     ) -> Self {
         let dice = contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(fabric.rank().0);
-        Self { contest, fabric, ground, acquired, generation: 0, dice }
+        Self { contest, fabric, ground, acquired, failed: None, generation: 0, dice }
     }
 
     /// Acquires and releases once. `spend` has the time pass that the section and the rest take. A wait is noted, with how
@@ -178,7 +180,10 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let words = lock.words(spot)?;
         let started = lock.start(self.fabric, spot, words, mode)?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
-        let held = lock.finish(self.fabric, spot, words, mode, started, || Wish::LOCK).await?;
+        let failed = self.failed;
+        let wish =
+            move || if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Wish::NONE } else { Wish::LOCK };
+        let held = lock.finish(self.fabric, spot, words, mode, started, wish).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
             note(self.fabric.now() - asked_at, between);

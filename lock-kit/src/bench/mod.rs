@@ -26,6 +26,7 @@
 mod contest;
 mod counted;
 mod histogram;
+mod meeting;
 mod place;
 mod simulated;
 mod threads;
