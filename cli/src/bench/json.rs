@@ -185,10 +185,14 @@ mod tests {
             measured("bare", 2, 10.0, Against::IsLimit),
             sized("ours", Some(8), 2, 30.0, against()),
             sized("bare", Some(8), 2, 20.0, Against::IsLimit),
+            Measured { lock: "ticket".into(), ..measured("ours", 2, 40.0, against()) },
+            Measured { lock: "ticket".into(), ..measured("bare", 2, 20.0, Against::IsLimit) },
         ];
         let Document { limits, results, .. } = Document::new(Machine::collect(), "shm", &all);
-        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0));
+        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0), "each once");
         let ratios: Vec<_> = results.iter().map(|row| (row.limit, row.ratio)).collect();
-        assert_eq!(ratios, [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5))]);
+        let expected =
+            [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5)), (Some(20.0), Some(2.0))];
+        assert_eq!(ratios, expected);
     }
 }

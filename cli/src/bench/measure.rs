@@ -12,6 +12,7 @@ use windows::LockDesign;
 use crate::bench::html;
 use crate::bench::job::{self, Outcome};
 use crate::bench::json::{Document, Machine};
+use crate::bench::report::{Against, Measured};
 use crate::bench::worker::{Effort, Suite};
 use crate::failure::Failure;
 use crate::run::{FabricName, interrupts};
@@ -109,10 +110,7 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
         progress.set_message(format!("{}, {ranks} ranks, {lock}", suite.name()));
         let first = jobs.first().is_some_and(|(.., first)| first == lock);
         match job::run((*suite, effort, lock.name()), (*ranks, fabric), &interrupts, || progress.inc(1))? {
-            // What has nothing to do with the lock stands there once.
-            Outcome::Measured(more) => {
-                measured.extend(more.into_iter().filter(|one| first || one.what.contains("lock")))
-            }
+            Outcome::Measured(more) => measured.extend(more.into_iter().filter(|one| first || is_of_lock(one))),
             Outcome::Ended(code) => return Ok(code.into()),
         }
     }
@@ -125,6 +123,12 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Whether it is measured again with each lock: what has nothing to do with the lock stands there once. Limits do, for each
+/// result is compared with those of its own job; the document has them once.
+fn is_of_lock(one: &Measured) -> bool {
+    one.against == Against::IsLimit || one.what.contains("lock")
 }
 
 pub(crate) fn create(path: &Path) -> io::Result<File> {
