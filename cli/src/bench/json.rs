@@ -66,7 +66,7 @@ pub(crate) struct Row {
     /// How many processes were there.
     pub(crate) ranks: u32,
     /// `latency`, `bandwidth`, `message rate`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
-    /// fairness), `p50`, `p99`, `p99.9` (of all waits), `longest bypass`, `p99.9 bypass` (how many others had the lock between
+    /// fairness), `p50`, `p99`, `p99.9` (of all waits), `p99 of the rank served worst`, `longest bypass`, `p99.9 bypass` (how many others had the lock between
     /// somebody's asking and having), `operations` (on the fabric), `cpu` (of a core's time).
     pub(crate) metric: &'static str,
     pub(crate) value: f64,

@@ -90,8 +90,9 @@ JSON: an object with `machine`, `limits` and `results`. Each result has `benchma
 bytes of one operation, or null), `parameter` (`name`, `value` and `unit` of a sweep's point, or null), `ranks`, `metric`,
 `value` (the median), `unit`, `limit` (what bare instructions reach, or null) and `ratio` (value / limit, or null). These
 names stay. Metrics: latency, bandwidth, message rate, acquisitions (of all ranks together), smallest/largest share, jain
-(index of fairness), p50, p99, p99.9 (of all waits), longest bypass, p99.9 bypass (how many others had the lock between
-somebody's asking and having), operations (on the fabric), cpu (of a core's time).";
+(index of fairness), p50, p99, p99.9 (of all waits, without what the clock takes; who starves others has many short ones),
+p99 of the rank served worst (of its own waits; a rank that had no turn waited all the time), longest bypass, p99.9 bypass
+(how many others had the lock between somebody's asking and having), operations (on the fabric), cpu (of a core's time).";
 
 /// What is measured: a suite, by so many ranks, whose windows have this lock.
 pub(crate) type Job = (Suite, u32, LockDesign);

@@ -120,6 +120,7 @@ fn results(args: &Args, design: LockDesign, origins: u32, readers: u32) -> Vec<M
         (Metric::P50, quantile(0.5)),
         (Metric::P99, quantile(0.99)),
         (Metric::P999, quantile(0.999)),
+        (Metric::WorstP99, Some(outcome.worst_p99 as f64)),
         (Metric::LongestBypass, Some(outcome.bypasses.largest() as f64)),
         (Metric::Jain, Some(outcome.jain())),
         (Metric::Operations, Some(outcome.operations_each())),

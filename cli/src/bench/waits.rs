@@ -26,11 +26,16 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         let (mut waits, mut bypasses) = (Histogram::default(), Histogram::default());
         let outcome =
             contests.run(effort.sweeping() * 2, |over| timed(rank, &window, over, &mut waits, &mut bypasses))?;
-        let (waits, bypasses) = (contests.merged(waits)?, contests.merged(bypasses)?);
+        let (each, bypasses) = (contests.gathered(waits)?, merged(&contests.gathered(bypasses)?));
+        let waits = merged(&each);
+        // Who had no turn waited all the time.
+        let all_the_time = (outcome.seconds * 1e9) as u64;
+        let worst = each.iter().map(|waits| waits.quantile(0.99).unwrap_or(all_the_time)).max();
         for (metric, value) in [
             (Metric::P50, waits.quantile(0.5)),
             (Metric::P99, waits.quantile(0.99)),
             (Metric::P999, waits.quantile(0.999)),
+            (Metric::WorstP99, worst),
             (Metric::LongestBypass, Some(bypasses.largest())),
             (Metric::Bypass, bypasses.quantile(0.999)),
         ] {
@@ -46,6 +51,22 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         }
     }
     Ok(window.close().wait()?)
+}
+
+fn merged(each: &[Histogram]) -> Histogram {
+    let mut all = Histogram::default();
+    each.iter().for_each(|one| all.merge(one));
+    all
+}
+
+/// How long it takes to read the clock: the median of some.
+fn clock_takes() -> Duration {
+    let mut all = Histogram::default();
+    for _ in 0..1000 {
+        let begin = Instant::now();
+        all.add(begin.elapsed().as_nanos() as u64);
+    }
+    Duration::from_nanos(all.quantile(0.5).unwrap_or(0))
 }
 
 /// The runs' values of each metric.
@@ -70,12 +91,13 @@ fn timed(
 ) -> Result<u64, Failure> {
     let acquired_by_all = rank.word(ACQUIRED);
     let mut acquired = 0;
+    let clock = clock_takes();
     while !over.is() {
         let begin = Instant::now();
         let request = window.lock_exclusive(0); // asked for: what comes now may come before us
         let before = acquired_by_all.load(Ordering::Relaxed);
         let epoch = request.wait()?;
-        let waited = begin.elapsed();
+        let waited = begin.elapsed().saturating_sub(clock);
         let all = acquired_by_all.load(Ordering::Relaxed);
         acquired_by_all.store(all + 1, Ordering::Relaxed);
         epoch.unlock().wait()?;

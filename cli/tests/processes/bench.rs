@@ -150,6 +150,7 @@ fn every_metric_of_every_lock_is_measured() {
             ("lock: processor time of an idle target", "cpu", 1),
             ("lock + unlock, pairs of origin and target", "latency", 2),
             ("wait for a contended lock", "p99.9", 3),
+            ("wait for a contended lock", "p99 of the rank served worst", 3),
             ("wait for a contended lock", "longest bypass", 3),
             ("lock + unlock, some to read", "acquisitions", 6),
             ("lock + work + unlock + work", "acquisitions", 5),

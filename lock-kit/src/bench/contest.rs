@@ -90,8 +90,11 @@ pub struct Outcome {
     pub counts: Vec<u64>,
     /// In how long.
     pub lasted: Duration,
-    /// From asking to having, in nanoseconds.
+    /// From asking to having, in nanoseconds, without what the clock takes. Of all origins: who is served often counts often,
+    /// so a lock that starves some may look good here, but not in [`worst_p99`](Self::worst_p99).
     pub waits: Histogram,
+    /// The largest of the origins' 99th percentiles of their own waits, in nanoseconds. Who never acquired waited all the time.
+    pub worst_p99: u64,
     /// How often others acquired between.
     pub bypasses: Histogram,
     /// Operations of all ranks for the waits that were timed.

@@ -55,6 +55,11 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             counts: tallies.iter().map(|tally| tally.count).collect(),
             lasted: tallies.iter().map(|tally| tally.lasted).max().unwrap_or_default(),
             waits: Histogram::default(),
+            worst_p99: tallies
+                .iter()
+                .map(|tally| tally.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
+                .max()
+                .unwrap_or_default(),
             bypasses: Histogram::default(),
             operations: Operations::default(),
             trace: 0,
@@ -89,6 +94,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         };
         let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
         let counted = Counted::new(fabric.clone());
+        let clock = clock_takes(&counted);
         if !meeting.all_here() {
             return Ok(None);
         }
@@ -120,7 +126,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             origin.failed = Some(meeting.failed());
             while !over[1].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
                 let mut note = |waited, between| {
-                    waits.add(waited);
+                    waits.add(u64::saturating_sub(waited, clock));
                     bypasses.add(between);
                 };
                 block_on(&counted, origin.once(Some(&mut note), spend))?;
@@ -131,6 +137,16 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         world.barrier().wait()?; // nobody reaches into a segment that is gone
         Ok(Some(Tally { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
+}
+
+/// How long it takes to read the clock, in nanoseconds: the median of some.
+fn clock_takes(fabric: &impl Fabric) -> u64 {
+    let mut all = Histogram::default();
+    for _ in 0..1000 {
+        let begin = fabric.now();
+        all.add(fabric.now() - begin);
+    }
+    all.quantile(0.5).unwrap_or_default()
 }
 
 /// Has real time pass, at work.
