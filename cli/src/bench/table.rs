@@ -7,7 +7,7 @@ use crate::info;
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
-        let mut text = machine(&self.machine);
+        let mut text = machine(&self.machine, self.is_simulated());
         if self.results.iter().all(|row| row.size.is_some()) {
             return text + &self.by_size();
         }
@@ -25,7 +25,21 @@ impl Document {
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
             text += &table(head, self.results.iter().map(result));
         }
-        text + RATIO
+        text + &self.notes()
+    }
+
+    /// Whether the time is virtual.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.results.iter().all(|row| row.fabric == "sim")
+    }
+
+    /// What the tables need to be understood.
+    fn notes(&self) -> String {
+        let mut notes = String::new();
+        if self.results.iter().any(|row| row.ratio.is_some()) {
+            notes += RATIO;
+        }
+        if notes.is_empty() { notes } else { format!("\n{notes}") }
     }
 
     /// A line for each benchmark; the locks beside one another.
@@ -80,15 +94,16 @@ impl Document {
         });
         table([&*title, "size", "median", "min", "max", "", "limit", "ratio"], latencies)
             + &table([&*title, "size", "bandwidth", "limit", "", "message rate", "limit", "", "ratio"], rates)
-            + RATIO
+            + &self.notes()
     }
 }
 
 /// What it ran on, and whether that was busy.
-pub(crate) fn machine(machine: &Machine) -> String {
+pub(crate) fn machine(machine: &Machine, is_simulated: bool) -> String {
     let info::Machine { cores, kernel, architecture, .. } = &machine.machine;
     let mut text = format!("{}, {cores} cores, {kernel} ({architecture})\n", machine.processor);
-    if machine.load > 0.5 {
+    // Virtual time passes by itself.
+    if machine.load > 0.5 && !is_simulated {
         text += &format!("The load was {} before the run: expect noise.\n", machine.load);
     }
     text
@@ -106,7 +121,7 @@ fn beside_limit(row: Option<&Row>) -> [String; 3] {
     })
 }
 
-const RATIO: &str = "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
+const RATIO: &str = "ratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
 
 /// What, ranks, median, smallest, largest, unit.
 pub(crate) fn limit(limit: &Limit) -> [String; 6] {
