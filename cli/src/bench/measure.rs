@@ -43,23 +43,27 @@ pub(crate) struct Files {
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
-    /// Also draw the curves that tell most about locks as a picture
+    /// Also draw the curves that tell most about locks as a picture; one number of ranks makes no curve of contended ones
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 }
+
+const NO_CURVES: &str = "--picture: these results have no curves to draw; contended, concurrency, messages, cpu, wait, \
+                         readers and section have, and `bench scale`";
 
 /// The same, open.
 pub(crate) struct Open {
     json: Option<File>,
     report: Option<File>,
-    picture: Option<File>,
+    picture: Option<(File, PathBuf)>,
 }
 
 impl Files {
     /// Made first: a minute of measurements must not end in a file that cannot be written.
     pub(crate) fn create(&self) -> io::Result<Open> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
-        Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture: open(&self.picture)? })
+        let picture = open(&self.picture)?.zip(self.picture.clone());
+        Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture })
     }
 }
 
@@ -71,8 +75,14 @@ impl Open {
         if let Some(mut report) = self.report {
             report.write_all(html::page(document, title, &command(), begun).as_bytes())?;
         }
-        if let Some(mut picture) = self.picture {
-            picture.write_all(html::picture(document, begun).as_bytes())?;
+        if let Some((mut file, path)) = self.picture {
+            let Some(picture) = html::picture(document, begun) else {
+                if file.metadata()?.is_file() {
+                    drop(std::fs::remove_file(path)); // it is empty
+                }
+                return Err(io::Error::other(NO_CURVES));
+            };
+            file.write_all(picture.as_bytes())?;
         }
         Ok(())
     }
@@ -100,6 +110,9 @@ pub(crate) type Job = (Suite, u32, LockDesign);
 /// Runs the jobs and prints and writes the results.
 pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCode, Failure> {
     let fabric = options.fabric.built_in()?;
+    if options.files.picture.is_some() && !jobs.iter().any(|(suite, ..)| suite.has_curves()) {
+        return Err(NO_CURVES.into());
+    }
     let (machine, begun) = (Machine::collect(), SystemTime::now());
     let files = options.files.create()?;
     let interrupts = interrupts()?;
@@ -118,8 +131,14 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job]) -> Result<ExitCo
     progress.finish_and_clear();
 
     let document = Document::new(machine, fabric, &measured);
-    files.write(&document, title, begun)?;
-    match io::stdout().lock().write_all(document.to_text().as_bytes()) {
+    finish(&document, files, title, begun)
+}
+
+/// Prints and writes the results; those that are printed are there whatever becomes of the files.
+pub(crate) fn finish(document: &Document, files: Open, title: &str, begun: SystemTime) -> Result<ExitCode, Failure> {
+    let printed = io::stdout().lock().write_all(document.to_text().as_bytes());
+    files.write(document, title, begun)?;
+    match printed {
         // A reader that has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

@@ -1,6 +1,5 @@
 //! `onesided bench scale`: locks with 10 to 100,000 simulated origins.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +9,7 @@ use windows::LockDesign;
 
 use crate::bench::json::{Document, Machine};
 use crate::bench::locks::{Locks, locks, unique};
-use crate::bench::measure::{Files, progress};
+use crate::bench::measure::{Files, finish, progress};
 use crate::bench::report::{Against, Measured, Metric, Parameter};
 use crate::bench::simulated;
 use crate::bench::spread::Spread;
@@ -81,11 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     bar.finish_and_clear();
     let document = Document::new(Machine::collect(), "sim", &measured);
-    files.write(&document, "onesided bench scale", begun)?;
-    match io::stdout().lock().write_all(document.to_text().as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    finish(&document, files, "onesided bench scale", begun)
 }
 
 /// Who has fewer turns than these on the average has them by chance, and Jain's index tells of that.

@@ -293,6 +293,14 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
     }
+    let folder = Folder::new();
+    let picture = folder.path("none.svg");
+    let ended = finish(&mut onesided(&["bench", "rma", "--picture", picture.to_str().unwrap()]));
+    assert!(ended.code() == 1 && ended.stderr.contains("no curves"), "{ended:?}");
+    let args = ["bench", "scale", "--lock", "mcs", "--origins", "2", "--picture", picture.to_str().unwrap()];
+    let ended = finish(&mut onesided(&args));
+    assert!(ended.code() == 1 && ended.stderr.contains("no curves") && !picture.exists(), "{ended:?}");
+    assert!(ended.stdout.iter().any(|line| line.starts_with("simulated contended lock")), "{ended:?}");
     let ended = finish(&mut onesided(&["bench", "worker", "uncontended", "quick", "/dev/null"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("bench locks"), "{ended:?}");
