@@ -2,7 +2,7 @@
 
 use crate::bench::json::{Document, Limit, Machine, Row};
 use crate::bench::report::Parameter;
-use crate::bench::units::{number, quantity, size, unit};
+use crate::bench::units::{apart, number, quantity, size, unit};
 use crate::info;
 
 impl Document {
@@ -13,7 +13,7 @@ impl Document {
         }
         if !self.limits.is_empty() {
             text +=
-                &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(limit));
+                &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(|one| self.marked(limit(one))));
         }
         let mut locks: Vec<&str> = self.results.iter().map(|row| &*row.algorithm).collect();
         locks.sort_unstable();
@@ -23,7 +23,7 @@ impl Document {
         } else if let Some(Row { algorithm, fabric, .. }) = self.results.first() {
             let title = format!("{algorithm} over {fabric}");
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
-            text += &table(head, self.results.iter().map(result));
+            text += &table(head, self.results.iter().map(|row| self.marked(result(row))));
         }
         text + &self.notes()
     }
@@ -33,11 +33,35 @@ impl Document {
         self.results.iter().all(|row| row.fabric == "sim")
     }
 
+    /// Whether so many ranks have not a core each.
+    fn is_crowded(&self, ranks: u32) -> bool {
+        ranks as usize > self.machine.machine.cores
+    }
+
+    /// So many ranks, marked where they are more than cores.
+    fn ranks(&self, ranks: &str) -> String {
+        let crowded = !self.is_simulated() && ranks.parse().is_ok_and(|ranks| self.is_crowded(ranks));
+        format!("{ranks}{}", if crowded { CROWDED } else { "" })
+    }
+
+    /// A row, whose second cell are the ranks.
+    fn marked<const N: usize>(&self, mut row: [String; N]) -> [String; N] {
+        row[1] = self.ranks(&row[1]);
+        row
+    }
+
     /// What the tables need to be understood.
     fn notes(&self) -> String {
         let mut notes = String::new();
         if self.results.iter().any(|row| row.ratio.is_some()) {
             notes += RATIO;
+        }
+        if !self.is_simulated() && self.results.iter().any(|row| self.is_crowded(row.ranks)) {
+            notes += &format!("{CROWDED} more ranks than cores: they take turns, and the scheduler is measured too.\n");
+        }
+        let is_part = |row: &Row| row.benchmark.ends_with("lock: acquire") || row.benchmark.contains("lock: release, ");
+        if self.results.iter().any(|row| is_part(row) || row.benchmark.ends_with("lock: release")) {
+            notes += APART;
         }
         if notes.is_empty() { notes } else { format!("\n{notes}") }
     }
@@ -59,14 +83,18 @@ impl Document {
             [lock.to_string(), String::new()].into_iter().chain(ratio)
         }));
         let rows = self.results.iter().filter(|row| row.algorithm == *first).map(|row| {
-            let mut cells = vec![title(&label(row), row.metric), row.ranks.to_string()];
+            let mut cells = vec![title(&label(row), row.metric), self.ranks(&row.ranks.to_string())];
             for lock in &locks {
                 let same = |other: &&Row| {
                     (&other.algorithm, &other.benchmark, other.metric) == (lock, &row.benchmark, row.metric)
                         && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
                 };
-                let [_, _, median, _, _, unit, _, ratio] =
-                    self.results.iter().find(same).map(result).unwrap_or_default();
+                let found = self.results.iter().find(same);
+                let [_, _, mut median, _, _, mut unit, _, ratio] = found.map(result).unwrap_or_default();
+                // Locks lie far apart, and waits further.
+                if let Some(row) = found.filter(|row| row.unit == "ns") {
+                    (median, unit) = apart(row.value, row.unit);
+                }
                 cells.extend([median, unit].into_iter().chain(compared.then_some(ratio)));
             }
             cells
@@ -121,6 +149,8 @@ fn beside_limit(row: Option<&Row>) -> [String; 3] {
     })
 }
 
+const CROWDED: &str = "*";
+const APART: &str = "acquire, release: each timed by itself; the parts do not add up to the whole.\n";
 const RATIO: &str = "ratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
 
 /// What, ranks, median, smallest, largest, unit.
@@ -138,7 +168,10 @@ pub(crate) fn limit(limit: &Limit) -> [String; 6] {
 
 /// What, ranks, median, smallest, largest, unit, limit, ratio.
 pub(crate) fn result(row: &Row) -> [String; 8] {
-    let number = |value| number(value, row.unit);
+    let number = |value| match row.metric {
+        "longest bypass" | "p99.9 bypass" => format!("{value:.0}"),
+        _ => number(value, row.unit),
+    };
     [
         title(&label(row), row.metric),
         row.ranks.to_string(),

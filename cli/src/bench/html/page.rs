@@ -36,6 +36,10 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
         about += " Ratio: median / limit, lower is better for a latency, higher for the rest.";
     }
     let head = ["benchmark", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
+    if !document.is_simulated() {
+        let cores = document.machine.machine.cores;
+        about += &format!(" With more ranks than the {cores} cores they take turns, and the scheduler is measured too.");
+    }
     let several = document.results.iter().any(|row| row.algorithm != document.results[0].algorithm);
     if several {
         let head = [&head[..1], &["lock"], &head[1..]].concat();
