@@ -12,8 +12,10 @@ impl Document {
             return text + &self.by_size();
         }
         if !self.limits.is_empty() {
-            text +=
-                &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(|one| self.marked(limit(one))));
+            text += &table(
+                ["limit of this machine", "ranks", "median", "min", "max", ""],
+                self.limits.iter().map(|one| self.marked(limit(one))),
+            );
         }
         let mut locks: Vec<&str> = self.results.iter().map(|row| &*row.algorithm).collect();
         locks.sort_unstable();

@@ -25,7 +25,8 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
 /// [`quantity`], number and unit apart.
 pub(crate) fn apart(value: f64, unit: &str) -> (String, String) {
     let text = quantity(value, unit);
-    text.split_once(' ').map_or_else(|| (text.clone(), String::new()), |(value, unit)| (value.to_owned(), unit.to_owned()))
+    text.split_once(' ')
+        .map_or_else(|| (text.clone(), String::new()), |(value, unit)| (value.to_owned(), unit.to_owned()))
 }
 
 /// Three digits at most, in the unit that suits the value.

@@ -187,7 +187,18 @@ fn simulated_contests_are_the_same_each_time() {
     let folder = Folder::new();
     let run = |name: &str| {
         let json = folder.path(name);
-        let args = ["bench", "scale", "--origins", "10,50", "--readers", "0,90", "--lasting", "2", "--json", json.to_str().unwrap()];
+        let args = [
+            "bench",
+            "scale",
+            "--origins",
+            "10,50",
+            "--readers",
+            "0,90",
+            "--lasting",
+            "2",
+            "--json",
+            json.to_str().unwrap(),
+        ];
         let ended = finish_within(&mut onesided(&args), Duration::from_secs(120));
         assert_eq!(ended.code(), 0, "{ended:?}");
         let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();

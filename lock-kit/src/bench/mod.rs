@@ -25,6 +25,7 @@
 
 mod contest;
 mod counted;
+mod dice;
 mod histogram;
 mod meeting;
 mod place;
@@ -33,4 +34,5 @@ mod threads;
 
 pub use contest::{Contest, Outcome};
 pub use counted::{Counted, Operations};
+pub use dice::Dice;
 pub use histogram::{Histogram, jain, share};

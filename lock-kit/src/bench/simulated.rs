@@ -131,6 +131,15 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_outside_is_brought_inside() {
+        let lock = TestAndSet::default();
+        let contest = Contest::of(&lock).origins(0).readers(250).lasting(Duration::from_millis(1)).simulated();
+        assert!(contest.counts.len() == 1 && contest.acquisitions() > 0, "{contest:?}");
+        let none = Contest::of(&lock).lasting(Duration::ZERO).simulated();
+        assert_eq!((none.acquisitions(), none.rate(), none.worst_p99), (0, 0.0, 0), "{none:?}");
+    }
+
+    #[test]
     fn few_waits_have_their_percentile() {
         let mut waits = Sparse::default();
         assert_eq!(waits.p99(), None);

@@ -4,7 +4,17 @@ use crate::bench::json::Row;
 
 /// Whether the results of a benchmark are drawn as they were before there were several locks.
 pub(super) fn is_plain(row: &Row) -> bool {
-    !matches!(row.metric, "p50" | "p99" | "p99.9" | "p99 of the rank served worst" | "longest bypass" | "p99.9 bypass" | "operations" | "cpu")
+    !matches!(
+        row.metric,
+        "p50"
+            | "p99"
+            | "p99.9"
+            | "p99 of the rank served worst"
+            | "longest bypass"
+            | "p99.9 bypass"
+            | "operations"
+            | "cpu"
+    )
 }
 
 /// The heading of the curves that tell most.
@@ -77,7 +87,9 @@ pub(super) fn sentence(row: &Row) -> String {
 pub(super) fn better(metric: &str) -> &'static str {
     match metric {
         "latency" | "p50" | "p99" | "p99.9" => "Lower is better.",
-        "p99 of the rank served worst" => "Of its own waits; the other percentiles are mostly of those who are served often. Lower is better.",
+        "p99 of the rank served worst" => {
+            "Of its own waits; the other percentiles are mostly of those who are served often. Lower is better."
+        }
         "acquisitions" | "bandwidth" | "message rate" => "Higher is better.",
         "smallest/largest share" => "The smallest rank's acquisitions over the largest's: 1 is fair.",
         "jain" => "Jain's index of fairness: 1 is fair.",

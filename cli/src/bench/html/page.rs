@@ -38,7 +38,8 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
     let head = ["benchmark", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
     if !document.is_simulated() {
         let cores = document.machine.machine.cores;
-        about += &format!(" With more ranks than the {cores} cores they take turns, and the scheduler is measured too.");
+        about +=
+            &format!(" With more ranks than the {cores} cores they take turns, and the scheduler is measured too.");
     }
     let several = document.results.iter().any(|row| row.algorithm != document.results[0].algorithm);
     if several {
