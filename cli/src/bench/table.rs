@@ -70,7 +70,7 @@ impl Document {
 
     /// A line for each benchmark; the locks beside one another.
     fn by_lock(&self) -> String {
-        let Some(Row { algorithm: first, fabric, .. }) = self.results.first() else { return String::new() };
+        let Some(Row { fabric, .. }) = self.results.first() else { return String::new() };
         let mut locks: Vec<&String> = Vec::new();
         for row in &self.results {
             if !locks.contains(&&row.algorithm) {
@@ -84,14 +84,16 @@ impl Document {
             let ratio = compared.then(|| "ratio".to_owned());
             [lock.to_string(), String::new()].into_iter().chain(ratio)
         }));
-        let rows = self.results.iter().filter(|row| row.algorithm == *first).map(|row| {
+        let same = |row: &Row, other: &Row| {
+            (&other.benchmark, other.metric) == (&row.benchmark, row.metric)
+                && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
+        };
+        // Not every lock has every benchmark.
+        let is_new = |(at, row): &(usize, &Row)| !self.results[..*at].iter().any(|other| same(row, other));
+        let rows = self.results.iter().enumerate().filter(is_new).map(|(_, row)| {
             let mut cells = vec![title(&label(row), row.metric), self.ranks(&row.ranks.to_string())];
             for lock in &locks {
-                let same = |other: &&Row| {
-                    (&other.algorithm, &other.benchmark, other.metric) == (lock, &row.benchmark, row.metric)
-                        && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
-                };
-                let found = self.results.iter().find(same);
+                let found = self.results.iter().find(|other| other.algorithm == **lock && same(row, other));
                 let [_, _, mut median, _, _, mut unit, _, ratio] = found.map(result).unwrap_or_default();
                 // Locks lie far apart, and waits further.
                 if let Some(row) = found.filter(|row| row.unit == "ns") {
@@ -261,6 +263,16 @@ mod tests {
         assert_eq!(words("put + flush   "), "put + flush 8 B 20.0 15.0 25.0 ns 10.0 2.00");
         assert_eq!(words("many put + flush"), "many put + flush 8 B 0.400 0.800 GB/s 50.000 100.000 M/s 0.50");
         assert_eq!(words("many CAS + flush"), "many CAS + flush 8 B 50.000 100.000 M/s 0.50");
+    }
+
+    #[test]
+    fn what_only_the_second_lock_has_is_told_too() {
+        let mut document = crate::bench::html::tests::several();
+        document
+            .results
+            .retain(|row| row.algorithm != "test-and-set" || row.benchmark != "lock + unlock, some to read");
+        let text = document.to_text();
+        assert_eq!(text.lines().filter(|line| line.starts_with("lock + unlock, some to read")).count(), 3, "{text}");
     }
 
     #[test]

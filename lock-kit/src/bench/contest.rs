@@ -11,7 +11,8 @@ use sim::Network;
 use super::place::{Ground, Spot};
 use super::{Dice, Histogram, Operations, jain, share};
 
-/// Origins that acquire and release one lock, over and over, for a while.
+/// Origins that acquire and release one lock, over and over, for a while. Not for a lock that is
+/// [served](LockAlgorithm::SERVED): nobody serves here.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before it is run"]
 pub struct Contest<'a, A> {
