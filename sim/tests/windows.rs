@@ -1,11 +1,14 @@
 //! Windows run on the simulated fabric as they are.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use fabric::World;
 use fabric::remote_memory::Rank;
 use sim::{End, Network, SimFabric, Simulation};
-use windows::{Error, Inheritance, LockDesign, Mode, Window};
+use windows::{Error, Inheritance, LatePolicy, LockDesign, Mode, Window};
 
 const ROUNDS: u64 = 5;
 
@@ -80,6 +83,40 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
     for outcome in report.results {
         outcome.unwrap().unwrap();
     }
+}
+
+/// A late owner's unlock that is dropped, at whatever point, costs no slot, and the window's end tells of it.
+#[test]
+fn an_unlock_that_is_dropped_late_is_finished() {
+    let report = Simulation::new(Network::default()).ranks(2).seed(2).run(|world| async move {
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
+        let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::from_millis(1));
+        let scores = builder.allocate(&world, 1).await?;
+        for round in 0..200 {
+            if world.rank() == 0 {
+                let epoch = scores.lock_exclusive(1).await?;
+                world.barrier().await.unwrap();
+                world.barrier().await.unwrap();
+                let mut unlock = epoch.unlock();
+                for _ in 0..round % 4 {
+                    if poll_fn(|cx| Poll::Ready(Pin::new(&mut unlock).poll(cx))).await.is_ready() {
+                        break;
+                    }
+                    pause(world.fabric(), 50_000).await;
+                }
+            } else {
+                world.barrier().await.unwrap();
+                let heir = scores.lock_exclusive(1).await?;
+                assert_eq!(heir.inherited(), Some(Inheritance::Late(0)));
+                heir.unlock().await?;
+                world.barrier().await.unwrap();
+            }
+        }
+        Ok::<_, Error>(scores.close().await)
+    });
+    assert_eq!(report.end, End::Finished);
+    let closed: Vec<_> = report.results.into_iter().map(|closed| closed.unwrap().unwrap()).collect();
+    assert!(matches!(closed[..], [Err(Error::Late { operation: "unlock", target: 1, .. }), Ok(())]), "{closed:?}");
 }
 
 #[test]

@@ -32,6 +32,7 @@
 //! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
 //! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
+//! | an owner kept the lock for longer than its lease, in a window with `VersionedCommit` | it, by its commit, unlock or fencing token | [`Late`](windows::Error::Late) |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
 //!
 //! Running out is an error wherever this library asks for memory, descriptors or threads of its own. Pages of a large allocated
@@ -57,8 +58,8 @@
 //!   go alone, and the launcher's stay. A lock waits for as long as its owner lives, or until its deadline: an owner that its
 //!   cards cut off from the lock cannot release it before it ends.
 //!
-//! **A lock whose owner died is poisoned** until somebody [inherits](crate::LockRequest::inherit) it: see [locks](super::locks). Fencing
-//! tokens, for an owner that is only late, are a step of this project that is to come.
+//! **A lock whose owner died is poisoned** until somebody [inherits](crate::LockRequest::inherit) it: see [locks](super::locks). For
+//! an owner that is only late there are fencing tokens and [policies](crate::LatePolicy).
 //!
 //! # Walking away
 //!

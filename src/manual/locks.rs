@@ -124,14 +124,16 @@
 //!
 //! # Many locks
 //!
-//! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, of any design, 8 bytes each at the rank
-//! that they lie at, and whatever can be asked of a window's lock. They share one set of queue nodes. What is put under such a lock is
+//! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, each at some rank, where it takes the
+//! words that its design has at the target: 8 bytes with one word, 264 with the queue by fetch-add. (Those with words at every rank, and
+//! those that a thread serves, are not for tables.) A table gives whatever can be asked of a window's lock. They share one set of queue nodes. What is put under such a lock is
 //! flushed by who put it, before the unlock.
 //!
 //! # Fencing tokens
 //!
 //! [`fencing_token`](crate::Epoch::fencing_token) draws a number that is larger than all that were drawn before under the same lock,
-//! [`fenced`](crate::LockRequest::fenced) in the same round trip as the acquire. For whatever can refuse what comes too late: a file, a
+//! [`fenced`](crate::LockRequest::fenced) in the same round trip as the acquire. It must be drawn while the lock is surely held: drawn
+//! late, by an owner that was taken for dead, it would be larger than the heir's (with `VersionedCommit`, below, that is an error). For whatever can refuse what comes too late: a file, a
 //! database, another process.
 //!
 //! # Late owners

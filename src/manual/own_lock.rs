@@ -1,7 +1,7 @@
 //! Verify your own lock.
 //!
 //! A lock is a `LockAlgorithm` of `onesided-lock-algos`: a few `async fn`s over
-//! [`RemoteMemory`](crate::remote_memory::RemoteMemory). The crate `onesided-lock-kit` runs that source, as it is, through what the
+//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory). The crate `onesided-lock-kit` runs that source, as it is, through what the
 //! locks of this library go through. `lock-kit/examples/own_lock.rs` has all of it for a ticket lock of two words:
 //!
 //! ```sh

@@ -65,6 +65,24 @@ fn a_try_comes_at_once_with_the_lock_or_without() {
     });
 }
 
+/// A writer holds rank 0's part and asks for rank 1's, while somebody who locks all of them waits for the first.
+#[test]
+fn who_locks_all_does_not_wait_in_a_circle() {
+    each(2, |world, window| {
+        if world.rank() == 0 {
+            let first = window.lock_exclusive(0).wait().unwrap();
+            world.barrier().wait().unwrap();
+            std::thread::sleep(Duration::from_millis(100)); // until the other one waits
+            let second = window.lock_exclusive(1).deadline(DEADLINE / 3).wait().unwrap();
+            second.unlock().wait().unwrap();
+            first.unlock().wait().unwrap();
+        } else {
+            world.barrier().wait().unwrap();
+            window.lock_all().wait().unwrap().unlock_all().wait().unwrap();
+        }
+    });
+}
+
 /// More locks at once than a rank has nodes: some owners go on without.
 #[test]
 fn locks_without_nodes_exclude_as_well() {

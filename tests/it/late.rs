@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use onesided::{Error, Inheritance, LatePolicy, LockDesign, Mutex, Window, WindowError, World};
+use onesided::{
+    Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, LockTable, Mutex, Window, WindowError, World,
+};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, ok, send, state};
@@ -87,6 +89,11 @@ fn commits(world: World) {
 /// The same, but rank 1 kills rank 0, and has the lock as after any death.
 fn killed(world: World) {
     let (board, window) = (board(&world), scores(&world, LatePolicy::Kill));
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).late_owners(LatePolicy::Kill, LEASE);
+    let table = LockTable::with(builder, &world, 1).wait().unwrap();
+    let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
+    assert!(guard.lease_left().is_some_and(|left| left <= LEASE));
+    guard.unlock().wait().unwrap();
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(2).wait().unwrap();
         world.barrier().wait().unwrap();
@@ -181,10 +188,89 @@ fn policies_that_cannot_be_had_are_told() {
         assert!(error.ends_with("of mcs locks here: only the word of a test-and-set lock names its owner"), "{error}");
         let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, LEASE);
         assert!(matches!(Mutex::with(builder, &world, 0, 0).wait().unwrap_err(), WindowError::LatePolicy { .. }));
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+        let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::ZERO);
+        let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
+        assert!(error.ends_with("a lease of zero is over before it begins"), "{error}");
         let lease = LEASE * (1 + world.rank());
         let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
         assert!(error.contains("late owners: versioned commit after 300ms against"), "{error}");
+    });
+}
+
+/// Rank 0 has the lock for longer than its lease, and rank 1 takes it over and gives it back: then rank 0 does this.
+fn after_the_lease(
+    lease: Duration,
+    times: u32,
+    end: impl Fn(Epoch<'_, u64, onesided::Any>) + Send + Sync + 'static,
+) -> Vec<Result<(), Error>> {
+    ranks(2, move |world| {
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease).name("scores");
+        let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 8).wait().unwrap();
+        for _ in 0..times {
+            if world.rank() == 0 {
+                let epoch = window.lock_exclusive(1).wait().unwrap();
+                world.barrier().wait().unwrap();
+                world.barrier().wait().unwrap();
+                end(epoch);
+            } else {
+                world.barrier().wait().unwrap();
+                let heir = window.lock_exclusive(1).wait().unwrap();
+                assert_eq!(heir.inherited(), Some(Inheritance::Late(0)));
+                heir.unlock().wait().unwrap();
+                world.barrier().wait().unwrap();
+            }
+        }
+        window.close().wait().map_err(Error::from)
+    })
+}
+
+/// A guard that is dropped late is told of by the window's end, and costs nothing: there are more of them than slots.
+#[test]
+fn guards_that_are_dropped_late_are_told_of() {
+    let closed = after_the_lease(Duration::from_millis(2), 50, |epoch| {
+        let _dropped = epoch;
+    });
+    assert!(closed[1].is_ok(), "{closed:?}");
+    let told = "unlock on rank 1 of window \"scores\": the lease was over, and another has taken the lock";
+    assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == told), "{closed:?}");
+}
+
+/// A token that is drawn late would be larger than that of whoever has the lock by then.
+#[test]
+fn late_owners_draw_no_token() {
+    let closed = after_the_lease(Duration::from_millis(2), 3, |epoch| {
+        let error = epoch.fencing_token().wait().unwrap_err();
+        assert!(matches!(error, WindowError::Late { operation: "fencing_token", .. }), "{error}");
+        assert!(epoch.unlock().wait().is_err());
+    });
+    assert!(closed.iter().all(Result::is_ok), "{closed:?}");
+    // Who is not late gets it, asked for with the lock or under it, and so does a reader.
+    ranks(2, |world| {
+        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, DEADLINE);
+        let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 1).wait().unwrap();
+        for _ in 0..50 {
+            let (epoch, token) = window.lock_exclusive(0).fenced().wait().unwrap();
+            assert!(epoch.fencing_token().wait().unwrap() > token);
+            epoch.unlock().wait().unwrap();
+            let (epoch, later) = window.lock_shared(0).fenced().wait().unwrap();
+            assert!(later > token && epoch.fencing_token().wait().unwrap() > later);
+        }
+        window.close().wait().unwrap();
+    });
+}
+
+/// A late writer and its heir would tear what is read.
+#[test]
+fn versioned_windows_take_no_policy_that_lets_two_write() {
+    ranks(2, |world| {
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+        let policy = LatePolicy::VersionedCommit;
+        let table = builder.late_owners(policy, LEASE).allocate(&world, 1).wait().unwrap().versioned();
+        let error = table.write(1).wait().map(drop).unwrap_err();
+        assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{error}");
+        table.close().wait().unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{Error, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError, World};
+use onesided::{Error, FaultKind, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError, World};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks};
@@ -20,9 +20,26 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// Those that tables can have.
+fn designs() -> impl Iterator<Item = &'static LockDesign> {
+    LockDesign::ALL.iter().filter(|design| !design.is_served() && **design != LockDesign::DistributedCounters)
+}
+
+/// A lock that has words at every rank, or a thread, cannot be had many times.
+#[test]
+fn the_other_designs_are_refused() {
+    for design in LockDesign::ALL.iter().filter(|design| !designs().any(|other| other == *design)) {
+        ranks(2, move |world| {
+            let made = LockTable::with(Window::<u64>::builder().lock(*design), &world, 1).wait();
+            let error = made.map(drop).unwrap_err();
+            assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{design} {error}");
+        });
+    }
+}
+
 #[test]
 fn a_million_locks() {
-    for design in LockDesign::ALL.iter().filter(|design| !design.is_served()) {
+    for design in designs() {
         ranks(2, move |world| {
             let builder = Window::<u64>::builder().lock(*design);
             let table = LockTable::with(builder, &world, 500_000).wait().unwrap();
@@ -69,7 +86,7 @@ fn a_million_locks() {
 
 #[test]
 fn each_lock_is_by_itself() {
-    for design in LockDesign::ALL.iter().filter(|design| !design.is_served()) {
+    for design in designs() {
         ranks(3, move |world| {
             let table = table(&world, *design, world.rank() as usize * 2);
             assert_eq!((table.len(), table.at(0), table.at(1), table.at(2), table.at(3)), (6, 0..0, 0..2, 2..6, 0..0));
@@ -104,7 +121,7 @@ fn each_lock_is_by_itself() {
 /// All lock the same two, given in their own order each.
 #[test]
 fn many_at_once_do_not_wait_in_a_circle() {
-    for design in LockDesign::ALL.iter().filter(|design| !design.is_served()) {
+    for design in designs() {
         ranks(3, move |world| {
             let table = table(&world, *design, 2);
             let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
@@ -130,7 +147,7 @@ fn many_at_once_do_not_wait_in_a_circle() {
 /// Tokens rise from holder to holder, whoever they are and however they are asked for, for windows, tables and values.
 #[test]
 fn tokens_rise() {
-    for design in LockDesign::ALL.iter().filter(|design| !design.is_served()) {
+    for design in designs() {
         ranks(3, move |world| {
             let window = Window::<u64>::builder().lock(*design).allocate(&world, 1).wait().unwrap();
             let table = table(&world, *design, 4);
@@ -249,7 +266,7 @@ fn owner_dies(world: World) {
 
 #[test]
 fn the_locks_of_the_dead_are_poisoned_and_no_others() {
-    for design in LockDesign::ALL.iter().filter(|design| !design.is_served()) {
+    for design in designs() {
         let ended = jobs::start_under(3, "table", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{design} {ended:#?}");
     }

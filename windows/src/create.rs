@@ -61,7 +61,8 @@ impl<T: Element> Builder<T> {
     }
 
     /// Chooses what happens to an exclusive owner that keeps a lock for longer than this lease. Nothing otherwise. With
-    /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap.
+    /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap. A lease of zero is an error when
+    /// the window is made ([`Error::LatePolicy`]).
     #[must_use]
     pub const fn late_owners(mut self, policy: LatePolicy, lease: Duration) -> Self {
         (self.late.policy, self.late.lease) = (policy, lease);

@@ -114,19 +114,6 @@ impl LockDesign {
         }
     }
 
-    /// Whether a reader may wait behind a writer who waits.
-    pub(crate) const fn queues(self) -> bool {
-        match self {
-            Self::TestAndSet => false,
-            Self::Mcs
-            | Self::Ticket
-            | Self::FetchAddQueue
-            | Self::DistributedCounters
-            | Self::DedicatedThread(_)
-            | Self::EventThread(_) => true,
-        }
-    }
-
     /// Whether a thread at each target serves the lock: only the lock of a rank's part can be so.
     #[must_use]
     pub const fn is_served(self) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
+use fabric::remote_memory::Fault;
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::homes::Which;
@@ -90,7 +90,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Releases, and tells whether the lock was held.
     #[inline(always)] // see `post_release`
-    pub(crate) fn release_late(&self) -> Releasing<'w> {
+    pub(crate) fn release_late(&self) -> Releasing<F> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
         release_late(inner, (target, *which), words.0, words.1, *holding)
     }
@@ -143,17 +143,11 @@ fn release_late<'w, F: Fabric>(
     word: F::Word<'w>,
     owner: u64,
     holding: Holding,
-) -> Releasing<'w> {
+) -> Releasing<F> {
     let (home, mode) = (inner.home(target, which, owner), holding.mode());
     let started = inner.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
-    Box::pin(async move {
-        let found = started?.await;
-        let released = inner.finish_release((target.rank, which), owner, mode, std::future::ready(found)).await;
-        if released.is_err_and(|fault| fault.kind() == FaultKind::NotHeld) {
-            inner.give_back(owner); // nobody comes to the node of an owner that the word named
-        }
-        released
-    })
+    let (theirs, rank) = (Arc::clone(inner), target.rank);
+    Releasing::new(inner, rank, async move { theirs.finish_release((rank, which), owner, mode, started?).await })
 }
 
 #[inline(always)]
@@ -201,21 +195,24 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
 ) {
     let words = (word, owner);
     let (home, mode) = (inner.home(target, Which::PART, owner).of_lead(), holding.mode());
-    let found = lock.start_release(inner.fabric(), home, words, mode).and_then(at_once);
-    match found {
+    let started = match lock.start_release(inner.fabric(), home, words, mode) {
+        Ok(started) => started,
+        Err(fault) => return keep(inner, target.rank, fault),
+    };
+    match at_once(started) {
         Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
             Ok(true) => inner.nodes.give_back_lead(),
-            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, found),
+            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Ok(found)),
             Err(fault) => keep(inner, target.rank, fault),
         },
-        Err(fault) => keep(inner, target.rank, fault),
+        Err(fault) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Err(fault)),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: Mode, found: u64) {
-    adopt_release(inner, spot, owner, mode, std::future::ready(Ok(found)));
+fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: Mode, found: Result<u64, Fault>) {
+    adopt_release(inner, spot, owner, mode, std::future::ready(found));
 }
 
 /// The release where an owner may have a node.
@@ -243,7 +240,10 @@ fn release_node<'w, F: Fabric>(
     };
     match found.map(|found| inner.algorithm.released(inner.fabric(), home, words, mode, found)) {
         Ok(Ok(true)) => inner.give_back(words.1),
-        Ok(Err(fault)) => keep(inner, target.rank, fault),
+        Ok(Err(fault)) => {
+            inner.end_late(words.1, fault);
+            keep(inner, target.rank, fault);
+        }
         Ok(Ok(false)) | Err(_) => {
             adopt_release(inner, (target.rank, which), words.1, mode, std::future::ready(found));
         }
@@ -262,7 +262,7 @@ fn adopt_release<F: Fabric>(
     let theirs = Arc::clone(inner);
     let mut task = Box::pin(async move {
         if let Err(fault) = theirs.finish_release(spot, owner, mode, started).await {
-            theirs.keep(theirs.failed("unlock", spot.0, fault));
+            theirs.keep(theirs.failed_late("unlock", spot.0, fault));
         }
     });
     if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -273,7 +273,7 @@ fn adopt_release<F: Fabric>(
 #[cold]
 #[inline(never)]
 fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
-    inner.keep(inner.failed("unlock", rank, fault));
+    inner.keep(inner.failed_late("unlock", rank, fault));
 }
 
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {

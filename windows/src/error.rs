@@ -91,10 +91,11 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
-    /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released.
+    /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released, and no
+    /// token was given.
     #[error("{operation} on rank {target} of window \"{window}\": the lease was over, and another has taken the lock")]
     Late {
-        /// `commit`, `unlock`.
+        /// `commit`, `unlock`, `unlock_all`, `fencing_token`.
         operation: &'static str,
         /// Whose lock.
         target: u32,

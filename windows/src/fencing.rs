@@ -5,8 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Chain, Fault, FaultKind, Link};
 use fabric::{Drive, Fabric, handle, wait_for};
+
+use lock_algos::Mode;
 
 use crate::homes::Which;
 use crate::window::{Inner, Target};
@@ -23,6 +25,8 @@ pub struct FencingToken<'w, F: Fabric> {
 
 enum Drawn<F: Fabric> {
     UnderWay(F::Op),
+    /// With a look at the lock's word behind it, and what that must be.
+    Checked(Chain<F::Op, 2>, Option<u64>),
     Done(Result<u64, Fault>),
 }
 
@@ -31,18 +35,41 @@ const fn after(drawn: u64) -> u64 {
     drawn.wrapping_add(1)
 }
 
+impl<F: Fabric> FencingToken<'_, F> {
+    /// Says what the lock's word is while its owner has it, if another may take it.
+    fn held_as(mut self, word: Option<u64>) -> Self {
+        if let Drawn::Checked(_, held) = &mut self.drawn {
+            *held = word;
+        }
+        self
+    }
+}
+
+/// The token, if the lock was still held when it had been drawn: then it is smaller than any of whoever took the lock over.
+fn checked([token, found]: [u64; 2], held: Option<u64>) -> Result<u64, Fault> {
+    match held {
+        Some(held) if held != found => Err(Fault::new(FaultKind::NotHeld)),
+        _ => Ok(after(token)),
+    }
+}
+
 impl<F: Fabric> Inner<F> {
     /// Draws a token of a lock: a fetch-add of the word beside it.
     pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, which: Which) -> FencingToken<'w, F> {
         let word = match (which.is_part(), self.table.token) {
             (true, _) => self.fabric().word_in(&target.locks, self.homes.token()),
             (false, Some(token)) => self.fabric().word_in(&target.data, self.table.word(which, token)),
-            (false, None) => Err(Fault::of(fabric::remote_memory::FaultKind::Unsupported, target.fabric_rank())),
+            (false, None) => Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
         };
-        let drawn = match word {
-            Ok(word) => Drawn::UnderWay(self.fabric().fetch_add(word, 1)),
-            Err(fault) => Drawn::Done(Err(fault)),
-        };
+        let drawn = word.and_then(|word| match self.commits() && which.is_part() {
+            false => Ok(Drawn::UnderWay(self.fabric().fetch_add(word, 1))),
+            true => {
+                let lock = self.fabric().word_in(&target.locks, self.homes.word(0))?;
+                let draw = Link::FetchAdd { word, add: 1, waited: true };
+                Ok(Drawn::Checked(self.fabric().post([draw, Link::Read { word: lock, waited: true }]), None))
+            }
+        });
+        let drawn = drawn.unwrap_or_else(|fault| Drawn::Done(Err(fault)));
         FencingToken { inner: self, rank: target.rank, drawn }
     }
 }
@@ -55,9 +82,10 @@ impl<F: Drive> FencingToken<'_, F> {
     pub fn wait(self) -> Result<u64, Error> {
         let token = match self.drawn {
             Drawn::UnderWay(op) => wait_for(self.inner.fabric(), op).map(after),
+            Drawn::Checked(both, held) => wait_for(self.inner.fabric(), both).and_then(|found| checked(found, held)),
             Drawn::Done(token) => token,
         };
-        token.map_err(|fault| self.inner.failed("fencing_token", self.rank, fault))
+        token.map_err(|fault| self.inner.failed_late("fencing_token", self.rank, fault))
     }
 }
 
@@ -72,10 +100,14 @@ impl<F: Fabric> Future for FencingToken<'_, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let token = match &mut self.drawn {
             Drawn::UnderWay(op) => ready!(Pin::new(op).poll(cx)).map(after),
+            Drawn::Checked(both, held) => {
+                let held = *held;
+                ready!(Pin::new(both).poll(cx)).and_then(|found| checked(found, held))
+            }
             Drawn::Done(token) => *token,
         };
         self.drawn = Drawn::Done(token);
-        Poll::Ready(token.map_err(|fault| self.inner.failed("fencing_token", self.rank, fault)))
+        Poll::Ready(token.map_err(|fault| self.inner.failed_late("fencing_token", self.rank, fault)))
     }
 }
 
@@ -90,6 +122,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// than that of everybody who holds it later; across inheritances as well. Those who hold it together have different
     /// ones. A store that keeps the largest token it has seen, and refuses smaller ones, is safe from an owner that is only
     /// late: one that was taken for dead, or was stopped past its lease.
+    ///
+    /// **It must be drawn while the lock is surely held**: at once after the acquire, or with it, not after whatever may have taken
+    /// long. Who draws one when an heir has the lock already, because it was taken for dead meanwhile, gets a larger one than
+    /// the heir's. Only with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit) is that seen: behind the
+    /// fetch-add the lock's word is read, in the same round trip, and a late owner gets [`Error::Late`] for a token.
     ///
     /// A fetch-add beside the lock, which leaves with the call: who does not ask pays nothing. Two calls give two tokens, the
     /// second one larger. Asked for [in advance](LockRequest::fenced) it costs no round trip of its own.
@@ -109,13 +146,19 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// ```
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`].
+    /// When waited for: [`Error::Operation`]; [`Error::Late`] in a window with
+    /// [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit).
     ///
     /// # Cancel safety
     /// Dropped before it is done it may have drawn a token that nobody has.
     pub fn fencing_token(&self) -> FencingToken<'w, F> {
         let (inner, target, which) = self.lock_parts();
-        inner.draw_token(target, which)
+        inner.draw_token(target, which).held_as(self.sole_word())
+    }
+
+    /// What the lock's word is while this owner has it, if it has it alone.
+    fn sole_word(&self) -> Option<u64> {
+        (self.mode() == Mode::Exclusive).then(|| self.held_word())
     }
 }
 
@@ -124,8 +167,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// the same round trip, and once more only if that did not suffice. A [deadline](Self::deadline) is said before.
     ///
     /// # Errors
-    /// When waited for: those of [`wait`](Self::wait), and [`Error::Operation`] if the token could not be drawn; the lock is
-    /// released then.
+    /// When waited for: those of [`wait`](Self::wait), and those of [`fencing_token`](Epoch::fencing_token) if the token could not be drawn; the lock
+    /// is released then.
     ///
     /// # Cancel safety
     /// As the request.
@@ -135,7 +178,10 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         let early = inner.target(self.spot().0).ok().map(|target| inner.draw_token(target, self.spot().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
             match (self.held().await?, early) {
-                ((epoch, true), Some(early)) => Ok((epoch, early.await?)),
+                ((epoch, true), Some(early)) => {
+                    let token = early.held_as(epoch.sole_word()).await?;
+                    Ok((epoch, token))
+                }
                 ((epoch, _), _) => {
                     let token = epoch.fencing_token().await?;
                     Ok((epoch, token))

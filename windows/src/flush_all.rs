@@ -128,7 +128,7 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
             *outcome = outcome.and(unlocked.map_err(|fault| (rank, fault)));
             *unlock = None;
         }
-        Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed("unlock_all", rank, fault)))
+        Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed_late("unlock_all", rank, fault)))
     }
 }
 

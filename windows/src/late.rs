@@ -34,7 +34,9 @@ pub enum LatePolicy {
     VersionedCommit,
     /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
     /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm
-    /// fabric.
+    /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
+    /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
+    /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
     Kill,
     /// The late owner's access is revoked at the target. No fabric here can do that yet: over a card it takes a message to the
     /// target's helper thread, which closes the owner's queue pair; so it is an error when the window is made.
@@ -85,6 +87,7 @@ impl Choice {
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
         let why = match self.policy {
             LatePolicy::None => return Ok(()),
+            _ if self.lease.is_zero() => "a lease of zero is over before it begins",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LatePolicy::VersionedCommit if self.plain => "there is nothing to commit",
             LatePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
@@ -166,23 +169,28 @@ impl<F: Fabric> Inner<F> {
             let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
-                    if held.inherited.is_some_and(|fault| fault.kind() == FaultKind::OwnerLate) {
-                        // From now on what the late owner commits fails. Before anything that was committed is read.
+                    if self.commits() && held.inherited.is_some() {
+                        // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
+                        // a compare-swap on its way. Before anything that was committed is read.
                         fabric.fetch_add(self.commit_word(home.target)?, VERSION).await?;
                     }
                     return Ok(held);
                 }
             };
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
-            if fabric.kill(rank).is_err() {
-                return Err(fault);
-            }
-            let until = fabric.now().saturating_add(SETTLE);
-            while fabric.liveness(rank) == Liveness::Alive {
-                if fabric.now() >= until {
+            // No two acquires have the same word: so it is killed only if it has held the lock since `first` was seen. Else the lease
+            // of whoever has it now is waited for.
+            if fabric.read(words.0).await? == first {
+                if fabric.kill(rank).is_err() {
                     return Err(fault);
                 }
-                fabric.pause(words.0, TURN).await;
+                let until = fabric.now().saturating_add(SETTLE);
+                while fabric.liveness(rank) == Liveness::Alive {
+                    if fabric.now() >= until {
+                        return Err(fault);
+                    }
+                    fabric.pause(words.0, TURN).await;
+                }
             }
             late.tries(slot, fabric.now());
             first = lock.start(fabric, home, words, mode)?.await?;
@@ -190,6 +198,11 @@ impl<F: Fabric> Inner<F> {
                 return Ok(Held::cleanly(mode));
             }
         }
+    }
+
+    /// Whether the window has something to commit: then a living owner's lock may be taken over.
+    pub(crate) fn commits(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.policy == LatePolicy::VersionedCommit)
     }
 
     fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
@@ -261,7 +274,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// ```
     ///
     /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
-    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it.
+    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it; where
+    /// that fails it reads both again. The version has 24 bits: an owner that is stopped between its look and its
+    /// compare-swap while exactly a multiple of 2<sup>24</sup> commits and inheritances pass, the last with the same number, is not
+    /// found out.
     ///
     /// # Errors
     /// When waited for: [`Error::Late`] if another has taken the lock over, and nothing is committed; [`Error::Operation`]:
@@ -287,13 +303,18 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let word = inner.commit_word(target)?;
             let lock = lock_algos::Place::home(&inner.home(target, which, mine), 0)?;
             let read = |word| Link::Read { word, waited: true };
-            let [version, holder] = fabric.post([read(word), read(lock)]).await?;
-            // No two acquires have the same word.
-            if holder != mine {
-                return not_held;
+            loop {
+                let [version, holder] = fabric.post([read(word), read(lock)]).await?;
+                // No two acquires have the same word.
+                if holder != mine {
+                    return not_held;
+                }
+                let new = (version & !VALUE).wrapping_add(VERSION) | value;
+                if fabric.compare_swap(word, version, new).await? == version {
+                    return Ok(());
+                }
+                // An heir that came before this owner, and was late itself, has raised the version only now: each of those once.
             }
-            let new = (version & !VALUE).wrapping_add(VERSION) | value;
-            if fabric.compare_swap(word, version, new).await? == version { Ok(()) } else { not_held }
         };
         Request::new(inner.fabric().clone(), "commit", async move {
             commit.await.map_err(|fault: Fault| match exclusive {
@@ -304,10 +325,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 }
 
-/// Whether the window has something to commit.
 fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
-    match &inner.late {
-        Some(late) if late.policy == LatePolicy::VersionedCommit => Ok(()),
-        _ => Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())),
-    }
+    if inner.commits() { Ok(()) } else { Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())) }
 }

@@ -287,10 +287,12 @@ impl<'w, F: Fabric> Started<'w, F> {
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, which, inner.owner(mode)?);
         let words = match wish.is_patient() {
-            true => inner.algorithm.words(home)?,
-            false => inner.algorithm.words_to_try(home)?,
+            true => inner.algorithm.words(home),
+            false => inner.algorithm.words_to_try(home),
         };
-        Ok((words.0, words.1, inner.algorithm.start(inner.fabric(), home, words, mode)?))
+        let words = words.inspect_err(|_| inner.give_back(home.owner))?;
+        let op = inner.algorithm.start(inner.fabric(), home, words, mode);
+        Ok((words.0, words.1, op.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?))
     }
 }
 
@@ -339,7 +341,11 @@ fn start_at_once<F: Fabric, A: LockAlgorithm>(
     mode: Mode,
 ) -> Result<u64, Fault> {
     let home = inner.home(target, Which::PART, owner).of_lead();
-    at_once(lock.start(inner.fabric(), home, lock.words(home)?, mode)?)
+    let started = lock.words(home).and_then(|words| lock.start(inner.fabric(), home, words, mode));
+    match started.and_then(at_once) {
+        Ok(first) => Ok(first),
+        Err(fault) => Err(inner.spoiled(owner, mode, fault)),
+    }
 }
 
 /// The value of an operation, where it is done when it is posted.
@@ -527,7 +533,8 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; [`Error::Rank`].
+    /// ([`Error::is_timed_out`]), the target died; in a window with a [policy for late owners](crate::LatePolicy), `Full`: this
+    /// rank has as many locks there as it has slots, one for each rank and 31 more, at most 1024; [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let failed = self.failing();
@@ -598,6 +605,14 @@ impl<F: Fabric> Inner<F> {
             _ if fault.kind() != FaultKind::Unknown => self.give_back(owner),
             _ => {}
         }
+    }
+
+    /// The same, where that is all.
+    #[cold]
+    #[inline(never)]
+    fn spoiled(&self, owner: u64, mode: Mode, fault: Fault) -> Fault {
+        self.spoil(owner, mode, fault);
+        fault
     }
 
     /// Ends an owner who contended in vain.
@@ -714,7 +729,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64,
         flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
-        inner.keep(inner.failed("unlock", spot.0, fault));
+        inner.keep(inner.failed_late("unlock", spot.0, fault));
     }
 }
 
@@ -729,9 +744,21 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, which, owner);
         let words = home.words()?;
-        self.algorithm.finish_release(self.fabric(), home, words, mode, started).await?;
-        self.give_back(owner); // not where it failed: what hangs on the node may be written to yet
-        Ok(())
+        let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
+        match released {
+            Ok(()) => self.give_back(owner),
+            Err(fault) => self.end_late(owner, fault), // otherwise what hangs on the node may be written to yet
+        }
+        released
+    }
+
+    /// Ends an owner whose release found another in the lock: where leases are nobody comes to the node of an owner that the
+    /// word named.
+    #[cold]
+    pub(crate) fn end_late(&self, owner: u64, fault: Fault) {
+        if self.late.is_some() && fault.kind() == FaultKind::NotHeld {
+            self.give_back(owner);
+        }
     }
 }
 

@@ -35,15 +35,11 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
         let mut epochs = Vec::with_capacity(requests.len());
         let mut requests = requests.into_iter();
         while let Some(mut request) = requests.next() {
-            if !window.inner().design.queues() {
-                epochs.push(request.await?);
-                continue;
-            }
             match poll_fn(|cx| request.poll_first(cx)).await? {
                 Some(epoch) => epochs.push(epoch),
                 None => {
-                    // Who waits in a queue holds locks of lower ranks only. Else two could wait for one another: each for a
-                    // writer who waits for what the other one holds already.
+                    // Who waits holds locks of lower ranks only. Else it and a writer who locks in the order of the ranks could
+                    // wait for one another.
                     drop(requests);
                     epochs.push(request.await?);
                     requests = Self::requests(window, epochs.len() as u32).into_iter();

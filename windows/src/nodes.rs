@@ -198,7 +198,7 @@ impl<F: Fabric> Inner<F> {
         }
         let taken = self.nodes.take();
         if let Some(late) = &self.late {
-            // Without a slot one acquire would be as another.
+            // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
             late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
         let Some((slot, generation)) = taken else { return Ok(self.slotless()) };

@@ -34,7 +34,8 @@ use crate::{
 ///
 /// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock is one word, and 8 more in a
 /// table with [tokens](Self::with_tokens). All else is the table's: the queue nodes of each rank, as in a window. So an
-/// owner that finds none, because the rank holds many locks at once, goes on without.
+/// owner that finds none, because the rank holds many locks at once, goes on without. In a table with a
+/// [policy for late owners](crate::LatePolicy) it gets `Full`.
 ///
 /// Locks are as those of windows in everything, death included: a lock that its owner left by dying is poisoned, that one and no
 /// other, until it is [inherited](TableRequest::inherit).
@@ -56,7 +57,8 @@ impl<F: Fabric> LockTable<F> {
     /// it is not set. Collective.
     ///
     /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> locks or more at a rank;
+    /// Those of [`Builder::allocate`]; [`Error::LatePolicy`] for a [policy](crate::LatePolicy) that a table cannot have, such as
+    /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> locks or more at a rank;
     /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank, or a thread that serves one lock.
     ///
     /// # Cancel safety
@@ -402,6 +404,11 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     /// Who died inside, if the lock was [inherited](TableRequest::inherit).
     pub fn inherited(&self) -> Option<Inheritance> {
         self.epoch.inherited()
+    }
+
+    /// How much is left of the lease, in a table with a [policy for late owners](crate::LatePolicy): see [`Epoch::lease_left`].
+    pub fn lease_left(&self) -> Option<Duration> {
+        self.epoch.lease_left()
     }
 
     /// Draws a fencing token of this lock: see [`Epoch::fencing_token`].

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fabric::remote_memory::Fault;
@@ -12,8 +13,51 @@ use fabric::{Drive, Fabric, block_on, handle, wait_for};
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
 
-/// A release that is waited for.
-pub(crate) type Releasing<'w> = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'w>>;
+/// A release that is waited for. Dropped before it is done, it goes to the endpoint.
+pub(crate) struct Releasing<F: Fabric>(Box<Late<F>>);
+
+struct Late<F: Fabric> {
+    inner: Arc<Inner<F>>,
+    rank: u32,
+    /// `None` once it is done.
+    rest: Option<Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>>,
+}
+
+impl<F: Fabric> Releasing<F> {
+    pub(crate) fn new(
+        inner: &Arc<Inner<F>>,
+        rank: u32,
+        rest: impl Future<Output = Result<(), Fault>> + Send + 'static,
+    ) -> Self {
+        Self(Box::new(Late { inner: Arc::clone(inner), rank, rest: Some(Box::pin(rest)) }))
+    }
+}
+
+impl<F: Fabric> Future for Releasing<F> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let rest = &mut self.0.rest;
+        let released = match rest {
+            Some(release) => ready!(release.as_mut().poll(cx)),
+            None => Ok(()),
+        };
+        *rest = None;
+        Poll::Ready(released)
+    }
+}
+
+impl<F: Fabric> Drop for Late<F> {
+    fn drop(&mut self) {
+        let Some(rest) = self.rest.take() else { return };
+        let (inner, rank) = (Arc::clone(&self.inner), self.rank);
+        self.inner.adopt(Box::pin(async move {
+            if let Err(fault) = rest.await {
+                inner.keep(inner.failed_late("unlock", rank, fault));
+            }
+        }));
+    }
+}
 
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
 /// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
@@ -29,7 +73,7 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release where it may tell that the lock is not held any more.
-    late: Option<Releasing<'w>>,
+    late: Option<Releasing<F>>,
     outcome: Result<(), Fault>,
 }
 
@@ -52,7 +96,7 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
                 let held = ManuallyDrop::new(held);
                 if held.may_be_late() {
                     let mut released = held.release_late();
-                    match released.as_mut().poll(cx) {
+                    match Pin::new(&mut released).poll(cx) {
                         Poll::Ready(released) => *outcome = outcome.and(released),
                         Poll::Pending => *late = Some(released),
                     }
@@ -62,7 +106,7 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
             }
         }
         if let Some(released) = late {
-            let released = ready!(released.as_mut().poll(cx));
+            let released = ready!(Pin::new(released).poll(cx));
             (*late, *outcome) = (None, outcome.and(released));
         }
         Poll::Ready(*outcome)
@@ -98,7 +142,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
 fn wait_late<F: Drive>(
     inner: &Inner<F>,
     rank: u32,
-    released: Releasing<'_>,
+    released: Releasing<F>,
     outcome: Result<(), Fault>,
 ) -> Result<(), Error> {
     let outcome = outcome.and(block_on(inner.fabric(), released));

@@ -181,8 +181,11 @@ impl<T: Element, F: Fabric> Deref for ReadGuard<'_, T, F> {
 
 impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
-        if let Some(epoch) = self.epoch.take() {
-            epoch.unlock_unchanged();
+        match self.epoch.take() {
+            // A token that was drawn may be under way, and an exclusive release may go another way.
+            Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_behind(),
+            Some(epoch) => epoch.unlock_unchanged(),
+            None => {}
         }
     }
 }

@@ -77,7 +77,8 @@ pub struct Versioned<T, F: Fabric = fabric::Any> {
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
-    /// is posted.
+    /// is posted. A window with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit) cannot be written to so: what its
+    /// late owners put is not kept from the memory.
     pub fn versioned(self) -> Versioned<T, F> {
         Versioned::new(self)
     }
@@ -109,6 +110,10 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
 
     /// Locks a rank's part exclusively, to write to it, when it is waited for. The same lock as
     /// [`Window::lock_exclusive`].
+    ///
+    /// # Errors
+    /// When waited for: those of [`LockRequest::wait`](crate::LockRequest::wait); [`Error::Operation`], `Unsupported` in a window
+    /// with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit).
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
         VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
     }
@@ -244,6 +249,10 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned write", rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
+        if inner.commits() {
+            // A late writer and its heir would both write, and both count the version.
+            return Err(failed(Fault::of(FaultKind::Unsupported, fabric.rank())));
+        }
         let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
         let request = table.window.lock_exclusive(rank);
         // Behind the compare-swap: it counts only if that took the lock.
