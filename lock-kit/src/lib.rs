@@ -29,7 +29,112 @@
 //! Search::of(&lock).deaths().cases(100).run();
 //! ```
 //!
-//! `examples/own_lock.rs` has all of it for a ticket lock of one's own.
+//! # A lock of yours
+//!
+//! One word at the home, 0 when it is free, and 1 otherwise. This is all of it:
+//!
+//! ```
+//! use lock_kit::lock_algos::{Held, LockAlgorithm, Mode, Place, Wish};
+//! use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
+//! use lock_kit::{Checker, Exploration, Round};
+//!
+//! #[derive(Clone, Copy, Debug)]
+//! struct OneWord;
+//!
+//! impl LockAlgorithm for OneWord {
+//!     const NAME: &'static str = "one-word";
+//!     const HOME_WORDS: usize = 1;
+//!     const NODE_WORDS: usize = 0;
+//!     type Words<'m, M: RemoteMemory> = M::Word<'m>;
+//!
+//!     fn uses_node(&self, _: Mode) -> bool {
+//!         false
+//!     }
+//!
+//!     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<M::Word<'m>, Fault> {
+//!         place.home(0)
+//!     }
+//!
+//!     fn start<'m, M: RemoteMemory>(
+//!         &self,
+//!         memory: &M,
+//!         _: impl Place<'m, M>,
+//!         word: M::Word<'m>,
+//!         _: Mode,
+//!     ) -> Result<M::Op, Fault> {
+//!         Ok(memory.compare_swap(word, 0, 1))
+//!     }
+//!
+//!     fn holds<M: RemoteMemory>(&self, _: M::Word<'_>, _: Mode, found: u64) -> bool {
+//!         found == 0
+//!     }
+//!
+//!     async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+//!         &'m self,
+//!         memory: &'m M,
+//!         _: P,
+//!         word: M::Word<'m>,
+//!         _: Mode,
+//!         _: u64,
+//!         wish: impl Fn() -> Wish + Send + Sync + 'm,
+//!     ) -> Result<Held, Fault> {
+//!         loop {
+//!             match wish() {
+//!                 wish if wish.is_over() => return Err(Fault::new(FaultKind::Closed)),
+//!                 wish if !wish.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
+//!                 _ => memory.pause(word, 1_000).await,
+//!             }
+//!             if memory.compare_swap(word, 0, 1).await? == 0 {
+//!                 return Ok(Held::cleanly(Mode::Exclusive)); // also for who asked to share it
+//!             }
+//!         }
+//!     }
+//!
+//!     fn releases_in_one_step<'m, M: RemoteMemory>(&self, _: impl Place<'m, M>, _: Mode) -> bool {
+//!         true
+//!     }
+//!
+//!     fn start_release<'m, M: RemoteMemory>(
+//!         &self,
+//!         memory: &M,
+//!         _: impl Place<'m, M>,
+//!         word: M::Word<'m>,
+//!         _: Mode,
+//!     ) -> Result<M::Op, Fault> {
+//!         Ok(memory.compare_swap(word, 1, 0)) // a card's atomics do not see a write in between
+//!     }
+//!
+//!     async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+//!         &'m self,
+//!         _: &'m M,
+//!         _: P,
+//!         _: M::Word<'m>,
+//!         _: Mode,
+//!         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+//!     ) -> Result<(), Fault> {
+//!         started.await.map(|_| ())
+//!     }
+//! }
+//!
+//! let both = [&[Round::EXCLUSIVE, Round::EXCLUSIVE][..], &[Round::EXCLUSIVE]];
+//! Exploration::of(&OneWord).preemptions(2).run(&both);
+//! Checker::of(&OneWord).run(&both);
+//! // It waits for the dead for ever, and that is found.
+//! assert!(Checker::of(&OneWord).crashes(1).verdict(&both).is_err());
+//! ```
+//!
+//! What is asked of it, beyond exclusion:
+//!
+//! - All its words are 0 at first, and as [`is_free`](lock_algos::LockAlgorithm::is_free) says at the end.
+//! - A shared mode is not needed: `contend` and `holds` may give everybody the lock alone, as [`Held::mode`](lock_algos::Held)
+//!   says.
+//! - Who asks `wish` and hears that it is over gives up, `Closed`, and hands on what it has; wanted only if free, `TimedOut`.
+//! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
+//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits). Leave them out for a lock that has none.
+//! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
+//!   last is complete, and 0 again afterwards. The kit looks at that word alone.
+//!
+//! `examples/own_lock.rs` has all of the kit for a ticket lock of one's own, the contests of [`bench`](mod@bench) too.
 //!
 //! # What is wrong on purpose, and who catches it
 //!
@@ -101,5 +206,9 @@ pub use crate::program::{Ending, Ground, Manner, Round, Slots};
 pub use crate::record::{Record, Stage};
 #[cfg(feature = "verify")]
 pub use crate::trace::{Action, Effect, Trace};
+#[cfg(feature = "bench")]
+pub use fabric;
 pub use lock_algos;
 pub use lock_algos::remote_memory;
+#[cfg(feature = "bench")]
+pub use sim;

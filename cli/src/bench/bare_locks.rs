@@ -47,12 +47,14 @@ impl BareLock {
         }
     }
 
-    /// What the lock of that name is to be compared with: the same algorithm, or the fastest.
-    pub(crate) fn of(design: &str) -> Self {
+    /// What the lock of that name is to be compared with: the same algorithm, without the queue beside tickets; nothing where
+    /// there is no bare lock of its kind.
+    pub(crate) fn of(design: &str) -> Option<Self> {
         match design {
-            "mcs" => Self::Mcs,
-            "ticket" => Self::Ticket,
-            _ => Self::Spin,
+            "test-and-set" => Some(Self::Spin),
+            "mcs" => Some(Self::Mcs),
+            "ticket" | "fetch-add-queue" => Some(Self::Ticket),
+            _ => None,
         }
     }
 
@@ -61,8 +63,8 @@ impl BareLock {
         match design.as_bytes() {
             b"test-and-set" => &[Self::Spin, Self::Mutex],
             b"mcs" => &[Self::Mcs, Self::McsFutex],
-            b"ticket" => &[Self::Ticket],
-            _ => &[Self::Spin],
+            b"ticket" | b"fetch-add-queue" => &[Self::Ticket],
+            _ => &[],
         }
     }
 
@@ -265,4 +267,21 @@ fn mutex(at: &AtomicU64, over: &AtomicU64, number: u64) -> u64 {
         acquired += 1;
     }
     acquired
+}
+
+#[cfg(test)]
+mod tests {
+    use windows::LockDesign;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_is_compared_with_what_is_measured_beside_it() {
+        for design in LockDesign::ALL {
+            let beside = BareLock::beside(design.name());
+            assert_eq!(BareLock::of(design.name()), beside.first().copied(), "{design}");
+        }
+        assert_eq!(BareLock::of("fetch-add-queue"), Some(BareLock::Ticket));
+        assert_eq!(BareLock::of("dedicated-thread"), None, "no bare lock has a thread");
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let window = Window::<u64>::allocate(world, 8).wait()?;
     let design = window.info().lock.name();
-    let same = BareLock::of(design);
+    let same = BareLock::of(design).map_or("", BareLock::name); // or nothing
     let mut bare: Vec<_> = BareLock::beside(design).iter().map(|lock| (*lock, Figures::default())).collect();
     let (mut ours, mut ping_pongs) = (Figures::default(), Vec::new());
     let mut contests = Contests::new(rank);
@@ -54,7 +54,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
                 figures.each(|metric, values| rank.limit(lock.name(), metric, values))?;
             }
         }
-        ours.each(|metric, values| rank.result("lock + unlock, contended", metric, values, same.name()))?;
+        ours.each(|metric, values| rank.result("lock + unlock, contended", metric, values, same))?;
         if design == LockDesign::TestAndSet.name() && rank.has_limits() {
             let what = "lock + unlock, contended, beside a mutex";
             rank.result(what, Metric::Acquisitions, &ours.acquisitions, BareLock::Mutex.name())?;

@@ -92,19 +92,19 @@ impl<'r, F: Drive> Contests<'r, F> {
         })
     }
 
-    /// Puts the ranks' distributions together, for rank 0; the others get their own.
-    pub(crate) fn merged(&self, mine: Histogram) -> Result<Histogram, Failure> {
+    /// The ranks' distributions, for rank 0; the others get their own.
+    pub(crate) fn gathered(&self, mine: Histogram) -> Result<Vec<Histogram>, Failure> {
         let rank = self.rank;
         let place = |of: u32, word: usize| rank.noted(of as usize * (Histogram::BUCKETS + 1) + word);
         for (word, value) in mine.words().enumerate() {
             place(rank.world.rank(), word).store(value, Ordering::Relaxed);
         }
         rank.world.barrier().wait()?;
-        let mut all = mine;
+        let mut all = vec![mine];
         if rank.world.rank() == 0 {
             for other in 1..rank.world.size() {
                 let words = (0..=Histogram::BUCKETS).map(|word| place(other, word).load(Ordering::Relaxed));
-                all.merge(&Histogram::from_words(words));
+                all.push(Histogram::from_words(words));
             }
         }
         rank.world.barrier().wait()?;

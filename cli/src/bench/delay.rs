@@ -83,7 +83,8 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
                 rank.at((WHAT[which], Some(held)), Metric::Latency, &delays[which], Some(LIMITS[which]))?;
             }
         }
-        if limits[1].is_empty() {
+        // Nobody is woken where no thread serves the lock.
+        if limits[1].is_empty() || !window.info().lock.is_served() {
             rank.alone((RESTED, None), Metric::Latency, &rested)?;
         } else {
             rank.limit(LIMITS[1], Metric::Latency, &limits[1])?;

@@ -66,7 +66,7 @@ pub(crate) struct Row {
     /// How many processes were there.
     pub(crate) ranks: u32,
     /// `latency`, `bandwidth`, `message rate`, `acquisitions` (all ranks' together), `smallest/largest share`, `jain` (index of
-    /// fairness), `p50`, `p99`, `p99.9` (of all waits), `longest bypass`, `p99.9 bypass` (how many others had the lock between
+    /// fairness), `p50`, `p99`, `p99.9` (of all waits), `p99 of the rank served worst`, `longest bypass`, `p99.9 bypass` (how many others had the lock between
     /// somebody's asking and having), `operations` (on the fabric), `cpu` (of a core's time).
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
@@ -185,10 +185,14 @@ mod tests {
             measured("bare", 2, 10.0, Against::IsLimit),
             sized("ours", Some(8), 2, 30.0, against()),
             sized("bare", Some(8), 2, 20.0, Against::IsLimit),
+            Measured { lock: "ticket".into(), ..measured("ours", 2, 40.0, against()) },
+            Measured { lock: "ticket".into(), ..measured("bare", 2, 20.0, Against::IsLimit) },
         ];
         let Document { limits, results, .. } = Document::new(Machine::collect(), "shm", &all);
-        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0));
+        assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0), "each once");
         let ratios: Vec<_> = results.iter().map(|row| (row.limit, row.ratio)).collect();
-        assert_eq!(ratios, [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5))]);
+        let expected =
+            [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5)), (Some(20.0), Some(2.0))];
+        assert_eq!(ratios, expected);
     }
 }

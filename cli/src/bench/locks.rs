@@ -14,7 +14,8 @@ use crate::failure::Failure;
 /// First without contention: one rank locks, puts, gets, swaps, at its own part of a window and at a peer's, also while
 /// the peer computes. Then all ranks contend for one lock. The limits of the machine (compare-swap locks, the same
 /// algorithms by bare instructions, a shared pthread mutex, stores, memcpy) are measured in turns with the results, by the
-/// same processes. More is measured when --metric asks for it. Each rank is kept on one core. Every figure is the
+/// same processes. Uncontended, every lock stands beside a bare compare-swap lock, whatever its own algorithm; contended,
+/// beside the same algorithm (fetch-add-queue: a bare ticket lock), or beside nothing where there is no bare one. More is measured when --metric asks for it. Each rank is kept on one core. Every figure is the
 /// median of 7 runs (--quick: 3). An otherwise idle machine is assumed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]

@@ -88,6 +88,9 @@ pub(crate) enum Metric {
     P99,
     #[serde(rename = "p99.9")]
     P999,
+    /// The largest of the ranks' own p99: who starves others has short waits, and many of them.
+    #[serde(rename = "p99 of the rank served worst")]
+    WorstP99,
     /// How many others had the lock at most between somebody's asking and having.
     #[serde(rename = "longest bypass")]
     LongestBypass,
@@ -115,6 +118,7 @@ impl Metric {
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::P999 => "p99.9",
+            Self::WorstP99 => "p99 of the rank served worst",
             Self::LongestBypass => "longest bypass",
             Self::Bypass => "p99.9 bypass",
             Self::Operations => "operations",
@@ -124,7 +128,7 @@ impl Metric {
 
     pub(crate) const fn unit(self) -> &'static str {
         match self {
-            Self::Latency | Self::P50 | Self::P99 | Self::P999 => "ns",
+            Self::Latency | Self::P50 | Self::P99 | Self::P999 | Self::WorstP99 => "ns",
             Self::Bandwidth => "GB/s",
             Self::MessageRate | Self::Acquisitions => "1/s",
             Self::Share | Self::Jain | Self::LongestBypass | Self::Bypass | Self::Operations | Self::Cpu => "1",

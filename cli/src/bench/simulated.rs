@@ -18,6 +18,9 @@ use crate::failure::Failure;
 type Fabric = Counted<SimFabric>;
 type Simulated = Window<u64, Fabric>;
 
+/// A release that one operation does is over when that is posted.
+const RELEASE: &str = "simulated lock: release, until posted";
+
 /// How often what is measured is done.
 const TIMES: u64 = 100;
 /// One origin asks so long after the other, which holds the lock for [`HELD`], longer than an acquire takes.
@@ -32,7 +35,7 @@ pub(crate) fn paper(design: LockDesign, seed: u64) -> Result<Vec<Measured>, Fail
     let mut results = Vec::new();
     let [acquire, release] = jobs.overhead()?;
     results.push(jobs.measured("simulated lock: acquire", None, Metric::Latency, 2, acquire));
-    results.push(jobs.measured("simulated lock: release", None, Metric::Latency, 2, release));
+    results.push(jobs.measured(RELEASE, None, Metric::Latency, 2, release));
     let held = Parameter::new("held for", (HELD - LATER) as f64, "ns");
     results.push(jobs.measured("simulated lock: release to acquired", Some(held), Metric::Latency, 3, jobs.delay()?));
     for origins in [1, 2, 4, 7] {

@@ -2,18 +2,20 @@
 
 use crate::bench::json::{Document, Limit, Machine, Row};
 use crate::bench::report::Parameter;
-use crate::bench::units::{number, quantity, size, unit};
+use crate::bench::units::{apart, number, quantity, size, unit};
 use crate::info;
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
-        let mut text = machine(&self.machine);
+        let mut text = machine(&self.machine, self.is_simulated());
         if self.results.iter().all(|row| row.size.is_some()) {
             return text + &self.by_size();
         }
         if !self.limits.is_empty() {
-            text +=
-                &table(["limit of this machine", "ranks", "median", "min", "max", ""], self.limits.iter().map(limit));
+            text += &table(
+                ["limit of this machine", "ranks", "median", "min", "max", ""],
+                self.limits.iter().map(|one| self.marked(limit(one))),
+            );
         }
         let mut locks: Vec<&str> = self.results.iter().map(|row| &*row.algorithm).collect();
         locks.sort_unstable();
@@ -23,14 +25,52 @@ impl Document {
         } else if let Some(Row { algorithm, fabric, .. }) = self.results.first() {
             let title = format!("{algorithm} over {fabric}");
             let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
-            text += &table(head, self.results.iter().map(result));
+            text += &table(head, self.results.iter().map(|row| self.marked(result(row))));
         }
-        text + RATIO
+        text + &self.notes()
+    }
+
+    /// Whether the time is virtual.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.results.iter().all(|row| row.fabric == "sim")
+    }
+
+    /// Whether so many ranks have not a core each.
+    fn is_crowded(&self, ranks: u32) -> bool {
+        ranks as usize > self.machine.machine.cores
+    }
+
+    /// So many ranks, marked where they are more than cores.
+    fn ranks(&self, ranks: &str) -> String {
+        let crowded = !self.is_simulated() && ranks.parse().is_ok_and(|ranks| self.is_crowded(ranks));
+        format!("{ranks}{}", if crowded { CROWDED } else { "" })
+    }
+
+    /// A row, whose second cell are the ranks.
+    fn marked<const N: usize>(&self, mut row: [String; N]) -> [String; N] {
+        row[1] = self.ranks(&row[1]);
+        row
+    }
+
+    /// What the tables need to be understood.
+    fn notes(&self) -> String {
+        let mut notes = String::new();
+        if self.results.iter().any(|row| row.ratio.is_some()) {
+            notes += RATIO;
+        }
+        if !self.is_simulated() && self.results.iter().any(|row| self.is_crowded(row.ranks)) {
+            notes += &format!("{CROWDED} more ranks than cores: they take turns, and the scheduler is measured too.\n");
+        }
+        let is_part = |row: &Row| row.benchmark.ends_with("lock: acquire") || row.benchmark.contains("lock: release, ");
+        if self.results.iter().any(|row| is_part(row) || row.benchmark.ends_with("lock: release")) {
+            notes += APART;
+        }
+        if notes.is_empty() { notes } else { format!("\n{notes}") }
     }
 
     /// A line for each benchmark; the locks beside one another.
     fn by_lock(&self) -> String {
-        let Some(Row { algorithm: first, fabric, .. }) = self.results.first() else { return String::new() };
+        let Some(Row { fabric, .. }) = self.results.first() else { return String::new() };
         let mut locks: Vec<&String> = Vec::new();
         for row in &self.results {
             if !locks.contains(&&row.algorithm) {
@@ -44,15 +84,21 @@ impl Document {
             let ratio = compared.then(|| "ratio".to_owned());
             [lock.to_string(), String::new()].into_iter().chain(ratio)
         }));
-        let rows = self.results.iter().filter(|row| row.algorithm == *first).map(|row| {
-            let mut cells = vec![title(&label(row), row.metric), row.ranks.to_string()];
+        let same = |row: &Row, other: &Row| {
+            (&other.benchmark, other.metric) == (&row.benchmark, row.metric)
+                && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
+        };
+        // Not every lock has every benchmark.
+        let is_new = |(at, row): &(usize, &Row)| !self.results[..*at].iter().any(|other| same(row, other));
+        let rows = self.results.iter().enumerate().filter(is_new).map(|(_, row)| {
+            let mut cells = vec![title(&label(row), row.metric), self.ranks(&row.ranks.to_string())];
             for lock in &locks {
-                let same = |other: &&Row| {
-                    (&other.algorithm, &other.benchmark, other.metric) == (lock, &row.benchmark, row.metric)
-                        && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
-                };
-                let [_, _, median, _, _, unit, _, ratio] =
-                    self.results.iter().find(same).map(result).unwrap_or_default();
+                let found = self.results.iter().find(|other| other.algorithm == **lock && same(row, other));
+                let [_, _, mut median, _, _, mut unit, _, ratio] = found.map(result).unwrap_or_default();
+                // Locks lie far apart, and waits further.
+                if let Some(row) = found.filter(|row| row.unit == "ns") {
+                    (median, unit) = apart(row.value, row.unit);
+                }
                 cells.extend([median, unit].into_iter().chain(compared.then_some(ratio)));
             }
             cells
@@ -80,15 +126,16 @@ impl Document {
         });
         table([&*title, "size", "median", "min", "max", "", "limit", "ratio"], latencies)
             + &table([&*title, "size", "bandwidth", "limit", "", "message rate", "limit", "", "ratio"], rates)
-            + RATIO
+            + &self.notes()
     }
 }
 
 /// What it ran on, and whether that was busy.
-pub(crate) fn machine(machine: &Machine) -> String {
+pub(crate) fn machine(machine: &Machine, is_simulated: bool) -> String {
     let info::Machine { cores, kernel, architecture, .. } = &machine.machine;
     let mut text = format!("{}, {cores} cores, {kernel} ({architecture})\n", machine.processor);
-    if machine.load > 0.5 {
+    // Virtual time passes by itself.
+    if machine.load > 0.5 && !is_simulated {
         text += &format!("The load was {} before the run: expect noise.\n", machine.load);
     }
     text
@@ -106,7 +153,9 @@ fn beside_limit(row: Option<&Row>) -> [String; 3] {
     })
 }
 
-const RATIO: &str = "\nratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
+const CROWDED: &str = "*";
+const APART: &str = "acquire, release: each timed by itself; the parts do not add up to the whole.\n";
+const RATIO: &str = "ratio: median / limit, measured in turns. Lower is better for a latency, higher for the rest.\n";
 
 /// What, ranks, median, smallest, largest, unit.
 pub(crate) fn limit(limit: &Limit) -> [String; 6] {
@@ -123,7 +172,10 @@ pub(crate) fn limit(limit: &Limit) -> [String; 6] {
 
 /// What, ranks, median, smallest, largest, unit, limit, ratio.
 pub(crate) fn result(row: &Row) -> [String; 8] {
-    let number = |value| number(value, row.unit);
+    let number = |value| match row.metric {
+        "longest bypass" | "p99.9 bypass" => format!("{value:.0}"),
+        _ => number(value, row.unit),
+    };
     [
         title(&label(row), row.metric),
         row.ranks.to_string(),
@@ -211,6 +263,16 @@ mod tests {
         assert_eq!(words("put + flush   "), "put + flush 8 B 20.0 15.0 25.0 ns 10.0 2.00");
         assert_eq!(words("many put + flush"), "many put + flush 8 B 0.400 0.800 GB/s 50.000 100.000 M/s 0.50");
         assert_eq!(words("many CAS + flush"), "many CAS + flush 8 B 50.000 100.000 M/s 0.50");
+    }
+
+    #[test]
+    fn what_only_the_second_lock_has_is_told_too() {
+        let mut document = crate::bench::html::tests::several();
+        document
+            .results
+            .retain(|row| row.algorithm != "test-and-set" || row.benchmark != "lock + unlock, some to read");
+        let text = document.to_text();
+        assert_eq!(text.lines().filter(|line| line.starts_with("lock + unlock, some to read")).count(), 3, "{text}");
     }
 
     #[test]

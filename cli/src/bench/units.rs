@@ -22,6 +22,13 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
     }
 }
 
+/// [`quantity`], number and unit apart.
+pub(crate) fn apart(value: f64, unit: &str) -> (String, String) {
+    let text = quantity(value, unit);
+    text.split_once(' ')
+        .map_or_else(|| (text.clone(), String::new()), |(value, unit)| (value.to_owned(), unit.to_owned()))
+}
+
 /// Three digits at most, in the unit that suits the value.
 pub(crate) fn quantity(value: f64, unit: &str) -> String {
     let units: &[(f64, &str)] = match unit {
@@ -77,6 +84,8 @@ mod tests {
         assert_eq!(quantity(10.0, "1/s"), "10/s");
         assert_eq!(quantity(0.5, "1"), "0.5");
         assert_eq!(quantity(0.0, "ns"), "0 ns");
+        assert_eq!(apart(12_976_128.0, "ns"), ("13".to_owned(), "ms".to_owned()));
+        assert_eq!(apart(0.5, "1"), ("0.5".to_owned(), String::new()));
     }
 
     #[test]

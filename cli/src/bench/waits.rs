@@ -12,7 +12,7 @@ use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
-use lock_kit::bench::{Histogram, jain, share};
+use lock_kit::bench::{Dice, Histogram, jain, share};
 
 /// A bare word: how often the lock was acquired, by all. Written by whoever holds it.
 const ACQUIRED: u64 = 20;
@@ -26,11 +26,16 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         let (mut waits, mut bypasses) = (Histogram::default(), Histogram::default());
         let outcome =
             contests.run(effort.sweeping() * 2, |over| timed(rank, &window, over, &mut waits, &mut bypasses))?;
-        let (waits, bypasses) = (contests.merged(waits)?, contests.merged(bypasses)?);
+        let (each, bypasses) = (contests.gathered(waits)?, merged(&contests.gathered(bypasses)?));
+        let waits = merged(&each);
+        // Who had no turn waited all the time.
+        let all_the_time = (outcome.seconds * 1e9) as u64;
+        let worst = each.iter().map(|waits| waits.quantile(0.99).unwrap_or(all_the_time)).max();
         for (metric, value) in [
             (Metric::P50, waits.quantile(0.5)),
             (Metric::P99, waits.quantile(0.99)),
             (Metric::P999, waits.quantile(0.999)),
+            (Metric::WorstP99, worst),
             (Metric::LongestBypass, Some(bypasses.largest())),
             (Metric::Bypass, bypasses.quantile(0.999)),
         ] {
@@ -46,6 +51,22 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         }
     }
     Ok(window.close().wait()?)
+}
+
+fn merged(each: &[Histogram]) -> Histogram {
+    let mut all = Histogram::default();
+    each.iter().for_each(|one| all.merge(one));
+    all
+}
+
+/// How long it takes to read the clock: the median of some.
+fn clock_takes() -> Duration {
+    let mut all = Histogram::default();
+    for _ in 0..1000 {
+        let begin = Instant::now();
+        all.add(begin.elapsed().as_nanos() as u64);
+    }
+    Duration::from_nanos(all.quantile(0.5).unwrap_or(0))
 }
 
 /// The runs' values of each metric.
@@ -70,12 +91,13 @@ fn timed(
 ) -> Result<u64, Failure> {
     let acquired_by_all = rank.word(ACQUIRED);
     let mut acquired = 0;
+    let clock = clock_takes();
     while !over.is() {
         let begin = Instant::now();
         let request = window.lock_exclusive(0); // asked for: what comes now may come before us
         let before = acquired_by_all.load(Ordering::Relaxed);
         let epoch = request.wait()?;
-        let waited = begin.elapsed();
+        let waited = begin.elapsed().saturating_sub(clock);
         let all = acquired_by_all.load(Ordering::Relaxed);
         acquired_by_all.store(all + 1, Ordering::Relaxed);
         epoch.unlock().wait()?;
@@ -102,7 +124,7 @@ pub(crate) fn readers(rank: &RankOfBench, effort: Effort) -> Result<(), Failure>
             let mut acquired = 0;
             while !over.is() {
                 let request =
-                    if dice.next() % 100 < readers { window.lock_shared(0) } else { window.lock_exclusive(0) };
+                    if dice.throw() % 100 < readers { window.lock_shared(0) } else { window.lock_exclusive(0) };
                 let epoch = request.wait()?;
                 busy(SECTION);
                 epoch.unlock().wait()?;
@@ -189,7 +211,7 @@ fn sweep_zipf(
         let table = zipf_table(locks, skew as f64 / 100.0);
         let mut acquired = 0;
         while !over.is() {
-            let throw = dice.next();
+            let throw = dice.throw();
             once(table.partition_point(|up_to| *up_to < throw))?;
             acquired += 1;
         }
@@ -228,7 +250,7 @@ fn sweep(
     let mut rates = vec![Vec::new(); values.len()];
     for _ in 0..effort.runs() {
         for (value, rates) in values.iter().zip(&mut rates) {
-            let mut dice = Dice(u64::from(rank.world.rank()) + 1);
+            let mut dice = Dice::new(u64::from(rank.world.rank()) + 1);
             rates.push(contests.run(effort.sweeping(), |over| contend(over, &mut dice, *value))?.rate());
         }
         rank.step()?;
@@ -239,18 +261,6 @@ fn sweep(
         }
     }
     Ok(())
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), of a rank.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }
 
 fn busy(long: Duration) {
@@ -277,8 +287,8 @@ mod tests {
         let skewed = zipf_table(3, 1.0); // 1, 1/2, 1/3: 6, 3 and 2 of 11
         assert!((skewed[0] as f64 / u64::MAX as f64 - 6.0 / 11.0).abs() < 1e-9, "{skewed:?}");
         assert_eq!(skewed[2], u64::MAX, "every throw is some lock");
-        let mut dice = Dice(1);
-        let first = std::iter::repeat_with(|| dice.next()).take(11_000);
+        let mut dice = Dice::new(1);
+        let first = std::iter::repeat_with(|| dice.throw()).take(11_000);
         let first = first.filter(|throw| skewed.partition_point(|up_to| up_to < throw) == 0).count();
         assert!((5_700..6_300).contains(&first), "{first}");
     }

@@ -84,6 +84,20 @@ impl Suite {
         }
     }
 
+    /// Whether its results are among the curves of the picture.
+    pub(crate) const fn has_curves(self) -> bool {
+        matches!(
+            self,
+            Self::Contended
+                | Self::Concurrency
+                | Self::Messages
+                | Self::ComputingThreads
+                | Self::Waits
+                | Self::Readers
+                | Self::Sections
+        )
+    }
+
     /// How many [`Line::Step`](crate::bench::report::Line::Step)s it says.
     pub(crate) fn steps(self, effort: Effort) -> u64 {
         match self {

@@ -99,15 +99,18 @@ impl Histogram {
     }
 }
 
-/// The smallest share over the largest: 1 is fair.
+/// The smallest count over the largest: 1 is fair, and so is nobody; 0 where all have nothing.
 #[must_use]
 pub fn share(counts: &[f64]) -> f64 {
+    if counts.is_empty() {
+        return 1.0;
+    }
     let (min, max) =
         counts.iter().fold((f64::INFINITY, 0.0_f64), |(min, max), count| (min.min(*count), max.max(*count)));
-    min / max.max(1.0)
+    if max > 0.0 { min / max } else { 0.0 }
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all have the same, 1/n where one has all.
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all have the same, or nobody is there, 1/n where one has all.
 #[must_use]
 pub fn jain(counts: &[f64]) -> f64 {
     let sum: f64 = counts.iter().sum();
@@ -164,6 +167,8 @@ mod tests {
         assert_eq!((share(&[2.0, 2.0]), jain(&[2.0, 2.0])), (1.0, 1.0));
         assert_eq!((share(&[0.0, 5.0]), jain(&[0.0, 5.0])), (0.0, 0.5));
         assert_eq!((share(&[0.0, 0.0]), jain(&[0.0, 0.0])), (0.0, 1.0));
+        assert_eq!((share(&[]), jain(&[])), (1.0, 1.0));
+        assert_eq!(share(&[0.1, 0.5]), 0.2);
         assert!((jain(&[1.0, 2.0, 3.0]) - 36.0 / 42.0).abs() < 1e-12);
     }
 }

@@ -7,16 +7,16 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use lock_algos::{Mcs, TestAndSet};
+//! use lock_algos::{TestAndSet, Ticket};
 //! use lock_kit::bench::Contest;
 //!
 //! # fn main() -> Result<(), fabric::Error> {
 //! let threads = Contest::of(&TestAndSet::default()).origins(2).lasting(Duration::from_millis(20)).threads()?;
 //! assert!(threads.acquisitions() > 0);
 //!
-//! let simulated = Contest::of(&Mcs::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
+//! let simulated = Contest::of(&<Ticket>::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
 //! println!("{:.0} a second, p99 {:?} ns", simulated.rate(), simulated.waits.quantile(0.99));
-//! assert!(simulated.bypasses.largest() < 100, "a queue: whoever waits is passed once by each");
+//! assert!(simulated.bypasses.largest() < 100, "first come, first served: each passes whoever waits once at most");
 //! # Ok(())
 //! # }
 //! ```
@@ -25,11 +25,14 @@
 
 mod contest;
 mod counted;
+mod dice;
 mod histogram;
+mod meeting;
 mod place;
 mod simulated;
 mod threads;
 
 pub use contest::{Contest, Outcome};
 pub use counted::{Counted, Operations};
+pub use dice::Dice;
 pub use histogram::{Histogram, jain, share};

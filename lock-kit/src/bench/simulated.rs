@@ -1,6 +1,7 @@
 //! A contest of simulated ranks, in virtual time.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -24,17 +25,19 @@ impl<A: LockAlgorithm> Contest<'_, A> {
     pub fn simulated(&self) -> Outcome {
         let counts: Vec<Cell<u64>> = vec![Cell::new(0); self.origins as usize];
         let (waits, bypasses) = (RefCell::new(Histogram::default()), RefCell::new(Histogram::default()));
+        let each: Vec<RefCell<Sparse>> = (0..self.origins).map(|_| RefCell::default()).collect();
         let acquired = AtomicU64::new(0);
-        let (counts_of, waits_of, bypasses_of, acquired_of) = (&counts, &waits, &bypasses, &acquired);
+        let (counts_of, waits_of, each_of) = (&counts, &waits, &each);
+        let (bypasses_of, acquired_of) = (&bypasses, &acquired);
         let run = |fabric: SimFabric| async move {
-            let Some(mine) = fabric.rank().index().checked_sub(1).and_then(|origin| counts_of.get(origin)) else {
-                return None; // the home
-            };
+            let number = fabric.rank().index().checked_sub(1)?; // the home has none
+            let (mine, mine_waited) = (counts_of.get(number)?, each_of.get(number)?);
             let mut origin = Origin::new(self, &fabric, Ground::World, acquired_of);
             loop {
                 let mut note = |waited, between| {
                     mine.set(mine.get() + 1);
                     waits_of.borrow_mut().add(waited);
+                    mine_waited.borrow_mut().add(waited);
                     bypasses_of.borrow_mut().add(between);
                 };
                 if let Err(fault) = origin.once(Some(&mut note), pass).await {
@@ -57,10 +60,36 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             counts: counts.into_iter().map(Cell::into_inner).collect(),
             lasted: report.virtual_time,
             waits: waits.into_inner(),
+            worst_p99: each
+                .iter()
+                .map(|waits| waits.borrow().p99().unwrap_or(report.virtual_time.as_nanos() as u64))
+                .max()
+                .unwrap_or_default(),
             bypasses: bypasses.into_inner(),
             operations: Operations { reads, writes, compare_swaps, fetch_adds, messages },
             trace: report.trace,
         }
+    }
+}
+
+/// An origin's waits: there may be many origins with few waits each, and a [`Histogram`] has 15 kB.
+#[derive(Default)]
+struct Sparse(BTreeMap<u64, u64>);
+
+impl Sparse {
+    /// To 1 %, so that there are not too many of them.
+    fn add(&mut self, value: u64) {
+        let low = value.checked_ilog2().map_or(0, |power| power.saturating_sub(6));
+        *self.0.entry(value >> low << low).or_default() += 1;
+    }
+
+    fn p99(&self) -> Option<u64> {
+        let wanted = (self.0.values().sum::<u64>() as f64 * 0.99).ceil() as u64;
+        let mut seen = 0;
+        self.0.iter().find_map(|(value, count)| {
+            seen += count;
+            (seen >= wanted).then_some(*value)
+        })
     }
 }
 
@@ -96,6 +125,27 @@ mod tests {
         assert!(queue.jain() > 0.95 && queue.bypasses.largest() < 64, "{}, {}", queue.jain(), queue.bypasses.largest());
         let word = Contest::of(&TestAndSet::default()).origins(16).lasting(contest).simulated();
         assert!(word.bypasses.largest() > queue.bypasses.largest(), "{}", word.bypasses.largest());
+        let p99 = |outcome: &Outcome| outcome.waits.quantile(0.99).unwrap();
+        assert!(queue.worst_p99 < 2 * p99(&queue), "all wait alike: {} and {}", queue.worst_p99, p99(&queue));
+        assert!(word.worst_p99 > p99(&word), "{} and {}", word.worst_p99, p99(&word));
+    }
+
+    #[test]
+    fn what_lies_outside_is_brought_inside() {
+        let lock = TestAndSet::default();
+        let contest = Contest::of(&lock).origins(0).readers(250).lasting(Duration::from_millis(1)).simulated();
+        assert!(contest.counts.len() == 1 && contest.acquisitions() > 0, "{contest:?}");
+        let none = Contest::of(&lock).lasting(Duration::ZERO).simulated();
+        assert_eq!((none.acquisitions(), none.rate(), none.worst_p99), (0, 0.0, 0), "{none:?}");
+    }
+
+    #[test]
+    fn few_waits_have_their_percentile() {
+        let mut waits = Sparse::default();
+        assert_eq!(waits.p99(), None);
+        (1..=100).for_each(|value| waits.add(value * 1000));
+        let p99 = waits.p99().unwrap();
+        assert!((98_000..=99_000).contains(&p99), "{p99}");
     }
 
     #[test]

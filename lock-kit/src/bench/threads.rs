@@ -1,7 +1,6 @@
 //! A contest of threads over shared memory, in real time.
 
 use std::hint::spin_loop;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use lock_algos::LockAlgorithm;
 use remote_memory::{Fault, FaultKind};
 
 use super::contest::{Contest, Origin, Outcome};
+use super::meeting::Meeting;
 use super::place::{Ground, Spot, words};
 use super::{Counted, Histogram, Operations};
 
@@ -23,24 +23,43 @@ struct Tally {
 }
 
 impl<A: LockAlgorithm> Contest<'_, A> {
-    /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every wait timed, for to read the clock
-    /// costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
+    /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every
+    /// wait timed, for to read the clock costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
     /// idle machine is assumed.
     ///
     /// # Errors
-    /// What the fabric reports.
+    /// What the fabric reports, and what the lock fails with: of several ranks that fail, what the first one did. The others
+    /// want the lock no more then.
     ///
     /// # Panics
     /// When a rank panics.
     pub fn threads(&self) -> Result<Outcome, Error> {
         let acquired = AtomicU64::new(0);
-        let (begin, over) = (Barrier::new(self.origins as usize), [AtomicBool::new(false), AtomicBool::new(false)]);
-        let tallies = threads(self.origins, |world| self.origin(&world, &acquired, &begin, &over))?;
-        let tallies = tallies.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let meeting = Meeting::of(self.origins);
+        let over = [AtomicBool::new(false), AtomicBool::new(false)];
+        let tallies = threads(self.origins, |world| {
+            let _leaves = meeting.guard();
+            match self.origin(&world, &acquired, &meeting, &over) {
+                Ok(tally) => tally,
+                Err(error) => {
+                    meeting.fail(error); // before this rank leaves, which others fail by
+                    None
+                }
+            }
+        })?;
+        if let Some(error) = meeting.error() {
+            return Err(error);
+        }
+        let tallies: Vec<Tally> = tallies.into_iter().flatten().collect();
         let mut outcome = Outcome {
             counts: tallies.iter().map(|tally| tally.count).collect(),
             lasted: tallies.iter().map(|tally| tally.lasted).max().unwrap_or_default(),
             waits: Histogram::default(),
+            worst_p99: tallies
+                .iter()
+                .map(|tally| tally.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
+                .max()
+                .unwrap_or_default(),
             bypasses: Histogram::default(),
             operations: Operations::default(),
             trace: 0,
@@ -57,9 +76,9 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         &self,
         world: &World<Any>,
         acquired: &AtomicU64,
-        begin: &Barrier,
+        meeting: &Meeting,
         over: &[AtomicBool; 2],
-    ) -> Result<Tally, Error> {
+    ) -> Result<Option<Tally>, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
         let keys =
@@ -75,7 +94,10 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         };
         let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
         let counted = Counted::new(fabric.clone());
-        begin.wait();
+        let clock = clock_takes(&counted);
+        if !meeting.all_here() {
+            return Ok(None);
+        }
         let started = Instant::now();
         let mut lasted = Duration::ZERO;
         let rounds = std::thread::scope(|scope| {
@@ -83,7 +105,8 @@ impl<A: LockAlgorithm> Contest<'_, A> {
                 scope.spawn(|| referee(&over[0]));
             }
             let mut origin = Origin::new(self, fabric, Ground::Opened(&segments), acquired);
-            while !over[0].load(Ordering::Relaxed) {
+            origin.failed = Some(meeting.failed());
+            while !over[0].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
                 block_on(fabric, origin.once(None, spend))?;
                 count += 1;
             }
@@ -91,16 +114,19 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             Ok::<_, Fault>(origin.generation)
         });
         let generation = rounds.map_err(Error::operation(A::NAME))?;
-        begin.wait();
+        if !meeting.all_here() {
+            return Ok(None);
+        }
         let timed = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
             let mut origin = Origin::new(self, &counted, Ground::Opened(&segments), acquired);
             origin.generation = generation; // the nodes are the same
-            while !over[1].load(Ordering::Relaxed) {
+            origin.failed = Some(meeting.failed());
+            while !over[1].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
                 let mut note = |waited, between| {
-                    waits.add(waited);
+                    waits.add(u64::saturating_sub(waited, clock));
                     bypasses.add(between);
                 };
                 block_on(&counted, origin.once(Some(&mut note), spend))?;
@@ -109,8 +135,18 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         });
         timed.map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // nobody reaches into a segment that is gone
-        Ok(Tally { count, lasted, waits, bypasses, operations: counted.operations() })
+        Ok(Some(Tally { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
+}
+
+/// How long it takes to read the clock, in nanoseconds: the median of some.
+fn clock_takes(fabric: &impl Fabric) -> u64 {
+    let mut all = Histogram::default();
+    for _ in 0..1000 {
+        let begin = fabric.now();
+        all.add(fabric.now() - begin);
+    }
+    all.quantile(0.5).unwrap_or_default()
 }
 
 /// Has real time pass, at work.
@@ -124,7 +160,8 @@ async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Mcs, TestAndSet};
+    use lock_algos::{Held, Mcs, Mode, Place, TestAndSet, Wish};
+    use remote_memory::{Rank, RemoteMemory};
 
     use super::*;
 
@@ -139,5 +176,99 @@ mod tests {
         let three = Contest::of(&Mcs::default()).origins(3).readers(30).lasting(long).threads().unwrap();
         assert_eq!(three.counts.len(), 3);
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
+    }
+    /// A lock that one rank fails at, in its first release, or panics.
+    #[derive(Debug, Default)]
+    struct Fails {
+        panics: bool,
+        lock: TestAndSet,
+    }
+
+    impl LockAlgorithm for Fails {
+        const NAME: &'static str = "fails";
+        const HOME_WORDS: usize = TestAndSet::HOME_WORDS;
+        const NODE_WORDS: usize = TestAndSet::NODE_WORDS;
+        type Words<'m, M: RemoteMemory> = <TestAndSet as LockAlgorithm>::Words<'m, M>;
+
+        fn is_free(home: &[u64]) -> bool {
+            TestAndSet::is_free(home)
+        }
+
+        fn uses_node(&self, mode: Mode) -> bool {
+            self.lock.uses_node(mode)
+        }
+
+        fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+            self.lock.words(place)
+        }
+
+        fn start<'m, M: RemoteMemory>(
+            &self,
+            memory: &M,
+            place: impl Place<'m, M>,
+            words: Self::Words<'m, M>,
+            mode: Mode,
+        ) -> Result<M::Op, Fault> {
+            self.lock.start(memory, place, words, mode)
+        }
+
+        fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, old: u64) -> bool {
+            self.lock.holds::<M>(words, mode, old)
+        }
+
+        async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+            &'m self,
+            memory: &'m M,
+            place: P,
+            words: Self::Words<'m, M>,
+            mode: Mode,
+            old: u64,
+            wish: impl Fn() -> Wish + Send + Sync + 'm,
+        ) -> Result<Held, Fault> {
+            self.lock.contend(memory, place, words, mode, old, wish).await
+        }
+
+        fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+            self.lock.releases_in_one_step(place, mode)
+        }
+
+        fn start_release<'m, M: RemoteMemory>(
+            &self,
+            memory: &M,
+            place: impl Place<'m, M>,
+            words: Self::Words<'m, M>,
+            mode: Mode,
+        ) -> Result<M::Op, Fault> {
+            if place.owner().rank == Rank(1) {
+                assert!(!self.panics, "it panics");
+                return Err(Fault::new(FaultKind::Protocol));
+            }
+            self.lock.start_release(memory, place, words, mode)
+        }
+
+        async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+            &'m self,
+            memory: &'m M,
+            place: P,
+            words: Self::Words<'m, M>,
+            mode: Mode,
+            started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        ) -> Result<(), Fault> {
+            self.lock.finish_release(memory, place, words, mode, started).await
+        }
+    }
+
+    #[test]
+    fn a_rank_that_fails_ends_the_contest_with_its_own_error() {
+        let fails = Fails::default();
+        let error = Contest::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads().unwrap_err();
+        assert_eq!(error.fault().kind(), FaultKind::Protocol, "{error}");
+    }
+
+    #[test]
+    #[should_panic(expected = "it panics")]
+    fn a_rank_that_panics_ends_the_contest() {
+        let fails = Fails { panics: true, ..Fails::default() };
+        let _ = Contest::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads();
     }
 }

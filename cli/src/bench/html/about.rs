@@ -4,7 +4,17 @@ use crate::bench::json::Row;
 
 /// Whether the results of a benchmark are drawn as they were before there were several locks.
 pub(super) fn is_plain(row: &Row) -> bool {
-    !matches!(row.metric, "p50" | "p99" | "p99.9" | "longest bypass" | "p99.9 bypass" | "operations" | "cpu")
+    !matches!(
+        row.metric,
+        "p50"
+            | "p99"
+            | "p99.9"
+            | "p99 of the rank served worst"
+            | "longest bypass"
+            | "p99.9 bypass"
+            | "operations"
+            | "cpu"
+    )
 }
 
 /// The heading of the curves that tell most.
@@ -14,8 +24,8 @@ pub(super) fn heading(row: &Row) -> Option<&'static str> {
         ("lock + unlock, contended", "smallest/largest share") => "Contended: smallest over largest share",
         ("wait for a contended lock", "p99") => "Contended: wait, 99 of 100 at most",
         ("lock + unlock: operations of all ranks", _) => "Contended: operations an acquisition",
-        ("lock + unlock, some to read", _) => "4 ranks, some to read: acquisitions a second",
-        ("lock + work + unlock + work", _) => "4 ranks that work: acquisitions a second",
+        ("lock + unlock, some to read", _) => "Some to read: acquisitions a second",
+        ("lock + work + unlock + work", _) => "With work: acquisitions a second",
         ("lock + unlock, target computes in threads", _) => "Target computes: lock + unlock",
         ("lock + unlock, a window for each origin", _) => "A window for each origin: lock + unlock",
         ("simulated contended lock", "acquisitions") => "Simulated: acquisitions a second",
@@ -77,6 +87,9 @@ pub(super) fn sentence(row: &Row) -> String {
 pub(super) fn better(metric: &str) -> &'static str {
     match metric {
         "latency" | "p50" | "p99" | "p99.9" => "Lower is better.",
+        "p99 of the rank served worst" => {
+            "Of its own waits; the other percentiles are mostly of those who are served often. Lower is better."
+        }
         "acquisitions" | "bandwidth" | "message rate" => "Higher is better.",
         "smallest/largest share" => "The smallest rank's acquisitions over the largest's: 1 is fair.",
         "jain" => "Jain's index of fairness: 1 is fair.",

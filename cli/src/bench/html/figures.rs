@@ -59,8 +59,8 @@ fn locks(document: &Document) -> Vec<&str> {
     locks
 }
 
-/// The curves that tell most, as a file of their own: two columns of plots.
-pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
+/// The curves that tell most, as a file of their own: two columns of plots. `None` if the results have none of them.
+pub(crate) fn picture(document: &Document, begun: SystemTime) -> Option<String> {
     const GAP: f64 = 40.0;
     const MARGIN: f64 = 12.0;
     /// Of a plot's heading.
@@ -68,6 +68,9 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
     let rows: Vec<_> = document.results.iter().filter(|row| row.size.is_none()).collect();
     let drawn = compared::pictures(&rows, &locks(document)).into_iter();
     let plots: Vec<_> = drawn.filter_map(|drawn| Some((drawn.heading?, drawn.plot))).collect();
+    if plots.is_empty() {
+        return None;
+    }
     let mut tops = [MARGIN + 28.0 + HEADING; 2];
     let (mut content, mut told) = (String::new(), Vec::new());
     for (title, plot) in &plots {
@@ -98,7 +101,7 @@ pub(crate) fn picture(document: &Document, begun: SystemTime) -> String {
         svg::text("start", (MARGIN, 20.0), heading)
     );
     let picture = svg::picture("picture", size, ("Locks of onesided", &told.join(". ")), &content);
-    picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" ", 1)
+    Some(picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" ", 1))
 }
 
 /// Makes the plot, given its id and its title.
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_picture_of_curves_stands_alone() {
-        let picture = picture(&several(), SystemTime::UNIX_EPOCH);
+        let picture = picture(&several(), SystemTime::UNIX_EPOCH).unwrap();
         let begins = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" viewBox=";
         assert!(picture.starts_with(begins), "{picture}");
         assert!(!picture.contains("\n\n"), "one block of Markdown: {picture}");
@@ -197,6 +200,11 @@ mod tests {
             "{picture}"
         );
         assert!(picture.contains("<style>") && !picture.contains("NaN"), "{picture}");
+    }
+
+    #[test]
+    fn without_curves_there_is_no_picture() {
+        assert_eq!(picture(&sweep(), SystemTime::UNIX_EPOCH), None);
     }
 
     fn caption(figure: &str) -> &str {

@@ -22,13 +22,25 @@ const HEAD: &str = "\
 /// A run's results as HTML; `title` is what was measured, `command` what was asked for, `begun` when.
 pub(crate) fn page(document: &Document, title: &str, command: &str, begun: SystemTime) -> String {
     let mut page = about(document, command, begun);
-    page += "<h2>Plots</h2>\n<p>The limit (dashed) is what bare instructions reach: for a contended lock, the same algorithm; for a \
-             target that computes, the same with an idle one. It is measured in turns with the result.</p>\n";
+    page += "<h2>Plots</h2>\n";
+    let has_limits = document.results.iter().any(|row| row.limit.is_some());
+    if has_limits {
+        page += "<p>The limit (dashed) is what bare instructions reach: for a contended lock, the same algorithm; for one that \
+                 nobody contends for, a compare-swap lock; for a target that computes, the same with an idle one. It is \
+                 measured in turns with the result.</p>\n";
+    }
     page += &format!("<div class=\"plots\">\n{}</div>\n", figures(document).concat());
     page += "<h2>Results</h2>\n";
-    let about = "Medians of all runs, the smallest and the largest. Ratio: median / limit, lower is better for a \
-                   latency, higher for the rest.";
+    let mut about = "Medians of all runs, the smallest and the largest.".to_owned();
+    if has_limits {
+        about += " Ratio: median / limit, lower is better for a latency, higher for the rest.";
+    }
     let head = ["benchmark", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
+    if !document.is_simulated() {
+        let cores = document.machine.machine.cores;
+        about +=
+            &format!(" With more ranks than the {cores} cores they take turns, and the scheduler is measured too.");
+    }
     let several = document.results.iter().any(|row| row.algorithm != document.results[0].algorithm);
     if several {
         let head = [&head[..1], &["lock"], &head[1..]].concat();
@@ -37,9 +49,9 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
             cells.insert(1, row.algorithm.clone());
             cells
         };
-        page += &to_html(about, &head, document.results.iter().map(with_lock));
+        page += &to_html(&about, &head, document.results.iter().map(with_lock));
     } else {
-        page += &to_html(about, &head, document.results.iter().map(result));
+        page += &to_html(&about, &head, document.results.iter().map(result));
     }
     if !document.limits.is_empty() {
         page += "<h2>Limits of this machine</h2>\n";
@@ -76,11 +88,17 @@ fn about(document: &Document, command: &str, begun: SystemTime) -> String {
         more.push(("Lock", locks.join(", ")));
     }
     more.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
-    facts(&document.machine, command, begun, &more)
+    facts(&document.machine, command, begun, &more, document.is_simulated())
 }
 
-/// What was asked for, what it ran on, when, and more, as a list; a warning if the machine was busy.
-pub(crate) fn facts(machine: &Machine, command: &str, begun: SystemTime, more: &[(&str, String)]) -> String {
+/// What was asked for, what it ran on, when, and more, as a list; a warning if the machine was busy, unless time is virtual.
+pub(crate) fn facts(
+    machine: &Machine,
+    command: &str,
+    begun: SystemTime,
+    more: &[(&str, String)],
+    is_simulated: bool,
+) -> String {
     let host = &machine.machine;
     let mut facts = vec![
         ("Command", format!("<code>{}</code>", escape(command))),
@@ -90,7 +108,7 @@ pub(crate) fn facts(machine: &Machine, command: &str, begun: SystemTime, more: &
     facts.extend(more.iter().map(|(name, value)| (*name, escape(value))));
     facts.push(("Begun", utc(begun)));
     let facts: String = facts.iter().map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>\n")).collect();
-    let noise = if machine.load > 0.5 {
+    let noise = if machine.load > 0.5 && !is_simulated {
         format!("<p class=\"noise\">The load was {} before the run: expect noise.</p>\n", machine.load)
     } else {
         String::new()

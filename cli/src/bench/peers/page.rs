@@ -25,7 +25,7 @@ impl Document {
         let programs = self.programs.iter().map(|program| format!("{} {}", program.name, program.version));
         let more = [("Programs", programs.collect::<Vec<_>>().join(", "))];
         let begun = UNIX_EPOCH + Duration::from_secs(self.begun);
-        let mut page = facts(&self.machine, &self.command, begun, &more);
+        let mut page = facts(&self.machine, &self.command, begun, &more, false);
         for note in &self.notes {
             page += &format!("<p class=\"noise\">{}</p>\n", escape(note));
         }

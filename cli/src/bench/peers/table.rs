@@ -8,7 +8,7 @@ use crate::bench::units::{number, unit};
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
-        let mut text = machine(&self.machine);
+        let mut text = machine(&self.machine, false);
         let names = self.names();
         let head = head(&names);
         text += &columns(&head, self.results.iter().map(|result| cells(result, &names)));
