@@ -114,7 +114,7 @@ impl Pauses<'_> {
     pub(crate) fn next_nanos(&mut self) -> u64 {
         self.taken = self.taken.saturating_add(1);
         if self.step >= self.reach.0 {
-            self.longest += 1;
+            self.longest = self.longest.saturating_add(1);
             if self.longest > Reach::MANY && self.reach != Reach::ALL {
                 (self.reach, self.longest) = (Reach(self.reach.0 + 1), 1);
             }
@@ -206,6 +206,15 @@ mod tests {
         assert_eq!(after(Reach(200), 100).0, Reach::ALL);
         // Without one, the table is as it is.
         assert_eq!(after(Reach::ALL, 5).1, first_pauses(table, 7)[..5]);
+    }
+
+    #[test]
+    fn a_wait_may_have_any_number_of_pauses() {
+        let table = Backoff::default();
+        let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
+        (pauses.taken, pauses.longest, pauses.step) = (u32::MAX, u32::MAX, Reach::ALL.0);
+        assert!((8_192..24_576).contains(&pauses.next_nanos()));
+        assert_eq!(pauses.reach(), Reach::ALL);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The counters alone say whose turn it is: what is written here is how to tell him. So an entry that is missing, late or of
 //! somebody who has gone delays nobody for long, and lets nobody in.
 
-use remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::recovery::COUNTS;
@@ -27,9 +27,11 @@ impl Entry {
     const VALID: u64 = 1 << 63;
     const TAG: u64 = 0xfff;
 
-    /// `attempt` tells the tickets of one acquire from each other.
+    /// `attempt` tells the tickets of one acquire from each other. The tag has nothing to do with the numbers of tickets, which
+    /// may rise in step with the uses of a slot: of two tickets of one slot that have all else in common, one in 4096 has the
+    /// other's tag.
     const fn new(owner: Owner, others: u64, attempt: u32) -> Self {
-        let tag = (owner.generation << 3 | attempt & 7) as u64 & Self::TAG;
+        let tag = mixed(mixed(owner.to_bits()) ^ attempt as u64) & Self::TAG;
         let place = (owner.rank.0 as u64 & 0xff_ffff) << 39 | (owner.slot as u64 & 0xfff) << 27;
         Self(Self::VALID | place | (others & 0x7fff) << 12 | tag)
     }
@@ -51,7 +53,9 @@ impl Entry {
     }
 
     /// What tells its owner that the turn of its ticket, which has this number, has come: valid 1 bit | lock 21 bits | number
-    /// 15 bits | the entry's low 27 bits. Whoever waits for another lock, or with another ticket, takes it for a hint.
+    /// 15 bits | the entry's low 27 bits. Whoever waits for another lock, or with another ticket, takes it for a hint, but for
+    /// chance: a late message for a ticket of the same slot that has the same number (the numbers wrap), with as many of the
+    /// other mode before it, fits one time in 4096. Another lock's: one time in 2<sup>21</sup> of these.
     const fn grant(self, lock: u64, number: u64) -> u64 {
         Self::VALID | (mixed(lock) & 0x1f_ffff) << 42 | (number & 0x7fff) << 27 | self.0 & 0x7ff_ffff
     }
@@ -65,6 +69,17 @@ impl Entry {
     fn tell<'m, M: RemoteMemory>(self, memory: &M, place: impl Place<'m, M>, what: u64) -> Option<M::Op> {
         let grant = place.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
+    }
+}
+
+/// Waits until a message has left, and sends it once more if it failed though its owner lives: twice is as good as once. Whoever
+/// cannot be told looks.
+async fn told<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>, (entry, what): (Entry, u64), first: M::Op) {
+    if first.await.is_err()
+        && memory.liveness(entry.rank()) == Liveness::Alive
+        && let Some(again) = entry.tell(memory, place, what)
+    {
+        let _ = again.await;
     }
 }
 
@@ -192,9 +207,9 @@ impl<P> Seat<P> {
             self.entered = Some(entered);
             if found.is_valid()
                 && behind == 0
-                && let Some(told) = found.tell(memory, place, entry.hint())
+                && let Some(hint) = found.tell(memory, place, entry.hint())
             {
-                let _ = told.await; // whoever cannot be told looks
+                told(memory, place, (found, entry.hint()), hint).await;
             }
         }
         Ok(Waited::Seen(Counters(now)))
@@ -224,26 +239,28 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
         return Ok(());
     }
     // An entry may be of a ticket that had its place before: then somebody looks for nothing.
-    let mut told = [const { None }; RING];
+    let mut grants = [const { None }; RING];
     for (at, read) in entries.into_iter().enumerate() {
         let Some(read) = read else { break };
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
-            told[at] = reader.tell(memory, place, reader.grant(place.lock(), number(at)));
+            let grant = reader.grant(place.lock(), number(at));
+            grants[at] = reader.tell(memory, place, grant).map(|op| ((reader, grant), op));
         }
     }
     if let Some(owner) = owner {
         let owner = Entry(owner.await?);
+        let grant = owner.grant(place.lock(), owners);
         if owner.is_valid()
             && owner.others() == readers
             && now.came_back(Mode::Shared) == readers
-            && let Some(told) = owner.tell(memory, place, owner.grant(place.lock(), owners))
+            && let Some(op) = owner.tell(memory, place, grant)
         {
-            let _ = told.await; // whoever cannot be told looks
+            told(memory, place, (owner, grant), op).await;
         }
     }
-    for told in told.into_iter().flatten() {
-        let _ = told.await; // as above
+    for (grant, op) in grants.into_iter().flatten() {
+        told(memory, place, grant, op).await;
     }
     Ok(())
 }
@@ -261,7 +278,6 @@ mod tests {
                         let entry = Entry::new(Owner { rank: Rank(rank), slot, generation }, others, 7);
                         assert!(entry.is_valid());
                         assert_eq!((entry.rank(), entry.slot(), entry.others()), (Rank(rank), slot, others));
-                        assert_eq!(entry.0 & Entry::TAG, u64::from(generation << 3 | 7));
                     }
                 }
             }
@@ -284,6 +300,19 @@ mod tests {
         ];
         for (at, one) in all.iter().enumerate() {
             assert!(!all[..at].contains(one), "{at}");
+        }
+    }
+
+    /// However regularly a slot is used, whether two of its tickets have one tag is chance.
+    #[test]
+    fn tags_do_not_rise_with_the_generation() {
+        let tag =
+            |generation, attempt| Entry::new(Owner { rank: Rank(1), slot: 2, generation }, 4, attempt).0 & Entry::TAG;
+        for stride in [1, 8, 512, 1 << 15, 1 << 20] {
+            for (attempts, most) in [(0, 12), (8, 12)] {
+                let alike = (0..4096).filter(|at| tag(*at, 0) == tag(at + stride, attempts)).count();
+                assert!(alike <= most, "{alike} of 4096 have the tag of {stride} uses and {attempts} attempts later");
+            }
         }
     }
 
