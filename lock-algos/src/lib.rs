@@ -47,7 +47,8 @@
 //!   origins with one round up to 20,000 and 40,000 states: which operation takes effect, which answer comes, with one rank that
 //!   crashes at any step, one operation or answer that is lost, one rank that is stopped until the others are done or stuck.
 //!   10,000 to 250,000 states a lock and kind of trouble (`checked`). The ticket lock bypasses nobody there, the queue lock
-//!   whoever loses a compare-swap at its tail.
+//!   whoever loses a compare-swap at its tail. [`FetchAddQueue`], [`DistributedCounters`] and the served locks are left out
+//!   there: the first two take minutes.
 //! - **linearizability**: random sections that read, write, add and flush words of several ranks, with cancelled acquires and
 //!   deaths, are held to a sequential model by Wing and Gong's search (`linear`; over simulated windows `sim/tests/linear.rs`, without
 //!   deaths). A missing flush is caught.

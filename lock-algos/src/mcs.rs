@@ -271,6 +271,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             if !waits {
                 return Ok(Turn::Mine(mode));
             }
+            doubt.seen(home.0 & Home::READERS);
             if doubt.of_members(memory).is_some() {
                 home = self.freeze(home, None).await?;
             }
@@ -450,6 +451,7 @@ impl LockAlgorithm for Mcs {
             }
             let joins = mode == Mode::Shared && !found.is(Home::QUEUED | Home::ALONE);
             if !queues && !joins && found != Home::FREE {
+                doubt.seen(found.0 & Home::READERS);
                 let doubted = !found.is(Home::QUEUED) && doubt.of_members(memory).is_some();
                 if way.ends_dead(found) || doubted {
                     // Only if it is so still: the last one may have released before it died.

@@ -60,9 +60,18 @@ const MEMBERS_PATIENCE: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     since: Option<u64>,
+    members: u64,
 }
 
 impl Doubt {
+    /// How many members there are now: where some have released, the others have their time anew.
+    pub(crate) const fn seen(&mut self, members: u64) {
+        if members < self.members {
+            self.since = None;
+        }
+        self.members = members;
+    }
+
     /// Who died, if the members had their time since.
     pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
         let dead = memory.casualty()?;
@@ -132,4 +141,23 @@ async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<
         _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
         _ => End::Counts, // its end is not known here yet
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_releases_gives_the_others_their_time_anew() {
+        let mut doubt = Doubt::default();
+        doubt.seen(2);
+        doubt.since = Some(5);
+        for (members, since) in [(2, Some(5)), (3, Some(5)), (2, None)] {
+            doubt.seen(members);
+            assert_eq!(doubt.since, since, "{members}");
+        }
+        doubt.since = Some(7);
+        doubt.seen(2);
+        assert_eq!(doubt.since, Some(7));
+    }
 }

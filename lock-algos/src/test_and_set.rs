@@ -192,6 +192,7 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
+            self.doubt.seen(found);
             return match (self.doubt.of_members(memory), self.tells) {
                 (None, _) => Step::Wait,
                 (Some(_), true) => Step::Freeze,
