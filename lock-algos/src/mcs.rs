@@ -324,12 +324,21 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
             Err(fault) => Err(fault),
         };
-        self.unless_dead(next.rank, granted)
+        self.unless_lost(next.rank, granted).await
     }
 
-    /// Whoever is behind a rank that died will see to that.
-    fn unless_dead(&self, next: Rank, granted: Result<(), Fault>) -> Result<(), Fault> {
-        if self.is_alive(next) { granted } else { Ok(()) }
+    /// Whoever is behind a rank that died will see to that. One whose memory is gone, and of whose death there is no news yet, is
+    /// as lost.
+    async fn unless_lost(&self, next: Rank, granted: Result<(), Fault>) -> Result<(), Fault> {
+        use FaultKind::{NoSuchRegion, PeerDied, PeerLeft};
+        let Err(fault) = granted else { return Ok(()) };
+        if self.is_alive(next) {
+            if !matches!(fault.kind(), NoSuchRegion | PeerDied | PeerLeft) {
+                return Err(fault); // it may have been granted
+            }
+            self.freeze(self.home().await?, Some(next)).await?;
+        }
+        Ok(())
     }
 
     /// The lock from a frozen word, if no living rank counts: else the word as it is then.
@@ -576,7 +585,7 @@ impl LockAlgorithm for Mcs {
             Ok(found) => found,
             Err(fault) if mode == Mode::Exclusive && place.has_node() && memory.load(place.node(GRANT)?)? == HANDED => {
                 let next = Owner::from_bits(memory.load(place.node(NEXT)?)?);
-                way.unless_dead(next.rank, Err(fault))?;
+                way.unless_lost(next.rank, Err(fault)).await?;
                 return leave(memory, place);
             }
             Err(fault) => return Err(fault),

@@ -56,6 +56,11 @@ pub(super) struct Marks<'m, M, P> {
     pub(super) place: P,
 }
 
+/// How long the news of a rank's end may take after an operation on its memory has failed, and how often to look, in
+/// nanoseconds.
+const NEWS: u64 = 8_000_000_000;
+const LOOK: u64 = 10_000_000;
+
 impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
@@ -71,12 +76,20 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     }
 
     /// What an operation on a rank's counter found, nothing where that rank has gone and its memory with it.
-    fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
-        match outcome {
-            Ok(found) => Ok(Some(found)),
-            Err(fault) if fault.kind() == FaultKind::NoSuchRegion || !self.is_alive(rank) => Ok(None),
-            Err(fault) => Err(fault),
+    async fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
+        let fault = match outcome {
+            Ok(found) => return Ok(Some(found)),
+            Err(fault) if fault.kind() == FaultKind::NoSuchRegion => return Ok(None),
+            Err(fault) => fault,
+        };
+        let until = self.memory.now().saturating_add(NEWS);
+        while self.is_alive(rank) {
+            if self.memory.now() >= until {
+                return Err(fault);
+            }
+            self.memory.pause(self.place.home(STATE)?, LOOK).await;
         }
+        Ok(None)
     }
 
     /// Does this to the counters of all these ranks at once, and gives what they were; nothing of those that have gone.
@@ -93,7 +106,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 Ok(op) => op.await,
                 Err(fault) => Err(fault),
             };
-            match self.found(rank, outcome) {
+            match self.found(rank, outcome).await {
                 Ok(found) => all.extend(found.map(|found| (rank, found))),
                 Err(fault) => failed = Err(fault),
             }
@@ -158,7 +171,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 }
                 // Nobody else changes it.
                 let cleared = self.memory.write(self.place.spread(dead)?, MARK, Notify::No).await;
-                self.found(dead, cleared)?;
+                self.found(dead, cleared).await?;
                 inherited = Some(died);
             }
             let Some((first, _)) = living.first() else { break };

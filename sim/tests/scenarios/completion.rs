@@ -287,8 +287,11 @@ async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -
         }
         world.barrier().await.unwrap();
         let next = Window::<u64>::builder().allocate(&world, 1).await?;
+        let next_is_served = next.info().lock.is_served();
         next.lock_shared(1).await?.fetch_add(0, 1).await?;
-        next.close().await?;
+        let closed = next.close().await;
+        // Nobody waits for the unlock of a lock that a thread serves: the next flush to that rank tells what became of it.
+        assert!(closed.is_ok() || next_is_served, "{closed:?}");
     }
     Ok(())
 }
