@@ -123,7 +123,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NODE_WORDS: usize = TURN + 1;
     const SERVED: bool = true;
 
-    /// The home's first word, and the owner's bits, with [`TRIES`].
+    /// The home's first word, and the owner's bits, with a bit above them for one that only tries.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     /// While the server runs, who holds the lock is known to it alone.
