@@ -58,8 +58,8 @@ mod shm {
 
 pub use remote_memory;
 
-pub use crate::any::{Any, endpoint, threads};
 #[cfg(not(onesided_loom))]
+pub use crate::any::{Any, endpoint, threads};
 pub use crate::assist::Assistant;
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;

@@ -3,9 +3,10 @@
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 use fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Capabilities, Drive, Error, Fabric, Path, SegmentKey, Task, Ticket, UserMemory};
+use fabric::{Assistant, Capabilities, Drive, Error, Fabric, Path, SegmentKey, Task, Ticket, UserMemory};
 
 /// A rank's operations on words, its own among them, and its messages. What it loads, stores and waits for in its own
 /// memory is no operation: nothing leaves.
@@ -332,6 +333,14 @@ impl<F: Fabric> Fabric for Counted<F> {
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.inner.serve(task)
+    }
+
+    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
+        self.inner.serve_apart(task, assistant)
+    }
+
+    fn kill(&self, rank: Rank) -> Result<(), Fault> {
+        self.inner.kill(rank)
     }
 
     fn leave(&self) {
