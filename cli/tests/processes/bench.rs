@@ -159,6 +159,9 @@ fn every_metric_of_every_lock_is_measured() {
             ("lock + unlock, 65536 Zipf-distributed locks", "acquisitions", 4),
             ("lock: owner killed to heir holds", "latency", 1),
         ] {
+            if benchmark.contains("Zipf") && ["distributed-counters", "event-thread"].contains(&lock) {
+                continue; // not for tables
+            }
             let is_it = |result: &&Value| {
                 (result["algorithm"] == lock && result["benchmark"] == benchmark) && result["metric"] == metric
             };
