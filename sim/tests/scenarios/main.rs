@@ -87,7 +87,11 @@ fn scenarios_pass_under_every_lock_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
         return; // it is one of those
     }
-    for design in windows::LockDesign::ALL.iter().filter(|design| **design != windows::LockDesign::default()) {
+    // Hundreds of threads that poll are too much for the virtual machine's one core.
+    let on_cards = std::env::var_os("ONESIDED_FABRIC").is_some();
+    let apart = |design: &windows::LockDesign| design.name().ends_with("per-window");
+    let other = |design: &&windows::LockDesign| **design != windows::LockDesign::default();
+    for design in windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["programs::", "fused::", "completion::", "atomics::", "no_check::", "lives::"])
             // What an update costs with the default, and a guard that is leaked, behind which a queue stays.
