@@ -126,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(onesided_loom)))]
 mod tests {
     use std::future::{pending, ready};
     use std::sync::atomic::{AtomicU32, Ordering};
