@@ -427,7 +427,10 @@ fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
 
 #[test]
 fn a_dead_shared_owner_is_suspected_by_those_who_wait() {
-    for design in LockDesign::ALL {
+    // Over cards a distributed reader's counter, which lies in its own memory, is gone with it: nobody is told of it there.
+    let on_cards = std::env::var_os("ONESIDED_IT_FABRIC").is_some();
+    let untold = |design: &&LockDesign| on_cards && **design == LockDesign::DistributedCounters;
+    for design in LockDesign::ALL.iter().filter(|design| !untold(design)) {
         survivors_under(*design, "shared owner", KILLED);
     }
 }
