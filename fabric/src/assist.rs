@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
@@ -15,14 +16,14 @@ use crate::{Drive, Fabric, Task};
 
 /// How a thread that assists waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Assistant {
+pub enum Attendant {
     /// It looks, again and again: a core is spent on it.
     Polls,
     /// It sleeps until something happens to its rank.
     Sleeps,
 }
 
-impl Assistant {
+impl Attendant {
     /// The name of the thread.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -37,15 +38,43 @@ const LOOKS: u32 = 256;
 /// The same where there are more threads than cores.
 const LOOKS_CROWDED: u32 = 16;
 
+/// How many such threads this process has.
+static ATTENDING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process has any.
+pub(crate) fn attends() -> bool {
+    ATTENDING.load(Ordering::Relaxed) > 0
+}
+
+/// One of them, while it runs.
+struct Attending;
+
+impl Attending {
+    fn begin() -> Self {
+        ATTENDING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        ATTENDING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs a task to its end on a thread of its own, which drives the fabric.
-pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, assistant: Assistant) -> Result<JoinHandle<()>, Fault> {
+pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: Attendant) -> Result<JoinHandle<()>, Fault> {
     let drive = drive.clone();
-    let run = move || match assistant {
-        Assistant::Polls => poll(&drive, task),
-        Assistant::Sleeps => drive::block_on(&drive, task),
+    let attending = Attending::begin();
+    let run = move || {
+        let _attending = attending;
+        match attendant {
+            Attendant::Polls => poll(&drive, task),
+            Attendant::Sleeps => drive::block_on(&drive, task),
+        }
     };
     let refused = |_| Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32);
-    thread::Builder::new().name(assistant.name().into()).spawn(run).map_err(refused)
+    thread::Builder::new().name(attendant.name().into()).spawn(run).map_err(refused)
 }
 
 fn poll<D: Drive>(drive: &D, mut task: Task) {
@@ -64,25 +93,25 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
 
 /// The threads that all windows of a rank share, one of a kind; there while they have something to do.
 #[derive(Default)]
-pub(crate) struct Assistants([Mutex<Weak<Pool>>; 2]);
+pub(crate) struct Attendants([Mutex<Weak<Pool>>; 2]);
 
-impl Assistants {
+impl Attendants {
     /// Has a task run by the rank's thread of this kind. Whoever asks has to wake it: it may sleep.
-    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, assistant: Assistant) -> Result<(), Fault> {
-        let mut current = lock(&self.0[assistant as usize]);
+    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: Attendant) -> Result<(), Fault> {
+        let mut current = lock(&self.0[attendant as usize]);
         let left = match current.upgrade() {
             Some(pool) => pool.take(task),
             None => Some(task),
         };
         let Some(task) = left else { return Ok(()) };
         let pool = Arc::new(Pool(Mutex::new(Some(vec![task]))));
-        fabric.serve_apart(Arc::clone(&pool).task(), assistant)?;
+        fabric.serve_apart(Arc::clone(&pool).task(), attendant)?;
         *current = Arc::downgrade(&pool);
         Ok(())
     }
 }
 
-impl fmt::Debug for Assistants {
+impl fmt::Debug for Attendants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|pool| lock(pool).strong_count() > 0)).finish()
     }
@@ -152,19 +181,19 @@ mod tests {
 
     #[test]
     fn a_pool_ends_with_its_last_task_and_begins_anew() {
-        for assistant in [Assistant::Polls, Assistant::Sleeps] {
+        for attendant in [Attendant::Polls, Attendant::Sleeps] {
             crate::shm::threads(1, |shm| {
-                let (pools, ran) = (Assistants::default(), Arc::new(AtomicU32::new(0)));
+                let (pools, ran) = (Attendants::default(), Arc::new(AtomicU32::new(0)));
                 for round in 1..4 {
                     let ran = Arc::clone(&ran);
                     let task = async move {
                         ran.fetch_add(1, Ordering::Relaxed);
                     };
-                    pools.run(&shm, Box::pin(task), assistant).unwrap();
-                    assert!(comes(|| pools.0[assistant as usize].lock().unwrap().strong_count() == 0), "{round}");
+                    pools.run(&shm, Box::pin(task), attendant).unwrap();
+                    assert!(comes(|| pools.0[attendant as usize].lock().unwrap().strong_count() == 0), "{round}");
                 }
                 assert_eq!(ran.load(Ordering::Relaxed), 3);
-                assert!(comes(|| threads_named(assistant.name()) == 0));
+                assert!(comes(|| threads_named(attendant.name()) == 0));
             })
             .unwrap();
         }

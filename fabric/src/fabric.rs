@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
-use crate::{Assistant, Error, UserMemory};
+use crate::{Attendant, Error, UserMemory};
 
 /// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
 ///
@@ -213,6 +213,19 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// while the word is held: its owner's process [changes](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
+    /// Resolves a word that only ranks of the segment's host ever touch, and only as such a word: the CPU's, where other words
+    /// take the card. Its atomics are atomic with one another, and with no others. Nobody is waked by a write to it, and a
+    /// chain has words of one kind.
+    ///
+    /// # Errors
+    /// As [`word_in`](Self::word_in); `Unsupported` where the CPU does not reach it, `PeerDied` and `PeerLeft`.
+    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+        match self.path(segment) {
+            Path::Card => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
+            _ => self.word_in(segment, offset),
+        }
+    }
+
     /// Puts bytes. The slice may be used again when the call returns; the data is complete at the target after a
     /// [`flush`](Self::flush). 8 bytes to an offset that is a multiple of 8 arrive as one word.
     ///
@@ -334,6 +347,32 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
+    /// Whether this rank can end a peer's access to its memory, by [`revoke`](Self::revoke).
+    fn can_revoke(&self, rank: Rank) -> bool {
+        let _ = rank;
+        false
+    }
+
+    /// Ends a peer's access to this rank's memory, all of it and for good, though the peer lives: it may be late, and must not
+    /// do any more what it has begun. `true` once that is so: from then on nothing that the peer has posted, or will post,
+    /// takes effect here. `false`: not yet, and it goes on when it is asked again, some time later.
+    ///
+    /// It is mutual: what either of the two posts to the other, has under way, or waits for, ends as
+    /// [`Revoked`](FaultKind::Revoked). With all other ranks both go on, and neither is dead for anybody.
+    ///
+    /// | fabric | how |
+    /// |---|---|
+    /// | verbs | the queue pair to the peer is closed (Aguilera et al., *Mu*, OSDI 2020), and the peer told by a write before |
+    /// | sim | the card refuses the peer's operations |
+    /// | shm, and mixed within a host | not at all: the peer has the memory mapped |
+    ///
+    /// # Errors
+    /// `Unsupported` where that cannot be done, and for this rank itself; `TimedOut` if the card does not end what is under
+    /// way; `Refused` if it does not do what it is told.
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
     /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
     fn adopt(&self, task: Task);
@@ -353,8 +392,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        let _ = assistant;
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        let _ = attendant;
         self.serve(task).map(|()| None)
     }
 
@@ -546,7 +585,8 @@ pub trait Drive: Fabric {
         2_000
     }
 
-    /// Whether this host runs more ranks than it has cores: then whoever waits gives the core away at once.
+    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the core away at once. Ranks that are
+    /// kept on a core each are none too many.
     fn crowded(&self) -> bool;
 
     /// How many adopted tasks are not finished.

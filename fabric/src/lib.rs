@@ -20,6 +20,8 @@ mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod copy;
+#[cfg(not(onesided_loom))]
+mod crowd;
 mod drive;
 mod either;
 mod endpoint;
@@ -60,7 +62,7 @@ pub use remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
-pub use crate::assist::Assistant;
+pub use crate::assist::Attendant;
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::assist::Assistants;
+use crate::assist::Attendants;
 #[cfg(not(onesided_loom))]
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
-use crate::{Assistant, Call, Drive, Error, Fabric, Limit, Split, Task};
+use crate::{Attendant, Call, Drive, Error, Fabric, Limit, Split, Task};
 
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
@@ -28,7 +28,7 @@ pub struct World<F: Fabric> {
     /// Memory that peers may still reach into, for as long as this rank is in the world.
     kept: Arc<Mutex<Vec<F::Segment>>>,
     /// Threads that all who serve peers share.
-    assistants: Arc<Assistants>,
+    attendants: Arc<Attendants>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl<F: Fabric> World<F> {
             maker: Maker::this(),
         };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, assistants: Arc::default() }
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, attendants: Arc::default() }
     }
 
     /// A world of some of this one's ranks.
@@ -97,8 +97,8 @@ impl<F: Fabric> World<F> {
     ///
     /// # Errors
     /// As [`Fabric::serve_apart`].
-    pub fn assist(&self, task: Task, assistant: Assistant) -> Result<(), Fault> {
-        self.assistants.run(&self.fabric, task, assistant)
+    pub fn assist(&self, task: Task, attendant: Attendant) -> Result<(), Fault> {
+        self.attendants.run(&self.fabric, task, attendant)
     }
 
     /// Keeps one's own memory until this rank leaves the world: for what peers may reach into at any time, although nobody

@@ -61,10 +61,13 @@ pub enum FaultKind {
     Closed,
     /// Nothing will ever happen again, and yet somebody waits (the simulator can tell).
     Deadlock,
+    /// Between this rank and the fault's one nothing goes any more: one of them was late with a lock, and the other has revoked
+    /// its access. What was under way then has taken effect before that, or never will.
+    Revoked,
 }
 
 impl FaultKind {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -87,6 +90,7 @@ impl FaultKind {
         Self::Unsupported,
         Self::Closed,
         Self::Deadlock,
+        Self::Revoked,
     ];
 }
 
@@ -212,6 +216,7 @@ impl fmt::Display for Fault {
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed => "closed",
             FaultKind::Deadlock => "nothing will ever happen again",
+            FaultKind::Revoked => "access was revoked, because a lock was kept for longer than its lease",
         })?;
         match self.detail() {
             0 => Ok(()),

@@ -98,6 +98,7 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(words::own_word_operations, bytes: 64, barriers: 0),
         check!(words::own_words_only, bytes: 64, barriers: 1),
         check!(words::sums, bytes: 64, barriers: 1),
+        check!(words::near_words, bytes: 64, barriers: 2),
         check!(words::compare_swap_counters, bytes: 64, barriers: 1),
         check!(words::writes_in_order, bytes: 64, barriers: 0),
         check!(words::chains, bytes: 64, barriers: 0),

@@ -18,6 +18,10 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
     for rank in [Rank(cx.size()), Rank(u32::MAX)] {
         same("liveness of a rank that is none", fabric.liveness(rank), Liveness::Left)?;
     }
+    holds("no rank revokes its own access", !fabric.can_revoke(cx.me()))?;
+    for rank in (0..cx.size()).map(Rank).filter(|rank| !fabric.can_revoke(*rank)) {
+        fails("revoked access", fabric.revoke(rank), FaultKind::Unsupported)?;
+    }
     same("casualty", fabric.casualty(), None)?;
     holds("there is no world segment of rank `size`", fabric.world_segment(Rank(cx.size())).is_err())?;
     let capabilities = fabric.capabilities();

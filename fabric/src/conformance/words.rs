@@ -108,6 +108,45 @@ pub(super) async fn sums<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("the sum", cx.fabric().read(word).await, Ok((all << 32) | (all / 4)))
 }
 
+/// Words near: of ranks of one host, by whom alone they are changed.
+pub(super) async fn near_words<F: Fabric>(cx: &Context<F>) -> Verdict {
+    const EACH: u64 = 200;
+    let fabric = cx.fabric();
+    let here = |rank: Rank| fabric.host_of(rank) == fabric.host_of(cx.me());
+    let of = |rank| fabric.near_word(cx.segment(rank), 8);
+    let is_near = |rank| of(rank).is_ok();
+    if !is_near(cx.me()) {
+        return fails("a word near, where there are none", of(cx.next()).map(drop), FaultKind::Unsupported);
+    }
+    for rank in (0..cx.size()).map(Rank).filter(|rank| !here(*rank)) {
+        fails("a word near of another host", of(rank).map(drop), FaultKind::Unsupported)?;
+    }
+    fails("a word near at 4", fabric.near_word(cx.segment(cx.me()), 4).map(drop), FaultKind::Misaligned)?;
+    fails("a word near at 64", fabric.near_word(cx.segment(cx.me()), 64).map(drop), FaultKind::OutOfRange)?;
+    let mates: Vec<_> = (0..cx.size()).map(Rank).filter(|rank| here(*rank)).collect();
+    let word = of(mates[0])?;
+    for _ in 0..EACH {
+        fabric.fetch_add(word, 1 << 32).await?;
+        let mut found = fabric.read(word).await?;
+        loop {
+            match fabric.compare_swap(word, found, found + 1).await? {
+                now if now == found => break,
+                now => found = now,
+            }
+        }
+        fabric.post_link(Link::FetchAdd { word, add: 2, waited: true }).await?;
+    }
+    cx.barrier().await?;
+    let all = mates.len() as u64 * EACH;
+    same("the sum", fabric.read(word).await, Ok((all << 32) | (3 * all)))?;
+    cx.barrier().await?;
+    if cx.me() == mates[0] {
+        fabric.write(word, 5, Notify::No).await?;
+        same("the owner's view", fabric.load(word), Ok(5))?;
+    }
+    Ok(())
+}
+
 pub(super) async fn compare_swap_counters<F: Fabric>(cx: &Context<F>) -> Verdict {
     const EACH: u64 = 30;
     let word = cx.word(Rank(0), 0)?;

@@ -12,7 +12,7 @@ use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify
 
 pub use crate::either::future::EitherFuture;
 use crate::either::future::aside;
-use crate::{Assistant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
+use crate::{Attendant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
 
 /// One of two fabrics, or what belongs to one of them.
 ///
@@ -340,6 +340,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
+    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.near_word(segment, offset).map(First),
+            (Second(fabric), Second(segment)) => fabric.near_word(segment, offset).map(Second),
+            _ => Err(FOREIGN),
+        }
+    }
+
     #[inline(always)]
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match (self, segment) {
@@ -430,6 +438,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.kill(rank))
     }
 
+    fn can_revoke(&self, rank: Rank) -> bool {
+        ask!(self, fabric => fabric.can_revoke(rank))
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        ask!(self, fabric => fabric.revoke(rank))
+    }
+
     fn adopt(&self, task: Task) {
         ask!(self, fabric => fabric.adopt(task));
     }
@@ -438,8 +454,8 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.serve(task))
     }
 
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        ask!(self, fabric => fabric.serve_apart(task, assistant))
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        ask!(self, fabric => fabric.serve_apart(task, attendant))
     }
 
     fn leave(&self) {

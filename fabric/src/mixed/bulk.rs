@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
-use crate::Assistant;
+use crate::Attendant;
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
@@ -75,7 +75,7 @@ impl Fabric for Mixed {
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.verbs.host_of(rank)
+        self.ways.pretended.get(rank.index()).copied().unwrap_or_else(|| self.verbs.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<MixedSegment, Error> {
@@ -138,12 +138,18 @@ impl Fabric for Mixed {
         self.verbs.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, assistant).map(Some)
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, attendant).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         Ok(self.word_of(self.verbs.word_in(&segment.card, offset)?, segment.key().region))
+    }
+
+    fn near_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
+        let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
+        self.verbs.check_alive(segment.rank())?;
+        Ok(MixedWord { near: Some(memory.word(offset)?), ..self.word_in(segment, offset)? })
     }
 
     #[inline]
@@ -227,6 +233,18 @@ impl Fabric for Mixed {
 
     fn write_own(&self, own: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.verbs.write_own(&own.card, offset, from)
+    }
+
+    /// Not within a host, where it has the memory mapped.
+    fn can_revoke(&self, rank: Rank) -> bool {
+        self.near(rank).is_none() && self.verbs.can_revoke(rank)
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.can_revoke(rank) {
+            true => self.verbs.revoke(rank),
+            false => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
     }
 
     fn adopt(&self, task: Task) {

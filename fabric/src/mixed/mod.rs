@@ -71,6 +71,8 @@ struct Ways {
     exchange: Arc<dyn Exchange>,
     /// By rank; none of those that only the card reaches.
     near: Box<[Option<Near>]>,
+    /// On which host each rank is, if hosts are pretended.
+    pretended: Box<[u32]>,
 }
 
 /// A rank of this host.
@@ -87,7 +89,7 @@ impl Mixed {
     /// As [`Verbs::new`], and [`Error::Allocate`] where the host's ranks cannot be given the world segment.
     pub fn new(job: Job) -> Result<Self, Error> {
         let (me, hosts) = (job.rank, job.clone());
-        Self::with(job, "mixed", |rank| hosts.same_host(me, rank))
+        Self::with(job, "mixed", Box::default(), |rank| hosts.same_host(me, rank))
     }
 
     /// The same by cards alone: `verbs`, chosen by name. What the card costs is measured so, and its faults are met.
@@ -95,7 +97,7 @@ impl Mixed {
     /// # Errors
     /// As [`Verbs::new`].
     pub fn by_cards(job: Job) -> Result<Self, Error> {
-        Self::with(job, "verbs", |_| false)
+        Self::with(job, "verbs", Box::default(), |_| false)
     }
 
     /// As [`new`](Self::new), but as if the ranks were on `hosts` hosts, dealt out in turn: so that a world on one machine
@@ -104,15 +106,31 @@ impl Mixed {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn pretending(job: Job, hosts: u32) -> Result<Self, Error> {
-        let (me, really, hosts) = (job.rank, job.clone(), hosts.max(1));
-        Self::with(job, "mixed", |rank| rank.0 % hosts == me.0 % hosts && really.same_host(me, rank))
+        let (me, hosts) = (job.rank, hosts.max(1));
+        // Numbered in the order of their lowest ranks.
+        let parts: Vec<_> = (0..job.board.size()).map(|rank| (job.host_of(Rank(rank)), rank % hosts)).collect();
+        let mut first: Vec<_> = Vec::new();
+        let host = |part| {
+            first.iter().position(|known| *known == part).unwrap_or_else(|| {
+                first.push(part);
+                first.len() - 1
+            })
+        };
+        let pretended: Box<[u32]> = parts.into_iter().map(host).map(|host| host as u32).collect();
+        let of_each = pretended.clone();
+        Self::with(job, "mixed", pretended, |rank| of_each[rank.index()] == of_each[me.index()])
     }
 
-    fn with(job: Job, name: &'static str, is_near: impl Fn(Rank) -> bool) -> Result<Self, Error> {
+    fn with(
+        job: Job,
+        name: &'static str,
+        pretended: Box<[u32]>,
+        is_near: impl Fn(Rank) -> bool,
+    ) -> Result<Self, Error> {
         let (me, exchange) = (job.rank, Arc::clone(&job.exchange));
         let near = |rank| is_near(rank).then(|| Near { changes: Changes::default(), world: OnceLock::new() });
         let near: Box<[_]> = (0..job.board.size()).map(Rank).map(near).collect();
-        let ways = Arc::new(Ways { name, exchange, near });
+        let ways = Arc::new(Ways { name, exchange, near, pretended });
         let join = |verbs: &Verbs| {
             let fabric = Self { verbs: verbs.clone(), ways: Arc::clone(&ways) };
             if let Some(Near { world, .. }) = fabric.near(me) {

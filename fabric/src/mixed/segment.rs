@@ -4,7 +4,7 @@ use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::mixed::Mixed;
 use crate::mixed::order::Change;
-use crate::shm::ShmSegment;
+use crate::shm::{ShmSegment, ShmWord};
 use crate::verbs::{VerbsSegment, VerbsWord};
 use crate::{Error, Segment, SegmentKey};
 
@@ -15,10 +15,12 @@ pub struct MixedSegment {
     pub(super) near: Option<ShmSegment>,
 }
 
-/// A word that was resolved: the way to it is the card's.
+/// A word that was resolved: the way to it is the card's, but for words that nobody else reaches.
 #[derive(Clone, Copy, Debug)]
 pub struct MixedWord<'f> {
     pub(super) card: VerbsWord<'f>,
+    /// The word as the CPU reaches it, if the card does not: see [`near_word`](crate::Fabric::near_word).
+    pub(super) near: Option<ShmWord<'f>>,
     /// Where changes are noted, if puts and gets of the same region may take another way.
     pub(super) change: Option<&'f Change>,
 }

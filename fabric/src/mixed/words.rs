@@ -3,12 +3,12 @@
 use remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory};
 
 use crate::mixed::{Mixed, MixedWord};
-use crate::verbs::{Verbs, VerbsWord};
+use crate::verbs::{Verbs, VerbsOp, VerbsWord};
 use crate::{Drive, Ticket};
 
 impl Mixed {
     pub(super) fn word_of<'f>(&'f self, card: VerbsWord<'f>, region: RegionId) -> MixedWord<'f> {
-        MixedWord { card, change: self.near(card.rank()).map(|near| near.changes.of(region)) }
+        MixedWord { card, near: None, change: self.near(card.rank()).map(|near| near.changes.of(region)) }
     }
 
     /// Notes that a change of this word was posted.
@@ -39,10 +39,17 @@ impl RemoteMemory for Mixed {
     }
 
     fn read(&self, word: MixedWord<'_>) -> Self::Op {
-        self.verbs.read(word.card)
+        match word.near {
+            Some(near) => VerbsOp::ended(Ok(near.load())),
+            None => self.verbs.read(word.card),
+        }
     }
 
     fn write(&self, word: MixedWord<'_>, value: u64, notify: Notify) -> Self::Op {
+        if let Some(near) = word.near {
+            near.store(value);
+            return VerbsOp::ended(Ok(0));
+        }
         self.note(word, true, self.verbs.write(word.card, value, notify))
     }
 
@@ -51,14 +58,23 @@ impl RemoteMemory for Mixed {
     }
 
     fn compare_swap(&self, word: MixedWord<'_>, expected: u64, new: u64) -> Self::Op {
+        if let Some(near) = word.near {
+            return VerbsOp::ended(Ok(near.compare_swap(expected, new)));
+        }
         self.note(word, false, self.verbs.compare_swap(word.card, expected, new))
     }
 
     fn fetch_add(&self, word: MixedWord<'_>, add: u64) -> Self::Op {
+        if let Some(near) = word.near {
+            return VerbsOp::ended(Ok(near.fetch_add(add)));
+        }
         self.note(word, false, self.verbs.fetch_add(word.card, add))
     }
 
     fn post<const N: usize>(&self, links: [Link<MixedWord<'_>>; N]) -> Chain<Self::Op, N> {
+        if links.iter().any(|link| link.word().near.is_some()) {
+            return Chain::of(links.map(|link| link.waited().then_some(self.post_link(link))));
+        }
         let cards = links.map(|link| link.filter_map(|word| Some(word.card)).expect("every word has the card's"));
         let chain = self.verbs.post(cards);
         for link in links {

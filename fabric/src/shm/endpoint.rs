@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::future::{Ready, poll_fn, ready};
 use std::io;
-use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
@@ -16,6 +15,7 @@ use remote_memory::{
 };
 
 use crate::bootstrap::{Job, Process};
+use crate::crowd::Crowd;
 use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
@@ -30,7 +30,7 @@ use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 use crate::shm::{Mapping, ShmSegment};
 use crate::{
-    Agent, Assistant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory,
+    Agent, Attendant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory,
     WORDLESS, WORLD_BYTES,
 };
 
@@ -41,7 +41,7 @@ pub struct Shm(pub(super) Arc<Inner>);
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) job: Job,
-    crowded: bool,
+    crowd: Crowd,
     next_region: AtomicU32,
     /// Regions that were reached by [`At`], kept until the end: words are borrowed from them.
     reached: Box<[OnceTable<ShmSegment>]>,
@@ -77,6 +77,33 @@ pub struct ShmWord<'f> {
     pub(super) owner: Rank,
 }
 
+impl ShmWord<'_> {
+    /// What a read finds.
+    #[inline]
+    pub(crate) fn load(self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// A write.
+    #[inline]
+    pub(crate) fn store(self, value: u64) {
+        self.word.store(value, Ordering::Release);
+    }
+
+    /// What a compare-swap finds.
+    #[inline]
+    pub(crate) fn compare_swap(self, expected: u64, new: u64) -> u64 {
+        let (Ok(found) | Err(found)) = self.word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        found
+    }
+
+    /// What a fetch-add finds.
+    #[inline]
+    pub(crate) fn fetch_add(self, add: u64) -> u64 {
+        self.word.fetch_add(add, Ordering::AcqRel)
+    }
+}
+
 impl Shm {
     /// The endpoint of a job's rank.
     ///
@@ -98,7 +125,7 @@ impl Shm {
         let worlds =
             ranks().map(world).collect::<Result<_, _>>().map_err(Error::operation("map the world segments"))?;
         Ok(Self(Arc::new(Inner {
-            crowded: std::thread::available_parallelism().map_or(1, NonZero::get) < board.size() as usize,
+            crowd: Crowd::new(),
             next_region: AtomicU32::new(1),
             reached: ranks().map(|_| OnceTable::default()).collect(),
             pieces: ranks().map(|_| OnceTable::default()).collect(),
@@ -218,12 +245,12 @@ impl RemoteMemory for Shm {
 
     #[inline]
     fn read(&self, word: ShmWord<'_>) -> Self::Op {
-        ready(Ok(word.word.load(Ordering::Acquire)))
+        ready(Ok(word.load()))
     }
 
     #[inline]
     fn write(&self, word: ShmWord<'_>, value: u64, notify: Notify) -> Self::Op {
-        word.word.store(value, Ordering::Release);
+        word.store(value);
         if notify == Notify::Yes {
             self.board().wake(word.owner);
         }
@@ -232,13 +259,12 @@ impl RemoteMemory for Shm {
 
     #[inline]
     fn compare_swap(&self, word: ShmWord<'_>, expected: u64, new: u64) -> Self::Op {
-        let (Ok(found) | Err(found)) = word.word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
-        ready(Ok(found))
+        ready(Ok(word.compare_swap(expected, new)))
     }
 
     #[inline]
     fn fetch_add(&self, word: ShmWord<'_>, add: u64) -> Self::Op {
-        ready(Ok(word.word.fetch_add(add, Ordering::AcqRel)))
+        ready(Ok(word.fetch_add(add)))
     }
 
     fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
@@ -253,13 +279,13 @@ impl RemoteMemory for Shm {
     #[inline]
     fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
         self.check_own(own.owner)?;
-        Ok(own.word.load(Ordering::Acquire))
+        Ok(own.load())
     }
 
     #[inline]
     fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
         self.check_own(own.owner)?;
-        own.word.store(value, Ordering::Release);
+        own.store(value);
         Ok(())
     }
 
@@ -539,8 +565,8 @@ impl Fabric for Shm {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, assistant).map(Some)
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, attendant).map(Some)
     }
 
     fn leave(&self) {
@@ -568,7 +594,7 @@ impl Drive for Shm {
     }
 
     fn crowded(&self) -> bool {
-        self.0.crowded
+        self.0.crowd.is(self.board(), self.me())
     }
 
     fn unfinished(&self) -> usize {

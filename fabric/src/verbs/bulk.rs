@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::Assistant;
+use crate::Attendant;
 use crate::ends::Ends;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
@@ -194,12 +194,20 @@ impl Fabric for Verbs {
         memory::words(segment.allocated()?.memory())
     }
 
+    fn can_revoke(&self, rank: Rank) -> bool {
+        rank != self.0.rank && rank.0 < self.size()
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        self.0.revoke(rank)
+    }
+
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, assistant).map(Some)
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, attendant).map(Some)
     }
 
     /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.

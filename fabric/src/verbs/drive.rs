@@ -71,7 +71,7 @@ impl Drive for Verbs {
     }
 
     fn crowded(&self) -> bool {
-        self.0.crowded
+        self.0.crowd.is(&self.0.board, self.0.rank)
     }
 
     fn unfinished(&self) -> usize {

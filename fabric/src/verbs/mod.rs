@@ -23,6 +23,7 @@
 //! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
 //!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
 //!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
+//! - A rank whose access was revoked has that told by a write to its home, and by its connection, which is closed. (`revoke`)
 //! - The board's word of a death ends an operation at once, a peer's silence after about two seconds, whether the peer is
 //!   dead or merely cannot be reached. Whoever waits for what comes from a peer has it asked for a sign of life every two
 //!   seconds, one-sided, and fails as later operations do if the connection is broken. (`vigil`)
@@ -42,6 +43,7 @@ mod mail;
 mod memory;
 mod queue;
 mod raw;
+mod revoke;
 mod segment;
 mod slots;
 mod vigil;
@@ -51,12 +53,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
+use crate::crowd::Crowd;
 use crate::endpoint::Endpoint;
 use crate::full::FullAfter;
 use crate::ports::Ports;
@@ -119,7 +121,7 @@ struct Inner {
     unanswered: Option<u64>,
     rank: Rank,
     board: Arc<Board>,
-    crowded: bool,
+    crowd: Crowd,
     /// To the launcher a rank whose connection ends is dead.
     _exchange: Arc<dyn Exchange>,
 }
@@ -177,7 +179,7 @@ impl Verbs {
         let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
-        let directory = Directory::new(&domain, job.rank)?;
+        let directory = Directory::new(&domain, job.rank, size)?;
         let pairs = (0..size)
             .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
             .collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +193,6 @@ impl Verbs {
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let here = (0..size).filter(|rank| job.same_host(job.rank, Rank(*rank))).count();
         let bed = Bed::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
@@ -214,7 +215,7 @@ impl Verbs {
             unanswered: device.loses_answers().then(|| RandomState::new().hash_one(job.rank.0)),
             rank: job.rank,
             board: Arc::clone(&job.board),
-            crowded: available_parallelism().is_ok_and(|cores| cores.get() < here),
+            crowd: Crowd::new(),
             _exchange: Arc::clone(&job.exchange),
         }));
         let joined = || {

@@ -10,6 +10,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
+use crate::verbs::revoke::Revocation;
 use crate::verbs::slots::{Outcome, Room};
 use crate::verbs::{Inner, VerbsSegment};
 
@@ -22,6 +23,9 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 pub(super) const REFUSED: u32 = 256;
 /// The status of what found no room for too long.
 const CROWDED_OUT: u32 = 257;
+
+/// The status of what met a connection that one side has closed against the other.
+const REVOKED: u32 = 258;
 
 /// The connection to a peer.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ pub(super) struct Peer {
     waited_on: AtomicBool,
     /// The first fault that nobody awaited, since the last flush.
     stuck: Mutex<Option<Fault>>,
+    /// How far its access has been revoked.
+    pub(super) revocation: Mutex<Revocation>,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +141,7 @@ impl Peer {
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
             stuck: Mutex::new(None),
+            revocation: Mutex::default(),
         }
     }
 
@@ -194,6 +201,11 @@ impl Peer {
         self.broken.load(Ordering::Acquire) != 0
     }
 
+    /// Whether that is because one side is not to reach the other any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.broken.load(Ordering::Acquire) == REVOKED
+    }
+
     /// Since when it has been known to who waits that it works no more.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
         self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
@@ -223,11 +235,17 @@ impl Peer {
 
     /// Gives the connection up: whatever is under way ends in an error.
     pub(super) fn fail(&self) {
-        if self
-            .broken
-            .compare_exchange(0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
+        self.fail_as(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+    }
+
+    /// The same, because one side is not to reach the other any more. Nothing is posted after this returns.
+    pub(super) fn close(&self) {
+        self.fail_as(REVOKED);
+        drop(self.posting()); // whoever was at it has not seen that
+    }
+
+    fn fail_as(&self, status: u32) {
+        if self.broken.compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.fail_again();
         }
     }
@@ -503,6 +521,7 @@ impl Inner {
             // That says it all, whichever of the library's numbers it came as.
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
+            _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
             (Liveness::Alive, CROWDED_OUT) => return Fault::of(FaultKind::Full, rank),
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.

@@ -303,11 +303,11 @@ impl Entry {
 }
 
 impl Directory {
-    /// The length of a home region.
-    const HOME: u64 = WORLD_BYTES + PLACES as u64 * Entry::BYTES;
+    /// Where the notices lie in a home region, behind the entries: a word for each rank.
+    const NOTICES: u64 = WORLD_BYTES + PLACES as u64 * Entry::BYTES;
 
-    pub(super) fn new(domain: &Arc<ProtectionDomain>, rank: Rank) -> Result<Arc<Self>, Error> {
-        let memory = Arc::new(MemoryRegion::new(domain, Self::HOME)?);
+    pub(super) fn new(domain: &Arc<ProtectionDomain>, rank: Rank, size: u32) -> Result<Arc<Self>, Error> {
+        let memory = Arc::new(MemoryRegion::new(domain, Self::notice_of(Rank(size)))?);
         let key = SegmentKey {
             rank,
             region: RegionId(0),
@@ -322,6 +322,16 @@ impl Directory {
         let places = Mutex::new(Places { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
         let pinned = (0..PLACES).map(|_| OnceLock::new()).collect();
         Ok(Arc::new(Self { home, memory, places, pinned }))
+    }
+
+    /// Where in a home region a rank says that it has [revoked](crate::Fabric::revoke) the access of whose home it is.
+    pub(super) const fn notice_of(rank: Rank) -> u64 {
+        Self::NOTICES + 8 * rank.0 as u64
+    }
+
+    /// Whether a rank has said so to this one.
+    pub(super) fn is_noticed(&self, rank: Rank) -> bool {
+        self.memory.memory().word(Self::notice_of(rank)).is_some_and(|notice| notice.load(Ordering::Acquire) != 0)
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

@@ -107,6 +107,9 @@ impl Inner {
                 look.probe = None;
             }
             if self.board.liveness(rank) == Liveness::Alive {
+                if self.is_revoked(rank) {
+                    peer.close();
+                }
                 self.look_at((rank, peer), look, (now, anew));
             }
         }
@@ -116,7 +119,7 @@ impl Inner {
     /// `None`: it works, or there is nothing to wait for.
     #[cold]
     pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
-        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken())?;
+        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let now = now();
         let until = peer.noticed_broken(now) + NEWS;
         (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)

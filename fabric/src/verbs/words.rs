@@ -20,10 +20,18 @@ use crate::{SegmentKey, block_on};
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
 pub struct VerbsOp(State);
 
+impl VerbsOp {
+    /// One that needs no card.
+    pub(crate) const fn ended(end: Result<u64, Fault>) -> Self {
+        Self(State::Ended(end))
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Posted(Posted),
-    Refused(Fault),
+    /// It was not posted: this is its end.
+    Ended(Result<u64, Fault>),
     Taken,
 }
 
@@ -101,7 +109,7 @@ impl Future for VerbsOp {
                 Poll::Ready(Err(fault)) => Err(fault),
                 Poll::Pending => return Poll::Pending,
             },
-            State::Refused(fault) => Err(*fault),
+            State::Ended(end) => *end,
             State::Taken => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
         };
         self.0 = State::Taken;
@@ -215,7 +223,7 @@ impl RemoteMemory for Verbs {
     fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
         let steps = links.map(Step::of);
         let rank = steps.first().map_or(self.0.rank, |step| step.rank);
-        let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp(State::Refused(fault)))));
+        let refused = |fault| Chain::of(links.map(|link| link.waited().then_some(VerbsOp::ended(Err(fault)))));
         if let Some(other) = steps.iter().find(|step| step.rank != rank) {
             return refused(Fault::of(FaultKind::Unsupported, other.rank));
         }
@@ -340,7 +348,7 @@ impl Verbs {
                 self.0.post(step.rank, [step.order(&self.0, &room)]);
                 VerbsOp(State::Posted(Posted::new(self, step.rank, room.slot)))
             }
-            Err(fault) => VerbsOp(State::Refused(fault)),
+            Err(fault) => VerbsOp::ended(Err(fault)),
         }
     }
 

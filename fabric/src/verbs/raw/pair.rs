@@ -177,6 +177,13 @@ impl QueuePair {
         self.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
+    /// Takes it back to its first state: the card has nothing to do with the peer any more when this returns, for it forgets
+    /// who that was. Nothing may be under way.
+    pub(in crate::verbs) fn reset(&self) -> Result<(), Error> {
+        let mut reset = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
+        self.modify(&mut reset, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
     fn modify(&self, attributes: &mut ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
         // SAFETY: the queue pair is open, the attributes that the mask names are set.
         done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), attributes, mask.0 as i32) })

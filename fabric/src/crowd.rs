@@ -1,0 +1,107 @@
+//! Whether the ranks of a host have to take turns.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::available_parallelism;
+
+use remote_memory::Rank;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::assist;
+use crate::shm::Board;
+
+/// Whether a host runs more ranks than it has cores for them. That a rank is kept on one core says nothing about it: what
+/// counts is the cores that all of them have together. But a rank that shares its only core with a thread that serves others has
+/// to let that one go on.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    /// Of this rank.
+    cores: CpuSet,
+    /// Whether that is one.
+    alone: bool,
+    /// How many cores' time there is, if less than those.
+    limit: Option<u32>,
+    /// What was found, or how often it was not to be had yet.
+    state: AtomicU32,
+}
+
+const NO: u32 = u32::MAX;
+const YES: u32 = NO - 1;
+/// So often ranks are looked for that have not come; then those are.
+const LOOKS: u32 = 100;
+
+impl Crowd {
+    /// Of the rank whose thread this is.
+    pub(crate) fn new() -> Self {
+        let time = available_parallelism().map_or(1, NonZero::get) as u32;
+        let cores = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+        Self {
+            alone: cores.count() == 1,
+            cores,
+            limit: (time < cores.count()).then_some(time),
+            state: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether that is so.
+    #[inline]
+    pub(crate) fn is(&self, board: &Board, me: Rank) -> bool {
+        match self.state.load(Ordering::Relaxed) {
+            NO => self.alone && assist::attends(),
+            YES => true,
+            looks => self.look(board, me, looks),
+        }
+    }
+
+    #[cold]
+    fn look(&self, board: &Board, me: Rank, looks: u32) -> bool {
+        let here = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == board.host_of(me));
+        let (mut cores, mut ranks, mut known) = (self.cores, 0, 0);
+        for rank in here {
+            ranks += 1;
+            let Some(process) = board.process(rank) else { continue };
+            known += 1;
+            let theirs = Pid::from_raw(process.pid as i32).and_then(|pid| sched_getaffinity(Some(pid)).ok());
+            (0..CpuSet::MAX_CPU)
+                .filter(|core| theirs.is_some_and(|set| set.is_set(*core)))
+                .for_each(|core| cores.set(core));
+        }
+        let crowded = self.limit.unwrap_or(u32::MAX).min(cores.count()) < ranks;
+        let state = if known < ranks && looks < LOOKS {
+            looks + 1
+        } else if crowded {
+            YES
+        } else {
+            NO
+        };
+        self.state.store(state, Ordering::Relaxed);
+        crowded || self.alone && assist::attends()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_kept_on_a_core_is_no_crowd() {
+        let all = sched_getaffinity(None).unwrap();
+        let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
+        let crowd_of = |ranks: u32| {
+            let board = Board::create(ranks).unwrap();
+            (0..ranks).for_each(|rank| board.introduce(Rank(rank), crate::bootstrap::Process::own()));
+            Crowd::new().is(&board, Rank(0))
+        };
+        std::thread::spawn(move || {
+            let mut one = CpuSet::new();
+            one.set(cores[0]);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            assert!(!crowd_of(cores.len() as u32) && crowd_of(cores.len() as u32 + 1));
+        })
+        .join()
+        .unwrap();
+        let time = available_parallelism().unwrap().get() as u32;
+        assert!(!crowd_of(time) && crowd_of(time + 1));
+    }
+}
