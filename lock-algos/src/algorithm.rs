@@ -5,7 +5,7 @@ use std::future::Future;
 
 use remote_memory::{Fault, Link, RemoteMemory};
 
-use crate::{Held, Mode, Place, Wish};
+use crate::{Asked, Held, Mode, Place, Wish};
 
 /// A lock, written once for every fabric, the simulator and the model checkers.
 ///
@@ -30,6 +30,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     const NODE_WORDS: usize;
     /// Whether it has a [word at every rank](Place::spread) beside those at its home; all 0 is free.
     const SPREAD: bool = false;
+    /// Words of the lock [at a rank](Place::near) for the ranks of its host; all 0 is free.
+    const NEAR_WORDS: usize = 0;
 
     /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
     const SERVED: bool = false;
@@ -63,8 +65,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         self.words(place)
     }
 
-    /// Posts the first operation of an acquire. From now on an owner without a slot may
-    /// [count](Place::count_without_slot), and it is the caller who takes that back if the operation fails.
+    /// Posts the first operation of an acquire. From now on the owner may count, in its node or
+    /// [without](Place::count_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
+    /// sees to one of them, unless this fails.
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
@@ -79,13 +82,14 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether the first operation alone acquired the lock. `first` is its value.
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
 
-    /// The acquire after a first operation that did not suffice. `first` is its value. `wish` is asked between two
-    /// operations.
+    /// The acquire after a first operation that did not suffice, or failed. `first` is its outcome. `wish` is asked between
+    /// two operations.
     ///
     /// # Errors
-    /// An owner without a slot does not count any more then. `Closed` where it was not wanted any more, `TimedOut` where it
-    /// was wanted only if free, `OwnerDied` and `MemberDied` where it would have had to be inherited, and what the
-    /// operations report. After an error the lock is not held, but for `Unknown`.
+    /// The owner does not count any more then, with a slot or without. `Closed` where it was not wanted any more, `TimedOut`
+    /// where it was wanted only if free, `OwnerDied` and `MemberDied` where it would have had to be inherited, and what the
+    /// operations report. After an error the lock is not held, but for `Unknown`: an algorithm says when that is told, and what
+    /// becomes of the lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
@@ -96,9 +100,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
-    ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm;
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
+    ) -> impl Future<Output = Result<Held, Fault>> + Send;
 
     /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
     ///
@@ -117,11 +121,11 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         wish: impl Fn() -> Wish + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
-            let first = started.await?;
-            if self.holds(words, mode, first) {
+            let first = started.await;
+            if first.is_ok_and(|first| self.holds(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
-            self.contend(memory, place, words, mode, first, wish).await
+            self.contend(memory, place, words, mode, first, &wish).await
         }
     }
 
@@ -174,7 +178,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// not [enough](Self::released).
     ///
     /// # Errors
-    /// `NotHeld` where the algorithm can tell, and what the operations report.
+    /// The owner does not count any more then. `NotHeld` where the algorithm can tell, and what the operations report.
     fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -183,6 +187,13 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
+
+    /// Whether that rest would wait for another owner if it began now. If not, it ends with its operations: at its first poll where
+    /// each of them is done when it is posted. `None`: that cannot be told beforehand.
+    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+        let _ = (memory, place, mode);
+        None
+    }
 
     /// What a thread at the home does for the lock, if it is [served](Self::SERVED): for as long as `is_open`, which is
     /// asked between two requests. `memory` is that of the home's rank, and the place's owner means nothing. A task like any

@@ -4,8 +4,8 @@ use remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
-    DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place,
-    TestAndSet, Ticket, Wish,
+    Asked, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, LockAlgorithm, Mcs,
+    Mode, Owner, Place, TestAndSet, Ticket, TwoLevel,
 };
 
 macro_rules! chosen {
@@ -16,8 +16,17 @@ macro_rules! chosen {
             Chosen::Ticket($lock) => $run,
             Chosen::FetchAddQueue($lock) => $run,
             Chosen::DistributedCounters($lock) => $run,
+            Chosen::TwoLevel($lock) => $run,
             Chosen::DedicatedThread($lock) => $run,
             Chosen::EventThread($lock) => $run,
+            Chosen::GlobalTestAndSet($lock) => $run,
+            Chosen::GlobalMcs($lock) => $run,
+            Chosen::GlobalTicket($lock) => $run,
+            Chosen::GlobalFetchAddQueue($lock) => $run,
+            Chosen::GlobalDistributedCounters($lock) => $run,
+            Chosen::GlobalTwoLevel($lock) => $run,
+            Chosen::GlobalDedicatedThread($lock) => $run,
+            Chosen::GlobalEventThread($lock) => $run,
         }
     };
 }
@@ -38,10 +47,28 @@ pub enum Chosen {
     FetchAddQueue(FetchAddQueue),
     /// See [`DistributedCounters`].
     DistributedCounters(DistributedCounters),
+    /// See [`TwoLevel`].
+    TwoLevel(TwoLevel),
     /// See [`DedicatedThread`].
     DedicatedThread(DedicatedThread),
     /// See [`EventThread`].
     EventThread(EventThread),
+    /// See [`Global`].
+    GlobalTestAndSet(Global<TestAndSet>),
+    /// See [`Global`].
+    GlobalMcs(Global<Mcs>),
+    /// See [`Global`].
+    GlobalTicket(Global<Ticket>),
+    /// See [`Global`].
+    GlobalFetchAddQueue(Global<FetchAddQueue>),
+    /// See [`Global`].
+    GlobalDistributedCounters(Global<DistributedCounters>),
+    /// See [`Global`].
+    GlobalTwoLevel(Global<TwoLevel>),
+    /// See [`Global`].
+    GlobalDedicatedThread(Global<DedicatedThread>),
+    /// See [`Global`].
+    GlobalEventThread(Global<EventThread>),
 }
 
 impl Chosen {
@@ -54,6 +81,30 @@ impl Chosen {
             (Self::TestAndSet(lock), Mode::Exclusive) => Some(lock),
             _ => None,
         }
+    }
+
+    /// The same lock at each target, and all of them in one operation; who waits for that pauses by this table. `None` of a
+    /// checked lock, whose owners may be late: who waits for all targets cannot tell who is.
+    #[must_use]
+    pub const fn with_global(self, backoff: Backoff) -> Option<Self> {
+        Some(match self {
+            Self::CheckedTestAndSet(_) => return None,
+            Self::TestAndSet(lock) => Self::GlobalTestAndSet(Global::new(lock, backoff)),
+            Self::Mcs(lock) => Self::GlobalMcs(Global::new(lock, backoff)),
+            Self::Ticket(lock) => Self::GlobalTicket(Global::new(lock, backoff)),
+            Self::FetchAddQueue(lock) => Self::GlobalFetchAddQueue(Global::new(lock, backoff)),
+            Self::DistributedCounters(lock) => Self::GlobalDistributedCounters(Global::new(lock, backoff)),
+            Self::TwoLevel(lock) => Self::GlobalTwoLevel(Global::new(lock, backoff)),
+            Self::DedicatedThread(lock) => Self::GlobalDedicatedThread(Global::new(lock, backoff)),
+            Self::EventThread(lock) => Self::GlobalEventThread(Global::new(lock, backoff)),
+            other => other,
+        })
+    }
+
+    /// Apart, so that there is no jump by a table on the shortest way.
+    #[inline(never)]
+    fn another_holds<M: RemoteMemory>(&self, words: (M::Word<'_>, u64), mode: Mode, first: u64) -> bool {
+        chosen!(self, lock => lock.holds::<M>(words, mode, first))
     }
 
     /// How many words the lock has at its home.
@@ -82,9 +133,19 @@ impl Chosen {
         }
         chosen!(self, lock => of(lock))
     }
+
+    /// How many words the lock has at a rank for the ranks of its host.
+    #[must_use]
+    pub fn near_words(&self) -> usize {
+        const fn of<A: LockAlgorithm>(_: &A) -> usize {
+            A::NEAR_WORDS
+        }
+        chosen!(self, lock => of(lock))
+    }
 }
 
-const HOMES: [usize; 7] = [
+const HOMES: [usize; 8] = [
+    TwoLevel::HOME_WORDS,
     <DistributedCounters>::HOME_WORDS,
     <FetchAddQueue>::HOME_WORDS,
     TestAndSet::HOME_WORDS,
@@ -93,7 +154,8 @@ const HOMES: [usize; 7] = [
     DedicatedThread::HOME_WORDS,
     EventThread::HOME_WORDS,
 ];
-const NODES: [usize; 7] = [
+const NODES: [usize; 8] = [
+    TwoLevel::NODE_WORDS,
     <DistributedCounters>::NODE_WORDS,
     <FetchAddQueue>::NODE_WORDS,
     TestAndSet::NODE_WORDS,
@@ -125,8 +187,9 @@ const fn largest<const N: usize>(all: [usize; N]) -> usize {
 
 impl LockAlgorithm for Chosen {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = largest(HOMES);
-    const NODE_WORDS: usize = largest(NODES);
+    const HOME_WORDS: usize = largest(HOMES) + 1; // with the room
+    const NODE_WORDS: usize = largest(NODES) + 1;
+    const NEAR_WORDS: usize = TwoLevel::NEAR_WORDS;
 
     /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
     /// made again of the same word and bits.
@@ -160,7 +223,11 @@ impl LockAlgorithm for Chosen {
 
     #[inline]
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
-        chosen!(self, lock => lock.holds::<M>(words, mode, first))
+        match self {
+            Self::TestAndSet(lock) => lock.holds::<M>(words, mode, first),
+            Self::Mcs(lock) => lock.holds::<M>(words, mode, first),
+            other => other.another_holds::<M>(words, mode, first),
+        }
     }
 
     async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
@@ -169,8 +236,8 @@ impl LockAlgorithm for Chosen {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         chosen!(self, lock => lock.contend(memory, place, words, mode, first, wish).await)
     }
@@ -220,7 +287,13 @@ impl LockAlgorithm for Chosen {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.finish_release(memory, place, words, mode, started).await)
+        // Of one type, so that the rest exists once for each lock.
+        let found = std::future::ready(started.await);
+        chosen!(self, lock => lock.finish_release(memory, place, words, mode, found).await)
+    }
+
+    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+        chosen!(self, lock => lock.release_waits(memory, place, mode))
     }
 
     async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(

@@ -19,7 +19,8 @@ pub struct Owner {
     pub rank: Rank,
     /// Which of the rank's slots; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for one that uses no node.
     pub slot: u16,
-    /// Which use of the slot; 26 bits, wrapping.
+    /// Which use of the slot; 26 bits, wrapping. Of those without a slot, which of the rank's; one that needs none may have 0
+    /// where the outcome of every operation is known.
     pub generation: u32,
 }
 

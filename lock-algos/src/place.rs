@@ -4,6 +4,15 @@ use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::{Owner, Reach};
 
+/// How many of a rank's owners count without a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutSlot {
+    /// For the place's lock.
+    pub here: u32,
+    /// For other locks.
+    pub elsewhere: u32,
+}
+
 /// Where a lock's words lie and on whose behalf it is taken: what windows, lock tables and tests tell an algorithm.
 ///
 /// A lock has a few words at its home, the target, and each owner has a queue node in its own rank's memory, which
@@ -47,6 +56,38 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
+    /// Word `index` of those that the lock has at some rank for the ranks of its own [host](Self::host_of), of a lock that has
+    /// [some](crate::LockAlgorithm::NEAR_WORDS). Nobody else touches them: where others take a card, these are the CPU's.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none, and for a rank of another host.
+    fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+        let _ = index;
+        Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
+    /// At which rank the ranks of this owner's host have their [words](Self::near): the lowest one that lives, as far as is
+    /// known here. `None` where there are none.
+    fn leader(&self) -> Option<Rank> {
+        None
+    }
+
+    /// On which host a rank is.
+    fn host_of(&self, rank: Rank) -> u32 {
+        rank.0
+    }
+
+    /// Whether owners of a rank may count for the lock at all: recovery does not ask the others.
+    fn may_count(&self, rank: Rank) -> bool {
+        let _ = rank;
+        true
+    }
+
+    /// Whether owners without a node never count for the lock: recovery asks the others only.
+    fn only_nodes_count(&self) -> bool {
+        false
+    }
+
     /// Where a rank says how many of its slots may be in use, in the low 32 bits, and how many of its owners count
     /// without a slot, in the high 32. `None`: all may be in use, and no owner is without.
     ///
@@ -65,6 +106,12 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
         let _ = counts;
         Err(Fault::new(FaultKind::Unsupported))
+    }
+
+    /// Which of this rank's owners count without a slot, as far as this rank itself knows; the [tally](Self::tally) does not
+    /// tell the locks apart. `None`: what the tally says.
+    fn without_slot(&self) -> Option<WithoutSlot> {
+        None
     }
 
     /// The rank at whose memory the home lies, for a lock that a thread there serves; `None` if it need not be known.
@@ -98,6 +145,30 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
         let _ = line;
     }
 
+    /// The word that the locks of all targets share, for a lock [with a room](crate::Global). All 0 at first.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
+    fn room(&self) -> Result<M::Word<'m>, Fault> {
+        Err(Fault::new(FaultKind::Unsupported))
+    }
+
+    /// Whether a shared lock that is asked for here is of all targets.
+    fn is_of_all(&self) -> bool {
+        false
+    }
+
+    /// Whether who asks has a lock here already, of this target or another one, for which somebody may wait: as far as it is
+    /// known.
+    fn is_inside(&self) -> bool {
+        false
+    }
+
+    /// This owner has its lock, or gives it back.
+    fn mark_inside(&self, inside: bool) {
+        let _ = inside;
+    }
+
     /// How far this rank's pauses for locks grow now.
     fn reach(&self) -> Reach {
         Reach::ALL
@@ -106,6 +177,16 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Keeps what its last acquire, which had to contend, made of that.
     fn keep_reach(&self, reach: Reach) {
         let _ = reach;
+    }
+
+    /// How often in a row this owner's slot was used to pass a queue: what was [kept](Self::keep_passes) last, at first 0.
+    fn passes(&self) -> u8 {
+        0
+    }
+
+    /// Keeps it for the next owner with this slot, if that can be.
+    fn keep_passes(&self, passes: u8) {
+        let _ = passes;
     }
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.

@@ -6,7 +6,8 @@
 //! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
 //!
 //! An owner without a node counts in its rank's [tally](Place::tally), for every lock at once: recovery waits for it even
-//! where it holds another lock.
+//! where it holds another lock. Its own rank [knows better](Place::without_slot), and does not wait for itself. Two ranks that
+//! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Full`.
 //!
 //! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
 //! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
@@ -53,6 +54,44 @@ pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) 
     Ok(!place.has_node() || memory.load(place.node(COUNTS)?)? == counts_for(place.lock()))
 }
 
+/// Whether an owner counts, kept while it acquires: so that it does once, and not any more once that has failed.
+pub(crate) struct Count<'m, M, P> {
+    memory: &'m M,
+    place: P,
+    counts: bool,
+    /// Whether it does at all.
+    may: bool,
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Count<'m, M, P> {
+    /// Of an owner that counts since its acquire was started; or that needs not.
+    pub(crate) const fn of(memory: &'m M, place: P, counts: bool) -> Self {
+        Self { memory, place, counts, may: counts }
+    }
+
+    pub(crate) const fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Says that it counts from now on, if it does not.
+    pub(crate) fn begin(&mut self) -> Result<(), Fault> {
+        if !std::mem::replace(&mut self.counts, self.may) && self.may { count(self.memory, self.place) } else { Ok(()) }
+    }
+
+    /// Says that it does not any more, if it does.
+    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+        if std::mem::take(&mut self.counts) { discount(self.memory, self.place) } else { Ok(()) }
+    }
+
+    /// The end of an acquire.
+    pub(crate) fn after<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+        if outcome.is_err() {
+            self.end()?;
+        }
+        outcome
+    }
+}
+
 /// For how long a waiter believes that members will release, in nanoseconds from when it saw that some rank had died.
 const MEMBERS_PATIENCE: u64 = 1_000_000_000;
 
@@ -75,8 +114,13 @@ impl Doubt {
     /// Who died, if the members had their time since.
     pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
         let dead = memory.casualty()?;
+        self.lasts(memory).then_some(dead)
+    }
+
+    /// Whether they had it since this was asked first, whoever died.
+    pub(crate) fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let now = memory.now();
-        (now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE).then_some(dead)
+        now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE
     }
 }
 
@@ -88,23 +132,101 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
 /// Whether no living rank counts for the lock, this owner aside. The answer holds for a frozen lock whose word is what it
 /// was before the question: who counts later has changed it.
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {
+    matches!(census(memory, place).await, Census::Nobody)
+}
+
+/// The question of who waits for a frozen lock, who does not count for it himself.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    /// Since when nothing but owners without a slot, who may count for other locks, keep him waiting, and he such owners.
+    entangled: Option<u64>,
+}
+
+impl Asks {
+    /// As [`nobody_counts`].
+    ///
+    /// # Errors
+    /// `Full` with a rank that has had owners without a slot for a second, as has this one for other locks: each may wait for
+    /// the other.
+    pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
+        &mut self,
+        memory: &M,
+        place: impl Place<'m, M>,
+    ) -> Result<bool, Fault> {
+        let entangled = match census(memory, place).await {
+            Census::Nobody => return Ok(true),
+            Census::Tallied(rank) if place.without_slot().is_some_and(|own| own.elsewhere > 0) => Some(rank),
+            Census::Tallied(_) | Census::Somebody => None,
+        };
+        let Some(rank) = entangled else {
+            self.entangled = None;
+            return Ok(false);
+        };
+        let now = memory.now();
+        match now.saturating_sub(*self.entangled.get_or_insert(now)) >= MEMBERS_PATIENCE {
+            true => Err(Fault::of(FaultKind::Full, rank)),
+            false => Ok(false),
+        }
+    }
+}
+
+/// Who counts for a lock.
+enum Census {
+    Nobody,
+    /// Nobody with a slot, and this rank has owners without.
+    Tallied(Rank),
+    Somebody,
+}
+
+async fn census<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Census {
     let Owner { rank: me, slot: mine, .. } = place.owner();
-    for rank in (0..memory.size()).map(Rank) {
+    let mut tallied = None;
+    for rank in (0..memory.size()).map(Rank).filter(|rank| place.may_count(*rank)) {
         let slots = match in_use(memory, place, rank).await {
-            Ok(slots) => slots,
+            Ok((slots, 0)) => slots,
+            Ok((slots, _)) => {
+                tallied = Some(rank);
+                slots
+            }
             Err(End::HasNone) => continue,
-            Err(End::Counts) => return false,
+            Err(End::Counts) => return Census::Somebody,
         };
         for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
             match look(memory, rank, place.node_of(rank, slot, COUNTS)).await {
-                Ok(found) if found == counts_for(place.lock()) => return false,
+                Ok(found) if found == counts_for(place.lock()) => return Census::Somebody,
                 Ok(_) => {}
                 Err(End::HasNone) => break,
-                Err(End::Counts) => return false,
+                Err(End::Counts) => return Census::Somebody,
             }
         }
     }
+    tallied.map_or(Census::Nobody, Census::Tallied)
+}
+
+/// Whether a rank lives, and none of its nodes says this of its owner.
+pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl Place<'m, M>,
+    rank: Rank,
+    what: u64,
+) -> bool {
+    let slots = match in_use(memory, place, rank).await {
+        Ok((slots, _)) => slots,
+        Err(_) => return false,
+    };
+    for slot in 0..slots {
+        match look(memory, rank, place.node_of(rank, slot, COUNTS)).await {
+            Ok(found) if found == what => return false,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
     true
+}
+
+/// Whether a rank lives no more, or its nodes are gone.
+pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> bool {
+    matches!(look(memory, rank, place.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
 }
 
 /// Why a rank's nodes need not be looked at.
@@ -115,17 +237,22 @@ enum End {
     Counts,
 }
 
-/// How many of a rank's slots may be in use.
-async fn in_use<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> Result<u16, End> {
+/// How many of a rank's slots may be in use, and how many of its owners count without, for whatever lock.
+async fn in_use<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> Result<(u16, u64), End> {
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
     let tally = match place.tally(rank) {
-        Ok(None) => return Ok(place.slots()),
+        Ok(None) => return Ok((place.slots(), 0)),
         Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
         Err(fault) => look(memory, rank, Err(fault)).await?,
     };
-    if tally >> 32 != 0 { Err(End::Counts) } else { Ok(place.slots().min(tally as u16)) }
+    let without = match place.without_slot() {
+        _ if place.only_nodes_count() => 0,
+        Some(own) if rank == memory.rank() => own.here.into(),
+        _ => tally >> 32,
+    };
+    Ok((place.slots().min(tally as u16), without))
 }
 
 async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {
@@ -146,6 +273,11 @@ async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_lock_is_told_from_none() {
+        assert_eq!([0, 1, 7, (1 << 63) - 1].map(counts_for), [1, 2, 8, 1 << 63]);
+    }
 
     #[test]
     fn who_releases_gives_the_others_their_time_anew() {

@@ -3,8 +3,10 @@
 use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS, Doubt, nobody_counts, stamp};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
+use crate::recovery::{self, Asks, COUNTS, Count, Doubt, stamp};
+use crate::settle::{self, Tries};
+use crate::two_level::ByHost;
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
 /// is ours.
@@ -25,6 +27,14 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
 /// they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which the nodes
 /// tell, and taken. Only readers use their nodes, and lose nothing without; where the place has none, who waits for doubted
 /// readers gets `MemberDied`, and the lock stays theirs.
+///
+/// # Operations of which nobody knows
+///
+/// An exclusive owner whose compare-swap or release is not answered reads the word: it names the owner, and no two acquires of
+/// a rank have the same word (an owner without a slot has a [generation](Owner::generation) all the same), so it tells. A count
+/// of readers does not: such a reader, who comes or goes, freezes the word, and comes anew once nobody reads. Where the place has
+/// no nodes to tell that, it gets `Unknown`, and the count may stay one too high. A release that nobody waits for is not
+/// settled: the lock may stay its owner's then, of which the next flush tells.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -85,6 +95,35 @@ impl TestAndSet {
         !self.checked && memory.write_is_atomic()
     }
 
+    pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
+        self.backoff.pauses(owner)
+    }
+
+    /// [`LockAlgorithm::contend`], with `hosts` where a host may have the lock as well.
+    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: Place<'m, M>>(
+        &self,
+        memory: &'m M,
+        place: P,
+        (word, owner): (M::Word<'m>, u64),
+        (mode, first): (Mode, Result<u64, Fault>),
+        wish: Asked<'_>,
+        hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let pauses = self.backoff.pauses(place.owner()).within(place.reach());
+        let waiter = Waiter {
+            mode,
+            tells: place.slots() > 0,
+            pauses,
+            races: 0,
+            doubt: Doubt::default(),
+            lease: self.lease,
+            seen: (FREE, 0),
+        };
+        let mut counts = Count::of(memory, place, mode == Mode::Shared);
+        let held = waiter.acquire((memory, place, word), owner, first, wish, &mut counts, hosts).await;
+        counts.after(held)
+    }
+
     /// Posts the release of an exclusive owner.
     #[inline]
     pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: (M::Word<'m>, u64)) -> M::Op {
@@ -113,10 +152,16 @@ fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mod
     if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
 }
 
+/// The death of the owner that a word names.
+pub(crate) fn dead_owner<M: RemoteMemory>(memory: &M, found: u64) -> Option<Fault> {
+    let Owner { rank, .. } = Owner::from_bits(found);
+    (memory.liveness(rank) != Liveness::Alive).then(|| Fault::of(FaultKind::OwnerDied, rank))
+}
+
 /// Who holds a lock.
 enum Holder {
     Nobody,
-    Owner(Owner),
+    Owner,
     Readers,
     /// Readers who are doubted; nobody comes in.
     Frozen,
@@ -125,7 +170,7 @@ enum Holder {
 const fn holder(word: u64) -> Holder {
     match word {
         FREE => Holder::Nobody,
-        word if word & EXCLUSIVE != 0 => Holder::Owner(Owner::from_bits(word)),
+        word if word & EXCLUSIVE != 0 => Holder::Owner,
         word if word & FROZEN != 0 => Holder::Frozen,
         _ => Holder::Readers,
     }
@@ -174,20 +219,25 @@ impl Waiter<'_> {
         if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
     }
 
-    fn step<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64, inherits: bool) -> Step {
+    /// `ended` is what ended with the lock, if somebody has it alone.
+    fn step<M: RemoteMemory>(
+        &mut self,
+        memory: &M,
+        owner: u64,
+        found: u64,
+        ended: Option<Fault>,
+        inherits: bool,
+    ) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubt) = (0, Doubt::default());
             return match holder(found) {
                 Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
-                Holder::Owner(Owner { rank, .. }) if memory.liveness(rank) != Liveness::Alive => {
-                    let died = Fault::of(FaultKind::OwnerDied, rank);
-                    match inherits {
-                        true => Step::Take(owner, Held::after(died, Mode::Exclusive)),
-                        false => Step::Report(died),
-                    }
-                }
+                Holder::Owner => match ended {
+                    Some(died) if inherits => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                    Some(died) => Step::Report(died),
+                    None => self.late(memory, owner, found),
+                },
                 Holder::Frozen => Step::Ask,
-                Holder::Owner(_) => self.late(memory, owner, found),
                 Holder::Readers => Step::Wait,
             };
         };
@@ -202,6 +252,123 @@ impl Waiter<'_> {
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
     }
+}
+
+impl Waiter<'_> {
+    /// The acquire whose first operation ended so. `counts`: whether this owner does, at the end as well.
+    async fn acquire<'m, M: RemoteMemory, P: Place<'m, M>>(
+        mut self,
+        (memory, place, word): (&'m M, P, M::Word<'m>),
+        owner: u64,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
+        counts: &mut Count<'m, M, P>,
+        mut hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let (mode, me) = (self.mode, place.owner());
+        let (failed, mut asks) = (first.is_err(), Asks::default());
+        let mut found = self.swapped((memory, word), (FREE, taken(FREE, mode, owner)), first, me).await?;
+        if failed && found == FREE {
+            return Ok(Held::cleanly(mode));
+        }
+        loop {
+            let Wish { wanted, inherits } = wish();
+            let ended = match holder(found) {
+                Holder::Owner => match &mut hosts {
+                    Some(hosts) => hosts.ended(memory, place, found, wanted == Wanted::Yes).await,
+                    None => dead_owner(memory, found),
+                },
+                _ => None,
+            };
+            let mut step = self.step(memory, owner, found, ended, inherits);
+            if let Step::Ask = step {
+                counts.end()?;
+                if asks.nobody_counts(memory, place).await? {
+                    let dead = memory.casualty().filter(|_| found & READERS != 0); // else the last reader has released
+                    step = match dead.map(|rank| Fault::of(FaultKind::MemberDied, rank)) {
+                        Some(died) if !inherits => Step::Report(died),
+                        Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                        None => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
+                    };
+                }
+            }
+            if let Step::Wait | Step::Ask = step {
+                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                if wanted == Wanted::IfFree && !races {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(word, self.pauses.next_nanos()).await;
+            }
+            if wish().is_over() {
+                return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
+            }
+            let (expected, new, held) = match step {
+                Step::Take(new, held) => (found, new, held),
+                Step::Freeze => (found, found | FROZEN | stamp(memory, me) & STAMP, Held::cleanly(mode)),
+                Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
+            };
+            counts.begin()?;
+            let outcome = memory.compare_swap(word, expected, new).await;
+            let now = self.swapped((memory, word), (expected, new), outcome, me).await?;
+            match step {
+                Step::Freeze if now == expected => found = new,
+                _ if now == expected => {
+                    place.keep_reach(self.pauses.reach());
+                    if held.mode == Mode::Exclusive {
+                        counts.end()?; // the word names the owner
+                    }
+                    return Ok(held);
+                }
+                Step::Report(fault) if now == found => return Err(fault),
+                _ => found = now,
+            }
+        }
+    }
+
+    /// What a swap found that ended so. Where nobody can tell whether it has counted a reader in, the word as it is then,
+    /// frozen.
+    async fn swapped<'m, M: RemoteMemory>(
+        &self,
+        (memory, word): (&'m M, M::Word<'m>),
+        (found, new): (u64, u64),
+        outcome: Result<u64, Fault>,
+        me: Owner,
+    ) -> Result<u64, Fault> {
+        let mut outcome = outcome;
+        loop {
+            let Err(fault) = outcome else { return outcome };
+            let took_effect = |now| was_swapped(found, new, now);
+            let now = match settle::swapped(memory, word, (found, new), outcome, took_effect).await? {
+                Ok(found) => return Ok(found),
+                Err(_) if !self.tells => return Err(fault),
+                Err(now) => settle::freeze(memory, word, now, |now| frozen(memory, now, me)).await?,
+            };
+            // Without readers it is not counted.
+            if now != found {
+                return Ok(now);
+            }
+            outcome = memory.compare_swap(word, found, new).await;
+        }
+    }
+}
+
+/// Whether a swap of `found` for `new` has taken effect, as far as the word tells as it is now.
+const fn was_swapped(found: u64, new: u64, now: u64) -> Option<bool> {
+    match holder(new) {
+        // No two acquires have the same word, and no two freezes.
+        Holder::Owner | Holder::Frozen => Some(now == new),
+        _ if now == found && found & FROZEN != 0 => Some(false),
+        _ => match holder(now) {
+            Holder::Owner | Holder::Nobody => Some(false),
+            Holder::Frozen if now & READERS == 0 => Some(false),
+            Holder::Readers | Holder::Frozen => None,
+        },
+    }
+}
+
+/// A word of readers, frozen.
+fn frozen<M: RemoteMemory>(memory: &M, word: u64, owner: Owner) -> Option<u64> {
+    matches!(holder(word), Holder::Readers).then(|| word | FROZEN | stamp(memory, owner) & STAMP)
 }
 
 /// The one operation of a release.
@@ -254,80 +421,12 @@ impl LockAlgorithm for TestAndSet {
         &'m self,
         memory: &'m M,
         place: P,
-        (word, owner): Self::Words<'m, M>,
+        words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner()).within(place.reach());
-        let mut waiter = Waiter {
-            mode,
-            tells: place.slots() > 0,
-            pauses,
-            races: 0,
-            doubt: Doubt::default(),
-            lease: self.lease,
-            seen: (FREE, 0),
-        };
-        let mut found = first;
-        let mut counts = true;
-        loop {
-            let Wish { wanted, inherits } = wish();
-            let mut step = waiter.step(memory, owner, found, inherits);
-            if let Step::Ask = step {
-                if std::mem::take(&mut counts) {
-                    discount(memory, place, mode)?;
-                }
-                if nobody_counts(memory, place).await {
-                    let dead = memory.casualty().filter(|_| found & READERS != 0); // else the last reader has released
-                    step = match dead.map(|rank| Fault::of(FaultKind::MemberDied, rank)) {
-                        Some(died) if !inherits => Step::Report(died),
-                        Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
-                        None => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
-                    };
-                }
-            }
-            if let Step::Wait | Step::Ask = step {
-                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
-                if wanted == Wanted::IfFree && !races {
-                    if counts {
-                        discount(memory, place, mode)?;
-                    }
-                    return Err(Fault::new(FaultKind::TimedOut));
-                }
-                memory.pause(word, waiter.pauses.next_nanos()).await;
-            }
-            if wish().is_over() {
-                if counts {
-                    discount(memory, place, mode)?;
-                }
-                return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
-            }
-            let (expected, new, held) = match step {
-                Step::Take(new, held) => (found, new, held),
-                Step::Freeze => (found, found | FROZEN | stamp(memory, place.owner()) & STAMP, Held::cleanly(mode)),
-                Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
-            };
-            if !std::mem::replace(&mut counts, true) {
-                count(memory, place, mode)?;
-            }
-            let now = memory.compare_swap(word, expected, new).await?;
-            match step {
-                Step::Freeze if now == expected => found = new,
-                _ if now == expected => {
-                    place.keep_reach(waiter.pauses.reach());
-                    if held.mode == Mode::Exclusive {
-                        discount(memory, place, mode)?; // the word names the owner
-                    }
-                    return Ok(held);
-                }
-                Step::Report(fault) if now == found => {
-                    discount(memory, place, mode)?;
-                    return Err(fault);
-                }
-                _ => found = now,
-            }
-        }
+        self.contend_judged(memory, place, words, (mode, first), wish, None).await
     }
 
     #[inline]
@@ -383,13 +482,75 @@ impl LockAlgorithm for TestAndSet {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let found = started.await;
-        match found {
+        match started.await {
             Ok(found) => self.released(memory, place, words, mode, found).map(|_| ()),
             Err(fault) => {
+                let settled = self.settle_release(memory, place, words, mode, fault).await;
                 discount(memory, place, mode)?;
-                Err(fault)
+                settled
             }
+        }
+    }
+}
+
+impl TestAndSet {
+    /// Ends a release that failed: by another try where the word is still this owner's; where nobody can tell whether a reader is
+    /// still counted, by a freeze.
+    async fn settle_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &'m M,
+        place: impl Place<'m, M>,
+        (word, owner): (M::Word<'m>, u64),
+        mode: Mode,
+        fault: Fault,
+    ) -> Result<(), Fault> {
+        let mut tries = Tries::default();
+        tries.again(memory, word, fault).await?;
+        let mut now = settle::read(memory, word).await?;
+        if mode == Mode::Shared {
+            if place.slots() == 0 {
+                return Err(fault);
+            }
+            return settle::freeze(memory, word, now, |now| frozen(memory, now, place.owner())).await.map(drop);
+        }
+        while now == owner {
+            if let Err(fault) = memory.post_link(release::<M>((word, owner), mode, self.writes(memory))).await {
+                tries.again(memory, word, fault).await?;
+            }
+            now = settle::read(memory, word).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remote_memory::Rank;
+
+    use super::*;
+
+    #[test]
+    fn a_swap_is_settled_by_the_word() {
+        let [mine, theirs] =
+            [0, 1].map(|rank| EXCLUSIVE | Owner { rank: Rank(rank), slot: 3, generation: 7 }.to_bits());
+        let frozen = 2 | FROZEN | 1 << 40;
+        for (found, new, now, swapped) in [
+            (FREE, mine, mine, Some(true)),
+            (FREE, mine, FREE, Some(false)),
+            (FREE, mine, theirs, Some(false)),
+            (FREE, mine, 1, Some(false)),
+            (frozen, mine, mine, Some(true)),
+            (FREE, 1, FREE, Some(false)),
+            (FREE, 1, theirs, Some(false)),
+            (FREE, 1, 1, None), // whose?
+            (1, 2, 1, None),
+            (1, 2, frozen, None),
+            (1, 2, frozen - 2, Some(false)),
+            (frozen, 1, frozen, Some(false)),
+            (2, frozen, frozen, Some(true)),
+            (2, frozen, 2, Some(false)),
+        ] {
+            assert_eq!(was_swapped(found, new, now), swapped, "{found:x} to {new:x}: {now:x}");
         }
     }
 }

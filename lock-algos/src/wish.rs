@@ -9,6 +9,10 @@ pub struct Wish {
     pub inherits: bool,
 }
 
+/// Asks for the wish as it is now. A reference, of one type, so that the rest of an acquire exists once for each lock, whoever
+/// asks.
+pub type Asked<'a> = &'a (dyn Fn() -> Wish + Send + Sync + 'a);
+
 /// How much a lock is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {

@@ -9,10 +9,10 @@
 
 use std::time::Duration;
 
+use lock_kit::Conformance;
 use lock_kit::bench::Contest;
-use lock_kit::lock_algos::{Held, LockAlgorithm, Mode, Place, Wish};
+use lock_kit::lock_algos::{Asked, Held, LockAlgorithm, Mode, Place};
 use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
-use lock_kit::{Checker, Exploration, Linearizability, Round, Search};
 
 /// Two words at the home: the next number, and the one that is served. It has no shared mode: readers have it alone. Who dies
 /// inside keeps it for ever.
@@ -59,10 +59,10 @@ impl LockAlgorithm for Numbers {
         _place: P,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
-        number: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        number: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
-        let mut waited = false;
+        let (number, mut waited) = (number?, false);
         while memory.read(served).await? != number {
             waited = true;
             memory.pause(served, 1_000).await;
@@ -103,27 +103,19 @@ impl LockAlgorithm for Numbers {
     }
 }
 
-const TWICE: &[Round] = &[Round::EXCLUSIVE, Round::EXCLUSIVE];
-const LEAVES: &[Round] = &[Round::EXCLUSIVE.abandoned(0), Round::EXCLUSIVE.detached()];
-
 fn verify() {
-    let executions = Exploration::of(&Numbers).preemptions(3).at_least(300).run(&[TWICE, TWICE]);
-    println!("loom: {executions} executions");
+    // All of the kit, with what this lock promises, and without what it does not.
+    let report = Conformance::of(&Numbers).bypass(0).without_inheritance().run();
+    print!("{report}");
 
-    let explored = Checker::of(&Numbers).bypass(0).at_least(1_000).run(&[TWICE, LEAVES]);
-    println!("every schedule: {explored}");
-
-    Search::of(&Numbers).cases(500).run();
-    Linearizability::of(&Numbers).cases(500).run();
-    println!("random programs: 1000, right and linearizable");
-
-    // What it does not do is found as well.
-    let found = Checker::of(&Numbers).crashes(1).verdict(&[TWICE, TWICE]).expect_err("a crash inside");
-    println!("with a crash: {}", found.lines().next().unwrap_or_default());
-    assert!(found.contains("wait for ever"), "{found}");
+    // What it does not do is found, and said so that it can be seen again.
+    let report = Conformance::of(&Numbers).verdict();
+    let found = report.violations().find(|what| what.contains("wait for ever")).expect("a crash inside");
+    println!("if its owners died: {}", found.lines().next().unwrap_or_default());
 }
 
 fn measure() -> Result<(), Box<dyn std::error::Error>> {
+    // The contest of the suite, with bounds of one's own.
     let threads = Contest::of(&Numbers).origins(2).lasting(Duration::from_millis(50)).threads()?;
     println!("two threads: {:.0} acquisitions a second, smallest share {:.2}", threads.rate(), threads.share());
     for origins in [10, 100] {

@@ -12,6 +12,9 @@
 //! | [`Checker`] | every schedule of few rounds, with crashes, lost operations and replies, stopped ranks: replayed, one thread, no chance | the same; that recovery ends; how many are bypassed; tokens that do not rise |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
+//! [`conformance`] does all of it in one call, [`Conformance`] in bounds of one's own. Each of them holds fencing tokens to their rule
+//! too ([`Fencing`]), drawn by the very code that windows draw them with.
+//!
 //! What an origin does is data: a program of [`Round`]s. What happened is in a [`Record`], which is the sequential model. Locks
 //! that are wrong on purpose show whether a search bites: [`wrong`], and the bent operations of a [`Setting`] or a
 //! [`Checker`].
@@ -34,9 +37,9 @@
 //! One word at the home, 0 when it is free, and 1 otherwise. This is all of it:
 //!
 //! ```
-//! use lock_kit::lock_algos::{Held, LockAlgorithm, Mode, Place, Wish};
+//! use lock_kit::lock_algos::{Asked, Held, LockAlgorithm, Mode, Place};
 //! use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
-//! use lock_kit::{Checker, Exploration, Round};
+//! use lock_kit::Conformance;
 //!
 //! #[derive(Clone, Copy, Debug)]
 //! struct OneWord;
@@ -75,9 +78,10 @@
 //!         _: P,
 //!         word: M::Word<'m>,
 //!         _: Mode,
-//!         _: u64,
-//!         wish: impl Fn() -> Wish + Send + Sync + 'm,
+//!         first: Result<u64, Fault>,
+//!         wish: Asked<'_>,
 //!     ) -> Result<Held, Fault> {
+//!         first?;
 //!         loop {
 //!             match wish() {
 //!                 wish if wish.is_over() => return Err(Fault::new(FaultKind::Closed)),
@@ -116,11 +120,10 @@
 //!     }
 //! }
 //!
-//! let both = [&[Round::EXCLUSIVE, Round::EXCLUSIVE][..], &[Round::EXCLUSIVE]];
-//! Exploration::of(&OneWord).preemptions(2).run(&both);
-//! Checker::of(&OneWord).run(&both);
-//! // It waits for the dead for ever, and that is found.
-//! assert!(Checker::of(&OneWord).crashes(1).verdict(&both).is_err());
+//! let suite = Conformance::of(&OneWord).preemptions(1).states(20_000).cases(100);
+//! // It waits for the dead for ever, and that is found. But for that it is a lock.
+//! println!("{}", suite.clone().without_inheritance().run());
+//! assert!(!suite.verdict().conforms());
 //! ```
 //!
 //! What is asked of it, beyond exclusion:
@@ -130,7 +133,8 @@
 //!   says.
 //! - Who asks `wish` and hears that it is over gives up, `Closed`, and hands on what it has; wanted only if free, `TimedOut`.
 //! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
-//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits). Leave them out for a lock that has none.
+//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits). Leave them out for a lock that has none
+//!   ([`Conformance::without_inheritance`]).
 //! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
 //!   last is complete, and 0 again afterwards. The kit looks at that word alone.
 //!
@@ -146,8 +150,10 @@
 //! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
 //! | a grant of a stale generation | MCS, bent | [`Search`], [`Checker`] |
-//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, bent | a stopped waiter at every step (`stopped`) |
+//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, bent | a stopped waiter at every step (`stopped`) |
 //! | an event's count that is set back by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
+//! | an event that is set again without a look at what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
+//! | who waits reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | [`ReadsAnewToWait`](wrong::Flaw::ReadsAnewToWait) | [`Exploration`], [`Checker`] |
 //! | takes the lock by a read and a write | [`ReadThenWrite`](wrong::Flaw::ReadThenWrite) | all four |
 //! | counts a reader into an owner's word | [`ReaderIgnoresOwner`](wrong::Flaw::ReaderIgnoresOwner) | [`Exploration`], [`Search`], [`Checker`] |
 //! | a reader's release frees all | [`ReaderFreesAll`](wrong::Flaw::ReaderFreesAll) | all four |
@@ -158,6 +164,11 @@
 //! | nobody freezes a doubted lock | MCS, ticket, bent | [`Search`], [`Checker`] |
 //! | a reader without a ticket | ticket, bent | [`Search`], [`Checker`] |
 //! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, bent | [`Search`] (`tickets`) |
+//! | who does not announce itself, or does not count; who stays, or leaves by a write; who waits and does not step back, or steps back and does not wait; who is let in by a write, or by the same phase; nobody freezes; an heir who leaves the dead in; who does not ask | global, bent | [`Search`] (`global`) |
+//! | an owner without an entry; an entry that names another, or is of another turn; nobody is told; all are told the same; who comes late displaces who waits; who is displaced is not told | queue by fetch-add, bent | [`Search`], in a memory without time (`fetch_add_queues`) |
+//! | no marks; marks that stay; a mark set, or taken away, by a write; a reader who does not count, or stays | distributed counters, bent | [`Search`] (`distributed`) |
+//! | no ring, or none at a release; a release that is not told; a wish to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, bent | [`Search`] (`served`) |
+//! | a token that is drawn before the lock is had | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`explored`, `modelled`, `checked`) |
 //! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
 //! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
 //!
@@ -176,11 +187,15 @@ pub mod bench;
 #[cfg(feature = "verify")]
 pub mod checked;
 #[cfg(feature = "verify")]
+mod conformance;
+#[cfg(feature = "verify")]
 pub mod explored;
 #[cfg(feature = "verify")]
 pub mod linear;
 #[cfg(feature = "verify")]
 pub mod modelled;
+#[cfg(feature = "verify")]
+mod posting;
 #[cfg(feature = "verify")]
 pub mod program;
 #[cfg(feature = "verify")]
@@ -193,6 +208,8 @@ pub mod wrong;
 #[cfg(feature = "verify")]
 pub use crate::checked::{Checker, Explored};
 #[cfg(feature = "verify")]
+pub use crate::conformance::{Conformance, Report, Trial, conformance};
+#[cfg(feature = "verify")]
 pub use crate::explored::{Atomics, Exploration, LoomMemory};
 #[cfg(feature = "verify")]
 pub use crate::linear::Linearizability;
@@ -201,7 +218,7 @@ pub use crate::modelled::{ModelMemory, Posted, Scenario, Search, Setting};
 #[cfg(feature = "verify")]
 pub use crate::program::Mortal;
 #[cfg(feature = "verify")]
-pub use crate::program::{Ending, Ground, Manner, Round, Slots};
+pub use crate::program::{Ending, Fencing, Ground, Manner, Round, Slots};
 #[cfg(feature = "verify")]
 pub use crate::record::{Record, Stage};
 #[cfg(feature = "verify")]

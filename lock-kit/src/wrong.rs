@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use lock_algos::{
-    Backoff, DistributedCounters, FetchAddQueue, Held, LockAlgorithm, Mcs, Mode, Owner, Place, TestAndSet, Ticket, Wish,
+    Asked, Backoff, DistributedCounters, FetchAddQueue, Global, Held, LockAlgorithm, Mcs, Mode, Owner, Place,
+    TestAndSet, Ticket, TwoLevel,
 };
 use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -25,6 +26,9 @@ pub enum Flaw {
     WaitsForTheDead,
     /// Takes the lock from readers as soon as anybody is dead.
     TakesFromDeadReadersAtOnce,
+    /// Waits for a change of what it reads anew after it has looked: of the very change that it waits for, if that came
+    /// between (Sandia OpenSHMEM, pull request 97).
+    ReadsAnewToWait,
 }
 
 const EXCLUSIVE: u64 = 1 << 63;
@@ -43,7 +47,7 @@ impl Wrong {
         Self { flaw, right: right() }
     }
 
-    /// Tries until the lock is free.
+    /// Tries until the lock is free. A pause ends when the word is no more what the last operation found.
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
@@ -53,6 +57,9 @@ impl Wrong {
         mut found: u64,
     ) -> Result<Held, Fault> {
         while found != 0 {
+            if self.flaw == Flaw::ReadsAnewToWait {
+                memory.read(word).await?;
+            }
             memory.pause(word, 1000).await;
             found = self.right.start(memory, place, words, mode)?.await?;
         }
@@ -127,9 +134,20 @@ pub fn queue<const BITS: u32, const RING: usize>() -> FetchAddQueue<BITS, RING> 
     FetchAddQueue::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
+/// The lock of all targets in one operation, over others with such pauses, with room for 2<sup>`BITS`</sup> - 1 of a group.
+pub fn global<A: LockAlgorithm, const BITS: u32>(lock: A) -> Global<A, BITS> {
+    Global::with_bits(lock, Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
 /// The lock with a counter at every rank, with such pauses, and tickets of so many bits.
 pub fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
     DistributedCounters::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
+}
+
+/// The lock of two levels, with such pauses, that is handed over on a host so many times in a row, and whose owners all queue.
+pub fn two_level(handovers: u16) -> TwoLevel {
+    let pauses = Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos));
+    TwoLevel::new(pauses, pauses).handovers(handovers).passes(0)
 }
 
 impl LockAlgorithm for Wrong {
@@ -171,15 +189,17 @@ impl LockAlgorithm for Wrong {
         place: P,
         (words, word): Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let owner = EXCLUSIVE | place.owner().to_bits();
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first).await,
-            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first).await,
-            (Flaw::WaitsForTheDead, _) => self.wait(memory, place, (words, word), mode, first).await,
-            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first).await,
+            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first?).await,
+            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first?).await,
+            (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => {
+                self.wait(memory, place, (words, word), mode, first?).await
+            }
+            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first?).await,
             _ => self.right.contend(memory, place, words, mode, first, wish).await,
         }
     }

@@ -2,16 +2,24 @@
 
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
+use super::reading;
 use crate::backoff::Pauses;
-use crate::{Place, Wish};
+use crate::recovery::nobody_says;
+use crate::settle::{self, LOOK, Tries};
+use crate::{Asked, Place};
 
 /// Which word at the home tells how it is with the marks.
 pub(super) const STATE: usize = 1;
 
-/// In a counter: who comes does not read by it.
-const MARK: u64 = 1 << 62;
+// A counter: how many have come 32 bits, wrapping | marked 1 bit | how many of the rank read 31 bits.
+/// Who comes does not read by it.
+const MARK: u64 = 1 << 31;
 /// How many of the rank do.
 const READERS: u64 = MARK - 1;
+/// What is added by who comes: no two who come leave the same word.
+pub(super) const COMES: u64 = 1 << 32 | 1;
+/// What is added by who goes.
+pub(super) const GOES: u64 = 1_u64.wrapping_neg();
 
 pub(super) const fn is_marked(counter: u64) -> bool {
     counter & MARK != 0
@@ -56,10 +64,43 @@ pub(super) struct Marks<'m, M, P> {
     pub(super) place: P,
 }
 
-/// How long the news of a rank's end may take after an operation on its memory has failed, and how often to look, in
-/// nanoseconds.
-const NEWS: u64 = 8_000_000_000;
-const LOOK: u64 = 10_000_000;
+/// Readers who stay are looked at that often at least, in nanoseconds.
+const MOST: u64 = 1_000_000_000;
+
+/// What is done to a counter.
+#[derive(Clone, Copy)]
+enum Task {
+    Look,
+    Mark,
+    Unmark,
+    /// Of a rank that is dead: nobody reads any more.
+    Clear,
+}
+
+impl Task {
+    fn post<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> M::Op {
+        match self {
+            Self::Look => memory.read(counter),
+            Self::Mark => memory.fetch_add(counter, MARK),
+            Self::Unmark => memory.fetch_add(counter, MARK.wrapping_neg()),
+            Self::Clear => memory.write(counter, MARK, Notify::No),
+        }
+    }
+
+    /// Once more, when nobody knows what became of it. Of a mark, the counter tells: nobody else changes that now.
+    async fn repeat<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> Result<u64, Fault> {
+        let is_done = |found| match self {
+            Self::Mark => is_marked(found),
+            Self::Unmark => !is_marked(found),
+            Self::Look | Self::Clear => false,
+        };
+        match memory.read(counter).await {
+            Ok(found) if is_done(found) => Ok(found),
+            Ok(_) => self.post(memory, counter).await,
+            lost => lost,
+        }
+    }
+}
 
 impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
@@ -72,33 +113,40 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
-        self.memory.write(self.place.home(STATE)?, state.word(), Notify::No).await.map(|_| ())
+        settle::write(self.memory, self.place.home(STATE)?, state.word(), Notify::No).await
     }
 
-    /// What an operation on a rank's counter found, nothing where that rank has gone and its memory with it.
-    async fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
-        let fault = match outcome {
-            Ok(found) => return Ok(Some(found)),
-            Err(fault) if fault.kind() == FaultKind::NoSuchRegion => return Ok(None),
-            Err(fault) => fault,
-        };
-        let until = self.memory.now().saturating_add(NEWS);
-        while self.is_alive(rank) {
-            if self.memory.now() >= until {
+    /// What a task found that ended so, nothing where that rank has gone and its memory with it. At one that lives it is tried
+    /// again.
+    async fn found(&self, rank: Rank, task: Task, mut outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
+        let mut tries = Tries::default();
+        let mut first = true;
+        loop {
+            let fault = match outcome {
+                Ok(found) => return Ok(Some(found)),
+                Err(fault) if fault.kind() == FaultKind::NoSuchRegion => return Ok(None),
+                Err(fault) => fault,
+            };
+            if !self.is_alive(rank) {
+                return Ok(None);
+            }
+            if tries.last(self.memory) {
                 return Err(fault);
             }
-            self.memory.pause(self.place.home(STATE)?, LOOK).await;
+            if !std::mem::take(&mut first) || !fault.is_unknown() {
+                self.memory.pause(self.place.home(STATE)?, LOOK).await;
+            }
+            outcome = match self.place.spread(rank) {
+                Ok(counter) => task.repeat(self.memory, counter).await,
+                Err(fault) => Err(fault),
+            };
         }
-        Ok(None)
     }
 
     /// Does this to the counters of all these ranks at once, and gives what they were; nothing of those that have gone.
-    async fn all(
-        &self,
-        ranks: impl Iterator<Item = Rank> + Send,
-        operation: impl Fn(M::Word<'m>) -> M::Op + Send,
-    ) -> Result<Vec<(Rank, u64)>, Fault> {
-        let posted: Vec<_> = ranks.map(|rank| (rank, self.place.spread(rank).map(&operation))).collect();
+    async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
+        let posted: Vec<_> =
+            ranks.map(|rank| (rank, self.place.spread(rank).map(|counter| task.post(self.memory, counter)))).collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
         for (rank, posted) in posted {
@@ -106,7 +154,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 Ok(op) => op.await,
                 Err(fault) => Err(fault),
             };
-            match self.found(rank, outcome).await {
+            match self.found(rank, task, outcome).await {
                 Ok(found) => all.extend(found.map(|found| (rank, found))),
                 Err(fault) => failed = Err(fault),
             }
@@ -120,21 +168,31 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
 
     /// Reads these ranks' counters again.
     async fn read(&self, found: Vec<(Rank, u64)>) -> Result<Vec<(Rank, u64)>, Fault> {
-        let memory = self.memory;
-        self.all(found.into_iter().map(|(rank, _)| rank), |counter| memory.read(counter)).await
+        self.all(found.into_iter().map(|(rank, _)| rank), Task::Look).await
     }
 
     /// Sets the marks that are missing, and gives what the counters were before.
     async fn mark(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
-        let memory = self.memory;
-        let set = move |counter| memory.fetch_add(counter, MARK);
         if state == State::Open {
-            return self.all(self.everybody(), set).await;
+            return self.all(self.everybody(), Task::Mark).await;
         }
-        let found = self.all(self.everybody(), |counter| memory.read(counter)).await?;
+        let found = self.all(self.everybody(), Task::Look).await?;
         let (mut marked, unmarked): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_marked(*found));
-        marked.extend(self.all(unmarked.into_iter().map(|(rank, _)| rank), set).await?);
+        marked.extend(self.all(unmarked.into_iter().map(|(rank, _)| rank), Task::Mark).await?);
         Ok(marked)
+    }
+
+    /// Sets the marked counters of those ranks right by which nobody reads any more: somebody there was not told that it was
+    /// counted, or that it was not any more.
+    async fn correct(&self, found: &[(Rank, u64)]) -> Result<(), Fault> {
+        for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
+            // Who is counted said so before, and who has come since has changed the counter.
+            if nobody_says(self.memory, self.place, *rank, reading(self.place)).await {
+                let word = self.place.spread(*rank)?;
+                let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // it is read next
+            }
+        }
+        Ok(())
     }
 
     /// Sets all marks and waits until nobody reads. Gives the fault of a rank that died while it may have: this owner inherits
@@ -142,15 +200,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     ///
     /// # Errors
     /// `Closed`, `TimedOut`: the marks are gone. `MemberDied`, what the operations report: they are not, and that is noted.
-    pub(super) async fn set(
-        &self,
-        mut pauses: Pauses<'_>,
-        wish: &(impl Fn() -> Wish + Send + Sync),
-    ) -> Result<Option<Fault>, Fault> {
+    pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: Asked<'_>) -> Result<Option<Fault>, Fault> {
         if !self.has_counters() {
             return Ok(None);
         }
-        let state = State::of(self.memory.read(self.place.home(STATE)?).await?);
+        let state = State::of(settle::read(self.memory, self.place.home(STATE)?).await?);
         if state == State::Marked {
             return Ok(None);
         }
@@ -158,6 +212,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         self.write(State::Changing).await?;
         let mut found = self.mark(state).await?;
         let mut inherited = None;
+        let (mut asked, mut patience) = (None, LOOK);
         loop {
             found.retain(|(_, found)| found & READERS != 0);
             let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rank, _)| self.is_alive(*rank));
@@ -170,8 +225,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                     return Err(died);
                 }
                 // Nobody else changes it.
-                let cleared = self.memory.write(self.place.spread(dead)?, MARK, Notify::No).await;
-                self.found(dead, cleared).await?;
+                let cleared = Task::Clear.post(self.memory, self.place.spread(dead)?).await;
+                self.found(dead, Task::Clear, cleared).await?;
                 inherited = Some(died);
             }
             let Some((first, _)) = living.first() else { break };
@@ -181,7 +236,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 return Err(Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
             self.memory.pause(self.place.spread(*first)?, pauses.next_nanos()).await;
+            let now = self.memory.now();
             found = self.read(living).await?;
+            if now.saturating_sub(*asked.get_or_insert(now)) >= patience {
+                self.correct(&found).await?;
+                (asked, patience) = (Some(now), patience.saturating_mul(2).min(MOST));
+            }
         }
         self.write(State::Marked).await?;
         Ok(inherited)
@@ -193,8 +253,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
             return Ok(());
         }
         self.write(State::Changing).await?;
-        let memory = self.memory;
-        self.all(self.everybody(), |counter| memory.fetch_add(counter, MARK.wrapping_neg())).await?;
+        self.all(self.everybody(), Task::Unmark).await?;
         self.write(State::Open).await
     }
 }
@@ -218,5 +277,9 @@ mod tests {
         assert!(is_marked(MARK | 7) && !is_marked(7));
         assert_eq!((MARK | 7).wrapping_add(MARK.wrapping_neg()), 7);
         assert_eq!((MARK | 7) & READERS, 7);
+        // However many have come.
+        let comes = (u64::MAX << 32 | MARK | 7).wrapping_add(COMES);
+        assert_eq!(comes, MARK | 8);
+        assert_eq!(comes.wrapping_add(GOES), MARK | 7);
     }
 }

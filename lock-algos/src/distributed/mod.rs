@@ -5,9 +5,10 @@ mod marks;
 use remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::marks::{Marks, State};
-use crate::recovery::{self, COUNTS, counts_for};
+use crate::recovery::{self, COUNTS};
+use crate::settle;
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta, Hoefler, *High-Performance
 /// Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854): for what is mostly read.
@@ -45,6 +46,13 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
 /// only read. An owner that dies while it sets or takes away marks leaves a note at the home that it did, and the heir looks at
 /// each of them.
 ///
+/// # Operations of which nobody knows
+///
+/// Of tickets: as [`Ticket`]. A mark is read, and set or taken away again. A reader who is not told whether it was counted, or
+/// taken away, goes on as if it were not: its rank's counter may be one too high then. An owner who waits for readers of a rank
+/// that lives looks at that rank's nodes, at first after 10 ms: if none says that somebody reads, and nobody has come or gone
+/// since by the counter, that is set right.
+///
 /// Readers without a node, and all readers where the place has no nodes or no such words, always take tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedCounters<const BITS: u32 = 15> {
@@ -79,6 +87,11 @@ const NEAR: u64 = 1 << 63;
 /// In the node of one that does, beside the lock: it does not count as one with a ticket does.
 const READS: u64 = 1 << 63;
 
+/// What the node of such a reader says.
+fn reading<'m, M: RemoteMemory>(place: impl Place<'m, M>) -> u64 {
+    READS | recovery::counts_for(place.lock())
+}
+
 const fn is_near(owner: u64, mode: Mode) -> bool {
     matches!(mode, Mode::Shared) && owner & NEAR != 0
 }
@@ -86,7 +99,7 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 /// Whether this owner reads by its rank's counter.
 #[inline]
 fn reads<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, owner: u64, mode: Mode) -> Result<bool, Fault> {
-    Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == READS | counts_for(place.lock()))
+    Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == reading(place))
 }
 
 /// Says that it does not any more.
@@ -110,23 +123,23 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         place: P,
         words: Words<'m, M>,
         mode: Mode,
-        wish: &(impl Fn() -> Wish + Send + Sync),
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
-        let first = self.tickets.start(memory, place, words, mode)?.await?;
+        let first = self.tickets.start(memory, place, words, mode)?.await;
         self.turn(memory, place, words, mode, first, wish).await
     }
 
-    /// The same with a ticket whose first operation gave `first`.
+    /// The same with a ticket whose first operation ended so.
     async fn turn<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: &(impl Fn() -> Wish + Send + Sync),
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
-        if self.tickets.holds::<M>(words, mode, first) {
+        if first.is_ok_and(|first| self.tickets.holds::<M>(words, mode, first)) {
             return Ok(Held::cleanly(mode));
         }
         self.tickets.contend_in(memory, place, words, mode, first, wish, None).await
@@ -150,7 +163,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         place: P,
         words: Words<'m, M>,
         held: Held,
-        wish: &(impl Fn() -> Wish + Send + Sync),
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let marked = if wish().is_over() {
             Err(Fault::new(FaultKind::Closed))
@@ -173,17 +186,19 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         place: P,
         words: Words<'m, M>,
         mut held: Held,
-        wish: &(impl Fn() -> Wish + Send + Sync),
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         loop {
             if held.mode == Mode::Exclusive {
                 return self.alone(memory, place, words, held, wish).await;
             }
             // Nobody changes it while this owner has a ticket.
-            let State::Poisoned(dead) = State::of(memory.read(place.home(marks::STATE)?).await?) else {
+            let state = settle::read(memory, place.home(marks::STATE)?).await.map(State::of);
+            if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
-            };
+            }
             self.give_back(memory, place, words, Mode::Shared).await?;
+            let State::Poisoned(dead) = state? else { return Err(Fault::new(FaultKind::Protocol)) };
             if !wish().inherits {
                 return Err(Fault::of(FaultKind::MemberDied, dead));
             }
@@ -193,8 +208,9 @@ impl<const BITS: u32> DistributedCounters<BITS> {
                 return Ok(alone);
             }
             // Somebody else has inherited meanwhile.
-            Marks { memory, place }.take_away().await?;
+            let taken_away = Marks { memory, place }.take_away().await;
             self.give_back(memory, place, words, Mode::Exclusive).await?;
+            taken_away?;
             held = self.ticket(memory, place, words, Mode::Shared, wish).await?;
         }
     }
@@ -243,8 +259,8 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
             return self.tickets.start(memory, place, of_tickets(words), mode);
         }
         let counter = place.spread(Owner::from_bits(words.1).rank)?;
-        memory.store(place.node(COUNTS)?, READS | counts_for(place.lock()))?;
-        Ok(memory.fetch_add(counter, 1))
+        memory.store(place.node(COUNTS)?, reading(place))?;
+        Ok(memory.fetch_add(counter, marks::COMES))
     }
 
     #[inline]
@@ -258,23 +274,31 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
-            memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, 1_u64.wrapping_neg()).await?;
+            let gone = match first {
+                Ok(_) => memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, marks::GOES).await,
+                lost => lost,
+            };
             stop_reading(memory, place)?;
+            if let Err(fault) = gone
+                && !fault.is_unknown()
+            {
+                return Err(fault);
+            }
             if wish().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
-            self.ticket(memory, place, tickets, mode, &wish).await?
+            self.ticket(memory, place, tickets, mode, wish).await?
         } else {
-            self.turn(memory, place, tickets, mode, first, &wish).await?
+            self.turn(memory, place, tickets, mode, first, wish).await?
         };
         match mode {
-            Mode::Exclusive => self.alone(memory, place, tickets, held, &wish).await,
-            Mode::Shared => self.read_by_ticket(memory, place, tickets, held, &wish).await,
+            Mode::Exclusive => self.alone(memory, place, tickets, held, wish).await,
+            Mode::Shared => self.read_by_ticket(memory, place, tickets, held, wish).await,
         }
     }
 
@@ -292,7 +316,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if reads(memory, place, words.1, mode)? {
-            return Ok(memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, 1_u64.wrapping_neg()));
+            return Ok(memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, marks::GOES));
         }
         if mode == Mode::Shared {
             return self.tickets.start_release(memory, place, of_tickets(words), mode);
@@ -331,23 +355,31 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
+        let found = started.await;
+        if reads(memory, place, words.1, mode)? {
+            stop_reading(memory, place)?;
+            return match found {
+                Err(fault) if !fault.is_unknown() => Err(fault),
+                _ => Ok(()),
+            };
+        }
         if mode == Mode::Shared {
-            let found = started.await?;
-            if self.released(memory, place, words, mode, found)? {
-                return Ok(());
-            }
-            let found = std::future::ready(Ok(found));
+            let found = std::future::ready(found);
             return self.tickets.finish_release(memory, place, of_tickets(words), mode, found).await;
         }
-        let tickets = Counters::<BITS>(started.await?);
-        let taken_away = match tickets.out(Mode::Exclusive) {
-            0 => {
+        let found = match found {
+            Err(fault) if fault.is_unknown() => settle::read(memory, words.0).await,
+            found => found,
+        };
+        let taken_away = match found.map(Counters::<BITS>) {
+            Err(fault) => Err(fault),
+            Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
                 recovery::discount(memory, place)?;
                 return Err(Fault::new(FaultKind::NotHeld));
             }
             // Of a frozen word nobody can tell.
-            others if others > 1 && !tickets.is_frozen() => Ok(()),
-            _ => Marks { memory, place }.take_away().await,
+            Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_frozen() => Ok(()),
+            Ok(_) => Marks { memory, place }.take_away().await,
         };
         self.give_back(memory, place, of_tickets(words), mode).await?;
         taken_away

@@ -8,7 +8,7 @@ pub(crate) use self::ring::{Seat, Waited};
 use crate::recovery::discount;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
-use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Ticket, Wish};
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Ticket};
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking for Disaggregated Memory*,
 /// arXiv 2505.17641): the ticket of [`Ticket`] tells whose turn it is, and who waits is told instead of asking.
@@ -42,7 +42,7 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Ticket, Wish};
 /// First come, first served, in both modes, as [`Ticket`] says: nobody enters before an owner whose fetch-add took effect
 /// before his, but for readers who read together. A death ends that order, and so do crowds.
 ///
-/// # Overflow, crowds, giving up, death
+/// # Overflow, crowds, giving up, death, operations of which nobody knows
 ///
 /// As with [`Ticket`]. The counters are the same, the numbers in the ring wrap with them, and what the dead left in the ring
 /// is overwritten in time. Places without nodes have nobody to tell: there the lock is [`Ticket`].
@@ -133,8 +133,8 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let seat = Some(Seat::new(place, mode, RING));
         self.tickets.contend_in(memory, place, words, mode, first, wish, seat).await
@@ -188,13 +188,21 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let found = started.await?;
+        let found = match started.await {
+            Ok(found) => found,
+            lost => {
+                return self.tickets.finish_release(memory, place, words, mode, std::future::ready(lost)).await;
+            }
+        };
         if self.released(memory, place, words, mode, found)? {
             return Ok(());
         }
         let outcome = match left_to_others::<BITS>(found, mode) {
             Some(left) if Counters::<BITS>(found).out(mode) > 0 => {
-                ring::hand_over::<_, BITS, RING>(memory, place, mode, left).await
+                match ring::hand_over::<_, BITS, RING>(memory, place, mode, left).await {
+                    Err(fault) if fault.is_unknown() => Ok(()), // who is not told looks
+                    handed => handed,
+                }
             }
             _ => not_held::<M, BITS>(memory, words.0, mode).await,
         };

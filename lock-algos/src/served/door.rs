@@ -6,8 +6,9 @@ use super::messages::{Answer, Door, NO_LINE, Outcome, Request, Terms, Verb, ring
 use super::origin::Errand;
 use super::{CROWD, DOOR, DOOR_ANSWER};
 use crate::backoff::Pauses;
-use crate::recovery::{count, discount, stamp};
-use crate::{Held, Mode, Owner, Place, Wanted, Wish};
+use crate::recovery::{Count, stamp};
+use crate::settle::{self, Tries};
+use crate::{Asked, Held, Mode, Owner, Place, Wanted};
 
 /// Every so many looks who waits at the door looks whether there is still a server.
 const TURNS: u32 = 16;
@@ -15,11 +16,22 @@ const TURNS: u32 = 16;
 impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     /// Changes the door's word, if it is still `found`, and rings. Gives what it was.
     async fn change(&self, found: Door, new: Door) -> Result<Door, Fault> {
-        let now = self.memory.compare_swap(self.place.home(DOOR)?, found.0, new.0).await.map(Door)?;
+        let now = Door(
+            self.changed(found, new, self.memory.compare_swap(self.place.home(DOOR)?, found.0, new.0).await).await?,
+        );
         if now == found {
             self.ring_at_the_door(new).await?;
         }
         Ok(now)
+    }
+
+    /// What a change of the door's word found that ended so. Nobody else makes or unmakes this owner's word.
+    async fn changed(&self, found: Door, new: Door, outcome: Result<u64, Fault>) -> Result<u64, Fault> {
+        let leaves = new.is_free() || !found.is_free();
+        let took_effect = |now| Some(if leaves { now != found.0 } else { now == new.0 });
+        let door = self.place.home(DOOR)?;
+        let settled = settle::swapped(self.memory, door, (found.0, new.0), outcome, took_effect).await?;
+        Ok(settled.unwrap_or_else(|now| now))
     }
 
     /// Rings because of what the door is now: without a line, so that all are looked at. A door that was changed has another
@@ -27,19 +39,25 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     async fn ring_at_the_door(&self, door: Door) -> Result<(), Fault> {
         let gone = Request { turn: door.turn(), slot: Owner::NO_SLOT, verb: Verb::Release };
         let request = door.request(Owner::NO_SLOT).unwrap_or(gone);
-        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(drop)
+        self.ring_until_told(ring(self.place.owner().rank, NO_LINE, request)).await
     }
 
     /// Ends a reader's part in the crowd: `found` is how many there were. `false` if there was none.
-    pub(super) async fn left_the_crowd(&self, found: u64) -> Result<bool, Fault> {
-        if found == 0 {
+    /// Whether it has left that was not told so makes no difference: the server finds out.
+    pub(super) async fn left_the_crowd(&self, found: Result<u64, Fault>) -> Result<bool, Fault> {
+        if let Err(fault) = found
+            && !fault.is_unknown()
+        {
+            return Err(fault);
+        }
+        if found == Ok(0) {
             self.memory.fetch_add(self.place.home(CROWD)?, 1).await?;
             return Ok(false);
         }
         // Another word each time, but for chance.
         let stamp = stamp(self.memory, self.place.owner());
         let request = Request { turn: stamp as u32, slot: (stamp >> 32) as u16, verb: Verb::Withdraw };
-        self.ring(ring(self.place.owner().rank, NO_LINE, request))?.await.map(|_| true)
+        self.ring_until_told(ring(self.place.owner().rank, NO_LINE, request)).await.map(|()| true)
     }
 
     /// Leaves the door, and with it the lock. `false` if it was not this owner's.
@@ -52,24 +70,29 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         self,
         state: M::Word<'m>,
         asked: (Mode, Terms),
-        found: (Door, Pauses<'m>),
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        (first, pauses): (Result<u64, Fault>, Pauses<'m>),
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
+        let mut counts = Count::of(self.memory, self.place, true);
         // Who only waits is not one of those who may be in the crowd.
-        discount(self.memory, self.place)?;
-        self.wait_there(state, asked, found, wish).await
+        counts.end()?;
+        let held = self.wait_there(state, asked, (first, pauses), wish, &mut counts).await;
+        counts.after(held)
     }
 
     async fn wait_there(
         &self,
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
-        (mut found, mut pauses): (Door, Pauses<'m>),
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        (first, mut pauses): (Result<u64, Fault>, Pauses<'m>),
+        wish: Asked<'_>,
+        counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
         let Self { memory, place, .. } = *self;
-        let (door, me) = (place.home(DOOR)?, place.owner().rank);
-        let mut mine = (found == Door(0)).then(|| found.taken(me, mode, terms));
+        let (door, me) = (place.home(DOOR)?, place.owner());
+        let knocks = Door(0).taken(me, mode, terms);
+        let mut found = Door(self.changed(Door(0), knocks, first).await?);
+        let mut mine = (found == Door(0)).then_some(knocks);
         if let Some(mine) = mine {
             self.ring_at_the_door(mine).await?;
         }
@@ -99,7 +122,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(door, pauses.next_nanos()).await;
-                found = memory.read(door).await.map(Door)?;
+                found = settle::read(memory, door).await.map(Door)?;
                 continue;
             };
             if wished.is_over() {
@@ -112,7 +135,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                 continue;
             }
             let answer = place.home(DOOR_ANSWER)?;
-            let said = Answer::from_bits(memory.read(answer).await?).filter(|answer| answer.turn == taken.turn());
+            let said =
+                Answer::from_bits(settle::read(memory, answer).await?).filter(|answer| answer.turn == taken.turn());
             let why = match said.map(|answer| answer.outcome) {
                 None => {
                     memory.pause(answer, pauses.next_nanos()).await;
@@ -121,9 +145,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                 Some(Outcome::Granted(death)) => {
                     let held = Outcome::held(death, mode);
                     if held.mode == Mode::Shared && place.slots() > 0 {
-                        count(memory, place)?;
-                        // First, so that whoever sees the door free sees the reader.
-                        memory.fetch_add(place.home(CROWD)?, 1).await?;
+                        counts.begin()?;
+                        // First, so that whoever sees the door free sees the reader. One too many, the server finds out.
+                        let mut tries = Tries::default();
+                        while let Err(fault) = memory.fetch_add(place.home(CROWD)?, 1).await {
+                            tries.again(memory, door, fault).await?;
+                        }
                         self.step_aside(taken).await?;
                     }
                     return Ok(held);
@@ -145,7 +172,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
 
     /// Asks on other terms: who stood there is gone, and another stands there.
     async fn knock_again(&self, taken: Door, (mode, terms): (Mode, Terms)) -> Result<Option<Door>, Fault> {
-        let new = taken.left().taken(self.place.owner().rank, mode, terms);
+        let new = taken.left().taken(self.place.owner(), mode, terms);
         match self.change(taken, new).await? == taken {
             true => Ok(Some(new)),
             false => Err(Fault::new(FaultKind::Protocol)), // nobody else changes it

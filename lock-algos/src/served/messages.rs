@@ -2,7 +2,7 @@
 
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::{Held, Mode};
+use crate::{Held, Mode, Owner};
 
 /// What an owner asks for, in its line at the home: turn 32 bits | slot 12 | nothing 12 | flags 4 | verb 4.
 ///
@@ -182,7 +182,8 @@ impl Answer {
 }
 
 /// The side door: who has no line asks, waits and holds by this one word at the home, one at a time. Changed by compare-swaps
-/// alone. Turn 32 bits | rank 24 | verb and flags 8, 0 while nobody stands there.
+/// alone. Turn 32 bits, the upper 26 of them the [generation](Owner::generation) of who stands there | rank 24 | verb and
+/// flags 8, 0 while nobody stands there. So no two who stand there have the same word, and nobody twice in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Door(pub(super) u64);
 
@@ -200,9 +201,9 @@ impl Door {
     }
 
     /// The word of the next who stands there.
-    pub(super) const fn taken(self, rank: Rank, mode: Mode, terms: Terms) -> Self {
-        let turn = self.turn().wrapping_add(1) as u64;
-        Self(turn << 32 | (rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
+    pub(super) const fn taken(self, owner: Owner, mode: Mode, terms: Terms) -> Self {
+        let turn = (owner.generation << 6 | self.turn().wrapping_add(1) & 0x3f) as u64;
+        Self(turn << 32 | (owner.rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
     }
 
     /// The word when he is gone.
@@ -281,14 +282,17 @@ mod tests {
     fn the_door_is_never_the_same_word_twice() {
         for rank in RANKS {
             for mode in MODES {
-                let taken = Door(0).taken(rank, mode, Terms::default());
-                assert!(!taken.is_free() && taken.rank() == rank && taken.turn() == 1);
+                let owner = Owner { rank, slot: Owner::NO_SLOT, generation: 0x3ff_ffff };
+                let taken = Door(0).taken(owner, mode, Terms::default());
+                assert!(!taken.is_free() && taken.rank() == rank && taken.turn() == u32::MAX << 6 | 1);
+                assert_ne!(taken, Door(0).taken(Owner { generation: 0, ..owner }, mode, Terms::default()));
                 assert!(taken.left().is_free() && taken.left() != Door(0));
-                assert_ne!(taken.left().taken(rank, mode, Terms::default()), taken);
+                assert_ne!(taken.left().taken(owner, mode, Terms::default()), taken);
+                let again = Door(u64::MAX).left().taken(owner, mode, Terms::default());
+                assert_eq!(again.turn(), u32::MAX << 6);
                 let asked = taken.request(7).map(|request| (request.turn, request.slot, request.verb));
-                assert_eq!(asked, Some((1, 7, Verb::Acquire(mode, Terms::default()))));
+                assert_eq!(asked, Some((taken.turn(), 7, Verb::Acquire(mode, Terms::default()))));
             }
         }
-        assert!(Door(u64::MAX).left().taken(Rank(0), Mode::Shared, Terms::default()).turn() == 0);
     }
 }

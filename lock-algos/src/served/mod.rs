@@ -54,7 +54,8 @@ use self::messages::{Answer, Door, Outcome, Terms, Verb};
 use self::origin::Errand;
 use crate::backoff::Pauses;
 use crate::recovery::{self, COUNTS};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Place, Wish};
+use crate::settle;
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place};
 
 // Words at the home, all 0 at first.
 /// Written by the server when it ends: [`ENDED`], and how many hold the lock or wait then.
@@ -90,6 +91,13 @@ const LOOK: u64 = 100_000_000;
 /// Owners follow one another in the order in which the server hears them (of those who ring between two of its looks the last
 /// one is heard first, whenever the others have asked); readers who follow one another read together, and
 /// none overtakes a writer who waits. An acquire that is given up is taken back at once, wherever it is in the queue.
+///
+/// # Operations of which nobody knows
+///
+/// Every word is written by one owner or the server alone, so what is not answered is written again: a request every 100 ms for
+/// as long as it waits, an answer until it is known to have come; one that has come already is not heard twice. The door's word
+/// names who stands there. The crowd is a count: one that nobody is in for a second is taken away. A release that nobody
+/// waits for is not settled; it is over when the line is used again.
 ///
 /// # Without a node or a line
 ///
@@ -156,7 +164,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         let terms = Terms { at_once: owner & TRIES != 0, inherits: false };
         recovery::count(memory, place)?;
         if !place.has_node() {
-            let taken = Door(0).taken(place.owner().rank, mode, terms);
+            let taken = Door(0).taken(place.owner(), mode, terms);
             return Ok(memory.compare_swap(place.home(DOOR)?, 0, taken.0));
         }
         let errand = Errand { memory, place, sleeps: SLEEPS };
@@ -180,16 +188,16 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         place: P,
         (state, owner): Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let errand = Errand { memory, place, sleeps: SLEEPS };
         let terms = Terms { at_once: owner & TRIES != 0, inherits: false };
         let pauses: Pauses<'_> = self.backoff.pauses(place.owner());
         if place.has_node() {
-            errand.wait_in_line(state, (mode, terms), pauses, wish).await
+            errand.wait_in_line(state, (mode, terms), (first, pauses), wish).await
         } else {
-            errand.wait_at_the_door(state, (mode, terms), (Door(first), pauses), wish).await
+            errand.wait_at_the_door(state, (mode, terms), (first, pauses), wish).await
         }
     }
 
@@ -233,19 +241,22 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let found = started.await?;
+        let found = started.await;
         if place.has_node() {
-            return Ok(());
+            return found.map(drop);
         }
         let errand = Errand { memory, place, sleeps: SLEEPS };
         let released = match mode {
             Mode::Shared if place.slots() > 0 => {
-                let left = errand.left_the_crowd(found).await?;
+                let left = errand.left_the_crowd(found).await;
                 recovery::discount(memory, place)?;
-                left
+                left?
             }
             _ => {
-                let door = Door(found);
+                let door = match found {
+                    Err(fault) if fault.is_unknown() => settle::read(memory, place.home(DOOR)?).await.map(Door)?,
+                    found => Door(found?),
+                };
                 !door.is_free() && door.rank() == place.owner().rank && errand.step_aside(door).await?
             }
         };

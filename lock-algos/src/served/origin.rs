@@ -10,7 +10,8 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, BELL, ENDED, LOOK, TURN};
 use crate::backoff::Pauses;
 use crate::recovery;
-use crate::{Held, Mode, Place, Wanted, Wish};
+use crate::settle;
+use crate::{Asked, Held, Mode, Place, Wanted, Wish};
 
 /// An owner on its way to the server and back.
 #[derive(Clone, Copy)]
@@ -45,11 +46,16 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
 
     /// Writes to the line, and rings behind it: writes take effect in the order of posting.
     pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
+        self.say_again(line, turn, verb, 0)
+    }
+
+    /// The same once more: the line says what it said, but no two rings in a row are alike.
+    fn say_again(&self, line: u16, turn: u32, verb: Verb, times: u32) -> Result<M::Op, Fault> {
         let Self { memory, place, .. } = self;
         let owner = place.owner();
         let request = Request { turn, slot: owner.slot, verb };
         drop(memory.write(place.line_of(owner.rank, line)?, request.to_bits(), Notify::No));
-        self.ring(ring(owner.rank, line, request))
+        self.ring(ring(owner.rank, line, Request { turn: turn.wrapping_add(times), ..request }))
     }
 
     pub(super) fn ring(&self, ring: u64) -> Result<M::Op, Fault> {
@@ -66,16 +72,23 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
         Ok(())
     }
 
+    pub(super) fn closed(&self) -> Fault {
+        self.place.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
+    }
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
+    pub(super) async fn ring_until_told(&self, ring: u64) -> Result<(), Fault> {
+        let notify = if self.sleeps { Notify::Yes } else { Notify::No };
+        settle::write(self.memory, self.place.home(BELL)?, ring, notify).await
+    }
+
     /// `Closed` once there is no server any more.
-    pub(super) async fn check_open(&self, state: M::Word<'_>) -> Result<(), Fault> {
-        match self.memory.read(state).await? & ENDED {
+    pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
+        match settle::read(self.memory, state).await? & ENDED {
             0 => Ok(()),
             _ => Err(self.closed()),
         }
-    }
-
-    pub(super) fn closed(&self) -> Fault {
-        self.place.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
     }
 }
 
@@ -110,10 +123,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
         self,
         state: M::Word<'m>,
         asked: (Mode, Terms),
-        pauses: Pauses<'m>,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        (first, pauses): (Result<u64, Fault>, Pauses<'m>),
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
-        let outcome = self.wait_for_turn(state, asked, pauses, wish).await;
+        let outcome = match first {
+            Err(fault) if !fault.is_unknown() => Err(fault),
+            _ => self.wait_for_turn(state, asked, pauses, wish).await,
+        };
         if outcome.is_err() {
             self.leave(self.noted()?.1)?;
         }
@@ -125,9 +141,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
         mut pauses: Pauses<'m>,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let Self { memory, place, .. } = *self;
+        let mut times = 0_u32;
         loop {
             let wished = wish();
             let (turn, line) = self.noted()?;
@@ -156,7 +173,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
                 continue;
             }
             match self.answer(state, move |answer| answer.turn == turn, || wish().is_over()).await? {
-                None => {}
+                None if wish().is_over() => {}
+                // Once more, in case that was lost: a line that says what it said before is not heard.
+                None => {
+                    times = times.wrapping_add(1);
+                    drop(self.say_again(line, turn, Verb::Acquire(mode, terms), times)?);
+                }
                 Some(Outcome::Granted(death)) => return Ok(Outcome::held(death, mode)),
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
@@ -178,7 +200,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
         drop(self.say(line, turn, Verb::Withdraw)?);
         let heard =
             move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
-        while self.answer(state, heard, || false).await?.is_none() {}
+        let mut times = 0_u32;
+        while self.answer(state, heard, || false).await?.is_none() {
+            times = times.wrapping_add(1);
+            drop(self.say_again(line, turn, Verb::Withdraw, times)?);
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
@@ -11,6 +11,7 @@ use super::messages::{Answer, Door, NO_LINE, Request, Verb, rung_by};
 use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE};
 use crate::Place;
 use crate::recovery::Doubt;
+use crate::settle;
 
 /// How many lines are looked at between two looks at the bell: a rank that has just rung does not wait for a look at all of
 /// a large world.
@@ -47,10 +48,20 @@ struct Server<'m, M: RemoteMemory, P> {
     bell: M::Word<'m>,
     door: M::Word<'m>,
     crowd: M::Word<'m>,
-    /// Whether the dead are among the crowd.
+    /// Whether somebody is counted in the crowd who is not there.
     doubt: Doubt,
+    /// Answers of which nobody knows yet whether they came: to whom, to which word, and what.
+    told: Vec<Told<M>>,
     /// Whether somebody's node could not be reached: he is heard once it can be.
     unreached: bool,
+}
+
+/// An answer on its way.
+struct Told<M: RemoteMemory> {
+    op: M::Op,
+    client: usize,
+    word: u64,
+    answer: Answer,
 }
 
 impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
@@ -72,7 +83,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         desk.add(memory.rank());
         let (bell, door, crowd) = (place.home(BELL)?, place.home(DOOR)?, place.home(CROWD)?);
         let doubt = Doubt::default();
-        Ok(Self { memory, place, desk, lines, members, bell, door, crowd, doubt, unreached: false })
+        let told = Vec::new();
+        Ok(Self { memory, place, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
@@ -110,10 +122,14 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             if left > 0 || self.desk.has_queue() {
                 patience = patience.and_until(memory.now().saturating_add(LOOK));
             }
-            let desk = &self.desk;
-            let over = || !is_open() || desk.mourns(|rank| is_alive(memory, rank));
             let mut rings = memory.wait_until(self.bell, move |now| heard != Some(now), patience);
-            let waited = poll_fn(|cx| if over() { Poll::Ready(Ok(0)) } else { Pin::new(&mut rings).poll(cx) });
+            let waited = poll_fn(|cx| {
+                self.poll_told(cx);
+                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) {
+                    return Poll::Ready(Ok(0));
+                }
+                Pin::new(&mut rings).poll(cx)
+            });
             match waited.await {
                 Err(fault) if fault.kind() != FaultKind::TimedOut => return Err(fault),
                 _ => {}
@@ -206,17 +222,45 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         let Self { memory, place, .. } = *self;
         let told: Vec<_> = self.desk.take_told().collect();
         for (client, outcome) in told {
-            let (rank, word) = (self.desk.rank(client), self.desk.seen(client));
+            let word = self.desk.seen(client);
             if client == self.lines.len() {
                 let answer = Answer { turn: Door(word).turn(), outcome };
                 memory.store(place.home(DOOR_ANSWER)?, answer.to_bits())?;
-            } else if let Some(Request { turn, slot, .. }) = Request::from_bits(word) {
-                if let Ok(node) = place.node_of(rank, slot, ANSWER) {
-                    drop(memory.write(node, Answer { turn, outcome }.to_bits(), Notify::Yes));
-                }
+            } else if let Some(Request { turn, .. }) = Request::from_bits(word) {
+                self.answer(client, word, Answer { turn, outcome });
             }
         }
         Ok(())
+    }
+
+    /// Writes an answer to a client's node.
+    fn answer(&mut self, client: usize, word: u64, answer: Answer) {
+        let Self { memory, place, .. } = *self;
+        let node = Request::from_bits(word)
+            .and_then(|request| place.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
+        if let Some(node) = node {
+            let op = memory.write(node, answer.to_bits(), Notify::Yes);
+            self.told.push(Told { op, client, word, answer });
+        }
+    }
+
+    /// Sees how the answers went. One of which nobody knows is written again, while its client says the same and lives.
+    fn poll_told(&mut self, cx: &mut Context<'_>) {
+        let mut lost = Vec::new();
+        self.told.retain_mut(|told| match Pin::new(&mut told.op).poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(outcome) => {
+                if outcome.is_err_and(|fault| fault.is_unknown()) {
+                    lost.push((told.client, told.word, told.answer));
+                }
+                false
+            }
+        });
+        for (client, word, answer) in lost {
+            if self.desk.seen(client) == word && is_alive(self.memory, self.desk.rank(client)) {
+                self.answer(client, word, answer);
+            }
+        }
     }
 
     /// Takes the lock from those who died with it. `true` if there was one.
@@ -279,13 +323,16 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         Ok(any)
     }
 
-    /// Takes the lock from readers of whom the count is all that is left. `true` if there were any.
+    /// Takes the lock from readers of whom the count is all that is left: they died, or were not told that they were counted, or
+    /// not any more. `true` if there were any.
     async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
         let (memory, place, crowd) = (self.memory, self.place, self.desk.crowd());
-        let Some(dead) = self.doubt.of_members(memory) else { return Ok(false) };
+        if !self.doubt.lasts(memory) {
+            return Ok(false);
+        }
         for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
             let counts = match place.tally(rank) {
-                Ok(Some(tally)) => memory.read(tally).await.map(|tally| tally >> 32 != 0),
+                Ok(Some(tally)) => settle::read(memory, tally).await.map(|tally| tally >> 32 != 0),
                 Ok(None) => Ok(false),
                 Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),
                 Err(fault) => Err(fault),
@@ -295,10 +342,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             }
         }
         // Whoever counts since has changed the word.
-        if memory.compare_swap(self.crowd, crowd, 0).await? != crowd {
-            return Ok(true);
+        match memory.compare_swap(self.crowd, crowd, 0).await {
+            Ok(found) if found == crowd => {}
+            Err(fault) if !fault.is_unknown() => return Err(fault),
+            _ => return self.load_door().map(|_| true), // it is another one
         }
-        self.desk.set_crowd(0, Some(dead), |rank| is_alive(memory, rank));
+        self.desk.set_crowd(0, memory.casualty(), |rank| is_alive(memory, rank));
         self.tell()?;
         Ok(true)
     }

@@ -6,11 +6,11 @@ pub(crate) mod way;
 use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-use self::way::Way;
+use self::way::{Way, lose};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
-use crate::recovery::{self, COUNTS};
-use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wish};
+use crate::recovery::{self, COUNTS, Count};
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
 /// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -62,8 +62,13 @@ use crate::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wish};
 /// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
 /// second gets `MemberDied`. If all tickets come back after all, the lock works again.
 ///
-/// An operation whose outcome is unknown cannot be settled: a ticket does not say whose it is. Its owner counts for as
-/// long as its rank lives, so nobody takes the lock meanwhile.
+/// # Operations of which nobody knows
+///
+/// What became of a fetch-add that is not answered cannot be settled: a ticket does not say whose it is. So the word is
+/// frozen, as after a death: all who wait give their tickets back, and when nobody counts any more, the ticket that is out, if
+/// one is, is nobody's. Nobody is told of that, unless some rank had died: then it may have been its ticket. The order of those
+/// who waited starts anew. Where the place has no nodes, such a ticket is lost for good, `Unknown` says so, and with it the
+/// lock, if it was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<const BITS: u32 = 15> {
     backoff: Backoff,
@@ -104,14 +109,14 @@ impl<const BITS: u32> Ticket<BITS> {
         place: P,
         words: (M::Word<'m>, u64),
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
         seat: Option<Seat<P>>,
     ) -> Result<Held, Fault> {
-        let pauses = self.pauses(place.owner());
-        let mut way = Way::<_, _, _, BITS> { memory, place, words, mode, wish, pauses, seat };
-        let ticket = if looks(words) { way.squeeze_in(Counters(first)).await? } else { Some(Counters(first)) };
-        way.acquire(ticket).await
+        let (pauses, counts) = (self.pauses(place.owner()), Count::of(memory, place, true));
+        let mut way = Way::<_, _, BITS> { memory, place, words, mode, wish, pauses, counts, seat };
+        let held = way.begun(first).await;
+        way.counts.after(held)
     }
 }
 
@@ -183,8 +188,8 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
-        first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         self.contend_in(memory, place, words, mode, first, wish, None).await
     }
@@ -242,12 +247,13 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        if self.released(memory, place, words, mode, started.await?)? {
-            return Ok(());
-        }
-        let undone = not_held::<M, BITS>(memory, words.0, mode).await;
+        let outcome = match started.await {
+            Ok(found) if self.released(memory, place, words, mode, found)? => return Ok(()),
+            Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
+            Err(fault) => lose::<M, BITS>(memory, place, words.0, fault).await,
+        };
         recovery::discount(memory, place)?;
-        undone
+        outcome
     }
 }
 

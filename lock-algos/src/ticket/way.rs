@@ -6,20 +6,23 @@ use super::counters::Counters;
 use super::looks;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{Seat, Waited};
-use crate::recovery::{Doubt, count, discount, nobody_counts};
-use crate::{Held, Mode, Place, Wish};
+use crate::recovery::{Asks, Count, Doubt};
+use crate::settle;
+use crate::{Asked, Held, Mode, Place, Wish};
 
 /// How many swaps for a ticket may be lost one after the other without a pause.
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
-pub(crate) struct Way<'m, M: RemoteMemory, P, W, const BITS: u32> {
+pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) memory: &'m M,
     pub(crate) place: P,
     pub(crate) words: (M::Word<'m>, u64),
     pub(crate) mode: Mode,
-    pub(crate) wish: W,
+    pub(crate) wish: Asked<'w>,
     pub(crate) pauses: Pauses<'m>,
+    /// Whether this owner counts.
+    pub(crate) counts: Count<'m, M, P>,
     /// Where it may wait for a message. Without, it reads the word, and pauses in between.
     pub(crate) seat: Option<Seat<P>>,
 }
@@ -46,6 +49,29 @@ enum Turn {
     Withdrawn(Fault),
     /// The word is frozen: the ticket means nothing.
     Void,
+    /// The same, and nobody knows whether the ticket is out.
+    Lost,
+}
+
+/// Freezes the word after the operation of a ticket of which nobody knows, if one is out.
+///
+/// # Errors
+/// The fault itself, if it is another one, or nobody could set the word right.
+pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &'m M,
+    place: impl Place<'m, M>,
+    word: M::Word<'m>,
+    fault: Fault,
+) -> Result<(), Fault> {
+    if !fault.is_unknown() || place.slots() == 0 {
+        return Err(fault);
+    }
+    let frozen = |found| {
+        let word = Counters::<BITS>(found);
+        // With none out, none is lost.
+        (!word.is_frozen() && !word.nothing_out()).then(|| word.frozen().0)
+    };
+    settle::freeze(memory, word, settle::read(memory, word).await?, frozen).await.map(drop)
 }
 
 /// Why who is not patient gets nothing.
@@ -53,18 +79,44 @@ const fn given_up(wish: Wish) -> Fault {
     Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const BITS: u32> Way<'m, M, P, W, BITS> {
+impl<'m, M: RemoteMemory, P: Place<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
-        self.memory.read(self.words.0).await.map(Counters)
+        settle::read(self.memory, self.words.0).await.map(Counters)
     }
 
-    /// Swaps the word if it is `found`. Gives what it was.
-    async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
-        self.memory.compare_swap(self.words.0, found.0, new.0).await.map(Counters)
+    /// Swaps the word if it is `found`. Gives what it was; `None` if nobody knows whether it was swapped: the word is frozen
+    /// then.
+    async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
+        match self.memory.compare_swap(self.words.0, found.0, new.0).await {
+            Err(fault) => self.lose(fault).await.map(|()| None),
+            Ok(now) => Ok(Some(Counters(now))),
+        }
+    }
+
+    /// The same where it makes no difference whether this owner has swapped it: gives the word as it is then.
+    async fn change(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
+        match self.memory.compare_swap(self.words.0, found.0, new.0).await {
+            Ok(now) if now == found.0 => Ok(new),
+            Err(fault) if fault.is_unknown() => self.look().await,
+            now => now.map(Counters),
+        }
+    }
+
+    /// Adds to the word. `None` as in [`swap`](Self::swap).
+    async fn add(&self, what: u64) -> Result<Option<Counters<BITS>>, Fault> {
+        match self.memory.fetch_add(self.words.0, what).await {
+            Err(fault) => self.lose(fault).await.map(|()| None),
+            Ok(now) => Ok(Some(Counters(now))),
+        }
+    }
+
+    /// Freezes the word: nobody knows whether a ticket was taken, or came back.
+    pub(crate) async fn lose(&self, fault: Fault) -> Result<(), Fault> {
+        lose::<M, BITS>(self.memory, self.place, self.words.0, fault).await
     }
 
     /// Whether owners count in their nodes.
-    fn counts(&self) -> bool {
+    fn has_nodes(&self) -> bool {
         self.place.slots() > 0
     }
 
@@ -78,7 +130,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
     }
 
     /// Takes a ticket where there may be too many owners, or only one that leads inside for who does not wait, and gives the
-    /// word before it, or `None` if the word is frozen and there is no ticket. This owner counts already.
+    /// word before it, or `None` if the word is frozen and there is no ticket, or none that is known of. This owner counts
+    /// already.
     pub(crate) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
@@ -89,7 +142,6 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             }
             let is_full = found.out(self.mode) >= self.room();
             if wish.is_over() || !wish.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
-                discount(self.memory, self.place)?;
                 return Err(given_up(wish));
             }
             if is_full {
@@ -99,7 +151,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 };
                 continue;
             }
-            let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
+            let Some(now) = self.swap(found, found.unguarded().joined(self.mode)).await? else { return Ok(None) };
             if now == found {
                 return Ok(Some(found));
             }
@@ -117,8 +169,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
         let given = before.unguarded().joined(self.mode);
         let mut word = if looks(self.words) { given } else { before.taken(self.mode) };
         while word.has_guards() {
-            let now = self.swap(word, word.unguarded()).await?;
-            word = if now == word { word.unguarded() } else { now };
+            word = self.change(word, word.unguarded()).await?;
         }
         if let Some(seat) = &mut self.seat {
             seat.begin();
@@ -134,7 +185,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
             }
             let wish = (self.wish)();
             if word.gave_as(given) && !wish.is_patient() {
-                let now = self.swap(word, word.withdrawn(self.mode)).await?;
+                let Some(now) = self.swap(word, word.withdrawn(self.mode)).await? else { return Ok(Turn::Lost) };
                 if now == word {
                     return Ok(Turn::Withdrawn(given_up(wish)));
                 }
@@ -146,7 +197,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 continue;
             }
             let seated = match &mut self.seat {
-                Some(seat) => seat.wait(self.memory, before, word).await?,
+                // Whether it has an entry there makes no difference to whose turn it is.
+                Some(seat) => match seat.wait(self.memory, before, word).await {
+                    Err(fault) if fault.is_unknown() => Waited::Standing,
+                    waited => waited?,
+                },
                 None => Waited::Standing,
             };
             word = match seated {
@@ -176,13 +231,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
         if waiting.doubt.of_members(self.memory).is_none() {
             return Ok(None);
         }
-        let now = self.swap(word, word.frozen()).await?;
-        Ok(Some(if now == word { word.frozen() } else { now }))
+        self.change(word, word.frozen()).await.map(Some)
     }
 
     /// Waits until the word is not frozen any more, or takes the lock from it. This owner has no ticket and does not count.
     async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
-        let mut doubt = Doubt::default();
+        let (mut doubt, mut asks) = (Doubt::default(), Asks::default());
         self.pauses.restart();
         loop {
             let word = self.look().await?;
@@ -194,13 +248,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 return Err(given_up(wish));
             }
             // Whoever counts after the question has taken a ticket since, and then the word is another one.
-            let asked = !word.nothing_out() && self.counts();
-            let dead = if asked && nobody_counts(self.memory, self.place).await {
+            let asked = !word.nothing_out() && self.has_nodes();
+            let dead = if asked && asks.nobody_counts(self.memory, self.place).await? {
                 self.memory.casualty()
             } else if word.nothing_out() {
                 None
             } else {
-                let doubted = if self.counts() { None } else { doubt.of_members(self.memory) };
+                let doubted = if self.has_nodes() { None } else { doubt.of_members(self.memory) };
                 if let Some(dead) = doubted {
                     return Err(Fault::of(FaultKind::MemberDied, dead));
                 }
@@ -221,40 +275,45 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, W: Fn() -> Wish + Send + Sync, const 
                 Some(died) => Held::after(died, Mode::Exclusive),
                 None => Held::cleanly(self.mode),
             };
-            count(self.memory, self.place)?;
-            if self.swap(word, word.taken_over(held.mode)).await? == word {
+            self.counts.begin()?;
+            if self.swap(word, word.taken_over(held.mode)).await? == Some(word) {
                 return Ok(Some(held));
             }
-            discount(self.memory, self.place)?;
+            self.counts.end()?;
         }
     }
 
+    /// The acquire whose first operation ended so.
+    pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
+        let first = match first {
+            Err(fault) => self.lose(fault).await.map(|()| None)?,
+            Ok(first) if looks(self.words) => self.squeeze_in(Counters(first)).await?,
+            Ok(first) => Some(Counters(first)),
+        };
+        self.acquire(first).await
+    }
+
     /// Acquires with the ticket that was taken from this word, or with a new one.
-    pub(crate) async fn acquire(&mut self, mut ticket: Option<Counters<BITS>>) -> Result<Held, Fault> {
+    async fn acquire(&mut self, mut ticket: Option<Counters<BITS>>) -> Result<Held, Fault> {
         loop {
             if let Some(before) = ticket {
                 match self.turn(before).await? {
                     Turn::Mine => return Ok(Held::cleanly(self.mode)),
-                    Turn::Withdrawn(why) => {
-                        discount(self.memory, self.place)?;
-                        return Err(why);
-                    }
-                    Turn::Void => {
-                        self.memory.fetch_add(self.words.0, Counters::<BITS>::returning(self.mode)).await?;
-                    }
+                    Turn::Withdrawn(why) => return Err(why),
+                    Turn::Void => drop(self.add(Counters::<BITS>::returning(self.mode)).await?),
+                    Turn::Lost => {}
                 }
             }
-            discount(self.memory, self.place)?;
+            self.counts.end()?;
             if let Some(held) = self.thaw().await? {
                 return Ok(held);
             }
-            count(self.memory, self.place)?;
+            self.counts.begin()?;
             ticket = if looks(self.words) {
                 let found = self.look().await?;
                 self.squeeze_in(found).await?
             } else {
-                let add = Counters::<BITS>::taking(self.mode);
-                Some(Counters(self.memory.fetch_add(self.words.0, add).await?))
+                self.add(Counters::<BITS>::taking(self.mode)).await?
             };
         }
     }

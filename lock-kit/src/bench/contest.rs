@@ -1,6 +1,6 @@
 //! Many origins at one lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fabric::Fabric;
@@ -24,6 +24,7 @@ pub struct Contest<'a, A> {
     pub(super) rest: Duration,
     pub(super) seed: u64,
     pub(super) network: Network,
+    pub(super) per_host: u32,
 }
 
 impl<'a, A: LockAlgorithm> Contest<'a, A> {
@@ -38,6 +39,7 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
             rest: Duration::ZERO,
             seed: 1,
             network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
+            per_host: u32::MAX,
         }
     }
 
@@ -80,6 +82,13 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
     /// time for ever, whoever comes second comes second each time.
     pub fn network(self, network: Network) -> Self {
         Self { network, ..self }
+    }
+
+    /// How many ranks of a simulation share a host, the lock's home and the first origins the first one; all, if nothing is
+    /// said. To a lock without words [near](LockAlgorithm::NEAR_WORDS) that is all the same.
+    pub const fn per_host(mut self, ranks: u32) -> Self {
+        self.per_host = ranks;
+        self
     }
 }
 
@@ -145,8 +154,12 @@ pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) contest: &'m Contest<'m, A>,
     pub(super) fabric: &'m F,
     pub(super) ground: Ground<'m, F>,
+    /// The memory of the lowest rank of this host.
+    pub(super) leader: &'m F::Segment,
     /// How often the lock was acquired, by all.
     pub(super) acquired: &'m AtomicU64,
+    /// How often in a row this origin passed a queue.
+    pub(super) passes: &'m AtomicU8,
     /// That one has failed, and nobody wants the lock any more.
     pub(super) failed: Option<&'m AtomicBool>,
     /// Which use of its node is the next.
@@ -159,10 +172,11 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         contest: &'m Contest<'m, A>,
         fabric: &'m F,
         ground: Ground<'m, F>,
-        acquired: &'m AtomicU64,
+        leader: &'m F::Segment,
+        (acquired, passes): (&'m AtomicU64, &'m AtomicU8),
     ) -> Self {
         let dice = Dice::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(fabric.rank().0));
-        Self { contest, fabric, ground, acquired, failed: None, generation: 0, dice }
+        Self { contest, fabric, ground, leader, acquired, passes, failed: None, generation: 0, dice }
     }
 
     /// Acquires and releases once. `spend` has the time pass that the section and the rest take. A wait is noted, with how
@@ -178,7 +192,8 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let owner = Owner { rank: self.fabric.rank(), slot: 0, generation: self.generation };
         self.generation = self.generation.wrapping_add(1) & 0x3ff_ffff;
         let words = (A::HOME_WORDS, A::NODE_WORDS);
-        let spot = Spot { fabric: self.fabric, ground: self.ground, words, owner };
+        let leader = Some(self.leader).filter(|_| A::NEAR_WORDS > 0);
+        let spot = Spot { fabric: self.fabric, ground: self.ground, leader, words, owner, passes: self.passes };
 
         let asked_at = if note.is_some() { self.fabric.now() } else { 0 };
         let words = lock.words(spot)?;

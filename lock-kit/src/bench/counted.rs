@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Assistant, Capabilities, Drive, Error, Fabric, Path, SegmentKey, Task, Ticket, UserMemory};
+use fabric::{Attendant, Capabilities, Drive, Error, Fabric, Path, SegmentKey, Task, Ticket, UserMemory};
 
 /// A rank's operations on words, its own among them, and its messages. What it loads, stores and waits for in its own
 /// memory is no operation: nothing leaves.
@@ -274,6 +274,10 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.word_in(segment, offset)
     }
 
+    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+        self.inner.near_word(segment, offset)
+    }
+
     fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.inner.put(to, offset, from)
     }
@@ -335,12 +339,24 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        self.inner.serve_apart(task, assistant)
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        self.inner.serve_apart(task, attendant)
+    }
+
+    fn can_kill(&self, rank: Rank) -> bool {
+        self.inner.can_kill(rank)
     }
 
     fn kill(&self, rank: Rank) -> Result<(), Fault> {
         self.inner.kill(rank)
+    }
+
+    fn can_revoke(&self, rank: Rank) -> bool {
+        self.inner.can_revoke(rank)
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        self.inner.revoke(rank)
     }
 
     fn leave(&self) {

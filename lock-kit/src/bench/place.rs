@@ -1,13 +1,25 @@
 //! Where the lock of a contest lies: its words at rank 0, behind them a node for each rank in that rank's memory.
 
-use fabric::Fabric;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use fabric::{Fabric, Segment};
 use lock_algos::{LockAlgorithm, Owner, Place};
 use remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
 /// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes, the one
-/// of a lock that is spread.
+/// of a lock that is spread; and in a line of their own those that it has near.
 pub(super) const fn words<A: LockAlgorithm>() -> usize {
-    A::HOME_WORDS + A::NODE_WORDS + 2
+    near_at((A::HOME_WORDS, A::NODE_WORDS)) + A::NEAR_WORDS
+}
+
+const fn near_at((home, node): (usize, usize)) -> usize {
+    (home + node + 2).next_multiple_of(8)
+}
+
+/// The lowest rank of this one's host.
+pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
+    let here = |rank: &Rank| fabric.host_of(*rank) == fabric.host_of(fabric.rank());
+    (0..fabric.size()).map(Rank).find(here).unwrap_or(fabric.rank())
 }
 
 /// How the ranks' memory is reached.
@@ -32,9 +44,13 @@ impl<F: Fabric> Copy for Ground<'_, F> {}
 pub(super) struct Spot<'m, F: Fabric> {
     pub(super) fabric: &'m F,
     pub(super) ground: Ground<'m, F>,
+    /// The memory of the lowest rank of this host, if the lock has words near.
+    pub(super) leader: Option<&'m F::Segment>,
     /// Words of the home, and of a node.
     pub(super) words: (usize, usize),
     pub(super) owner: Owner,
+    /// See [`Place::passes`].
+    pub(super) passes: &'m AtomicU8,
 }
 
 impl<F: Fabric> Clone for Spot<'_, F> {
@@ -85,6 +101,28 @@ impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
 
     fn spread(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
         self.word(rank, self.words.0 + self.words.1 + 1)
+    }
+
+    fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
+        let leader =
+            self.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
+        self.fabric.near_word(leader, 8 * (near_at(self.words) + index) as u64)
+    }
+
+    fn leader(&self) -> Option<Rank> {
+        self.leader.map(Segment::rank)
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.fabric.host_of(rank)
+    }
+
+    fn passes(&self) -> u8 {
+        self.passes.load(Ordering::Relaxed)
+    }
+
+    fn keep_passes(&self, passes: u8) {
+        self.passes.store(passes, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use fabric::Fabric;
@@ -11,7 +11,7 @@ use remote_memory::{Fault, RemoteMemory};
 use sim::{SimFabric, Simulation};
 
 use super::contest::{Contest, Origin, Outcome};
-use super::place::{Ground, Spot};
+use super::place::{Ground, Spot, leader};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> Contest<'_, A> {
@@ -32,7 +32,9 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         let run = |fabric: SimFabric| async move {
             let number = fabric.rank().index().checked_sub(1)?; // the home has none
             let (mine, mine_waited) = (counts_of.get(number)?, each_of.get(number)?);
-            let mut origin = Origin::new(self, &fabric, Ground::World, acquired_of);
+            let leader = fabric.world_segment(leader(&fabric)).ok()?;
+            let passes = AtomicU8::new(0);
+            let mut origin = Origin::new(self, &fabric, Ground::World, &leader, (acquired_of, &passes));
             loop {
                 let mut note = |waited, between| {
                     mine.set(mine.get() + 1);
@@ -47,6 +49,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         };
         let simulation = Simulation::new(self.network.clone())
             .ranks(self.origins.saturating_add(1))
+            .per_host(self.per_host)
             .seed(self.seed)
             .until(self.long);
         let report = simulation.run_direct(run);
@@ -105,7 +108,7 @@ async fn pass<F: Fabric>(spot: &Spot<'_, F>, long: Duration) -> Result<(), Fault
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Mcs, TestAndSet};
+    use lock_algos::{Chosen, Mcs, TestAndSet, TwoLevel};
 
     use super::*;
 
@@ -128,6 +131,20 @@ mod tests {
         let p99 = |outcome: &Outcome| outcome.waits.quantile(0.99).unwrap();
         assert!(queue.worst_p99 < 2 * p99(&queue), "all wait alike: {} and {}", queue.worst_p99, p99(&queue));
         assert!(word.worst_p99 > p99(&word), "{} and {}", word.worst_p99, p99(&word));
+    }
+
+    /// Also where it was chosen when the program runs.
+    #[test]
+    fn a_host_hands_over_without_a_card() {
+        let lock = TwoLevel::default();
+        let operations = |outcome: Outcome| outcome.operations_each();
+        let long = Duration::from_millis(5);
+        let chosen = Chosen::TwoLevel(lock);
+        let chosen = Contest::of(&chosen).origins(30).per_host(16).lasting(long).simulated();
+        let itself = Contest::of(&lock).origins(30).per_host(16).lasting(long).simulated();
+        assert_eq!(chosen.counts, itself.counts);
+        assert!(operations(chosen) < 2.0, "eight of nine are handed over");
+        assert!(operations(Contest::of(&lock).origins(30).per_host(1).lasting(long).simulated()) > 2.0);
     }
 
     #[test]

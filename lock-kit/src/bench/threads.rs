@@ -1,7 +1,7 @@
 //! A contest of threads over shared memory, in real time.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
@@ -10,7 +10,7 @@ use remote_memory::{Fault, FaultKind};
 
 use super::contest::{Contest, Origin, Outcome};
 use super::meeting::Meeting;
-use super::place::{Ground, Spot, words};
+use super::place::{Ground, Spot, leader, words};
 use super::{Counted, Histogram, Operations};
 
 /// What one rank did.
@@ -88,13 +88,14 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             fabric.open(&key)
         };
         let segments = keys.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let leader = &segments[leader(fabric).index()];
         let referee = |flag: &AtomicBool| {
             std::thread::sleep(self.long);
             flag.store(true, Ordering::Relaxed);
         };
         let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
         let counted = Counted::new(fabric.clone());
-        let clock = clock_takes(&counted);
+        let (clock, passes) = (clock_takes(&counted), AtomicU8::new(0));
         if !meeting.all_here() {
             return Ok(None);
         }
@@ -104,7 +105,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let mut origin = Origin::new(self, fabric, Ground::Opened(&segments), acquired);
+            let mut origin = Origin::new(self, fabric, Ground::Opened(&segments), leader, (acquired, &passes));
             origin.failed = Some(meeting.failed());
             while !over[0].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
                 block_on(fabric, origin.once(None, spend))?;
@@ -121,7 +122,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let mut origin = Origin::new(self, &counted, Ground::Opened(&segments), acquired);
+            let mut origin = Origin::new(self, &counted, Ground::Opened(&segments), leader, (acquired, &passes));
             origin.generation = generation; // the nodes are the same
             origin.failed = Some(meeting.failed());
             while !over[1].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
@@ -160,7 +161,7 @@ async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Held, Mcs, Mode, Place, TestAndSet, Wish};
+    use lock_algos::{Asked, Held, Mcs, Mode, Place, TestAndSet};
     use remote_memory::{Rank, RemoteMemory};
 
     use super::*;
@@ -222,8 +223,8 @@ mod tests {
             place: P,
             words: Self::Words<'m, M>,
             mode: Mode,
-            old: u64,
-            wish: impl Fn() -> Wish + Send + Sync + 'm,
+            old: Result<u64, Fault>,
+            wish: Asked<'_>,
         ) -> Result<Held, Fault> {
             self.lock.contend(memory, place, words, mode, old, wish).await
         }

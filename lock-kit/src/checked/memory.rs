@@ -9,6 +9,7 @@ use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patienc
 
 use super::world::World;
 use crate::Mortal;
+use crate::posting::{check_own, post_all, resolve};
 use crate::trace::Action;
 
 /// Everybody's memory in a check, seen from one rank.
@@ -42,8 +43,7 @@ impl CheckedMemory {
     }
 
     fn check_own(&self, word: usize) -> Result<(), Fault> {
-        let own = word / self.world().region_words() == self.rank.index();
-        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+        check_own(word, self.world().region_words(), self.rank)
     }
 }
 
@@ -149,14 +149,7 @@ impl RemoteMemory for CheckedMemory {
 
     fn word(&self, at: At) -> Result<usize, Fault> {
         let world = self.world();
-        let index = at.offset as usize / 8;
-        if at.rank.0 >= world.ranks() {
-            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
-        }
-        if index >= world.region_words() {
-            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
-        }
-        Ok(at.rank.index() * world.region_words() + index)
+        resolve(at, world.ranks(), world.region_words())
     }
 
     fn read(&self, word: usize) -> Reply {
@@ -176,18 +169,7 @@ impl RemoteMemory for CheckedMemory {
     }
 
     fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
-        let mut first = true;
-        Chain::of(links.map(|link| {
-            let (word, action) = match link {
-                Link::Read { word, .. } => (word, Action::Read),
-                Link::Write { word, value, .. } => (word, Action::Write(value)),
-                Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
-                Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
-            };
-            let chained = !std::mem::take(&mut first);
-            let reply = self.post_one(word, action, chained);
-            link.waited().then_some(reply)
-        }))
+        post_all(links, |word, action, chained| self.post_one(word, action, chained))
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {
@@ -246,5 +228,9 @@ impl Mortal for CheckedMemory {
 
     fn marks(&self) {
         self.world().marks = Some(self.view);
+    }
+
+    fn settles(&self) -> bool {
+        self.world().settled
     }
 }

@@ -33,7 +33,7 @@ use world::Budget;
 /// - whether an answer, or an operation, is [lost](Self::losses), and its origin told that nobody knows;
 /// - whether a rank is [stopped](Self::stops) until the others are done, or stuck for long.
 ///
-/// Time passes only where nothing else can happen, and only once somebody died or was stopped: before that, who waits must be
+/// Time passes only where nothing else can happen, and only once somebody died or was stopped or something was lost: before that, who waits must be
 /// waked by a change of the word that it waits for. What a rank does between two awaits is one step, loads and stores of its
 /// own words included: [`Exploration`](crate::Exploration) has them apart.
 ///
@@ -45,11 +45,15 @@ pub struct Checker<A> {
     lock: A,
     budget: Budget,
     nodes: bool,
+    per_host: u32,
+    settled: bool,
     at_least: usize,
     states: usize,
+    departures: Option<usize>,
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
     bend: Option<fn(Action) -> Action>,
+    near_is_safe: bool,
 }
 
 /// How much was explored.
@@ -92,11 +96,15 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             lock: lock.clone(),
             budget: Budget::default(),
             nodes: true,
+            per_host: 2,
+            settled: false,
             at_least: 1,
             states: 3_000_000,
+            departures: None,
             bypass: None,
             token: None,
             bend: None,
+            near_is_safe: false,
         }
     }
 
@@ -108,11 +116,23 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     /// Up to so many operations or answers are lost, and their origins told that nobody knows. An origin that the lock hands that
-    /// on to ends.
+    /// on to ends, unless the lock is to [settle](Self::settled) it.
     #[must_use]
     pub fn losses(mut self, losses: u8) -> Self {
         self.budget.lost = losses;
         self
+    }
+
+    /// Nothing is lost of what a rank does to the memory of its own host.
+    #[must_use]
+    pub fn near_is_safe(self) -> Self {
+        Self { near_is_safe: true, ..self }
+    }
+
+    /// The lock hands no loss on to anybody, and goes on: what a section does to the data is done again.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { settled: true, ..self }
     }
 
     /// Up to so many times a rank is stopped, one at a time.
@@ -128,6 +148,12 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { nodes: false, ..self }
     }
 
+    /// So many ranks share a host: 2, if nothing else is said.
+    #[must_use]
+    pub fn per_host(self, ranks: u32) -> Self {
+        Self { per_host: ranks, ..self }
+    }
+
     /// How many states there must be, so that a check cannot shrink unseen: how many there are depends on the lock alone.
     #[must_use]
     pub fn at_least(self, states: usize) -> Self {
@@ -138,6 +164,14 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     #[must_use]
     pub fn at_most(self, states: usize) -> Self {
         Self { states, ..self }
+    }
+
+    /// Only schedules that depart so many times from the usual one, in which what was posted first comes first and nothing goes
+    /// wrong: a crash, a loss and a stop are a departure each. What is found takes few of them, mostly, and these are of the whole
+    /// length of a schedule, where so many [states](Self::at_most) are of its end.
+    #[must_use]
+    pub fn departures(self, times: usize) -> Self {
+        Self { departures: Some(times), ..self }
     }
 
     /// While everybody lives, at most so many acquires that came later (whose first operation took effect later) enter before
@@ -189,7 +223,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             explored.schedules += 1;
             let mut step = 0;
             let ended = loop {
-                if path.len() == step && !known.insert(run.state()) {
+                if path.len() == step && !known.insert((run.state(), self.left(&path))) {
                     break None;
                 }
                 let events = run.possible();
@@ -215,8 +249,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
                     return Err(self.report(&violation, programs, &run, &schedule));
                 }
             }
-            while path.last().is_some_and(|(chosen, of)| *chosen + 1 == *of) {
-                path.pop();
+            while let Some((chosen, of)) = path.pop() {
+                if chosen + 1 < of && (chosen > 0 || self.left(&path) != Some(0)) {
+                    path.push((chosen, of));
+                    break;
+                }
             }
             let Some((chosen, _)) = path.last_mut() else { return Ok(explored) };
             *chosen += 1;
@@ -225,6 +262,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
                 return Ok(explored);
             }
         }
+    }
+
+    /// How many more departures there may be after these choices.
+    fn left(&self, path: &[(u16, u16)]) -> Option<usize> {
+        self.departures.map(|times| times - path.iter().filter(|(chosen, _)| *chosen > 0).count())
     }
 
     /// Runs one schedule: the one of a message.

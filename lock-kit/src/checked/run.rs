@@ -25,8 +25,6 @@ pub(super) struct Run<A> {
     adopted: Arc<Mutex<Vec<(Rank, Task)>>>,
     /// Whether a survivor has asked for the lock at the end.
     probed: bool,
-    /// Whether an operation or an answer was lost.
-    lost: bool,
     entered: usize,
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
@@ -43,9 +41,10 @@ pub(super) struct End {
 
 impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn new(checker: &Checker<A>, programs: &[&[Round]]) -> Self {
-        let slots = Slots { nodes: checker.nodes, ..Slots::of(programs) };
+        let slots = Slots { nodes: checker.nodes, per_host: checker.per_host, ..Slots::of(programs) };
         let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
-        world.bend = checker.bend;
+        (world.bend, world.settled) = (checker.bend, checker.settled);
+        world.safe_within = checker.near_is_safe.then_some(checker.per_host);
         let mut run = Self {
             lock: Arc::new(checker.lock.clone()),
             slots,
@@ -54,7 +53,6 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             tasks: Vec::new(),
             adopted: Arc::default(),
             probed: false,
-            lost: false,
             entered: 0,
             bypass: checker.bypass,
             token: checker.token,
@@ -111,14 +109,15 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if !over {
             return events;
         }
-        // A survivor shows that the lock can be had.
+        // A survivor shows that the lock can be had, in both modes, twice.
         self.probed = true;
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
         let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank));
-        let Some(survivor) = survivor.filter(|_| !dead.is_empty()) else { return events };
+        let troubled = !dead.is_empty() || lock(&self.world).lost;
+        let Some(survivor) = survivor.filter(|_| troubled) else { return events };
         lock(&self.world).budget = super::Budget::default();
-        self.spawn(survivor, &[Round::EXCLUSIVE]);
+        self.spawn(survivor, &[Round::EXCLUSIVE, Round::SHARED, Round::EXCLUSIVE, Round::SHARED]);
         self.poll(survivor);
         let at_work = self.at_work();
         lock(&self.world).possible(&at_work)
@@ -133,7 +132,6 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn happen(&mut self, event: Event) -> Option<Result<End, String>> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
-        self.lost |= matches!(event, Event::LoseReply(_) | Event::LoseOperation(_));
         if let Event::Crash(rank) = event {
             self.record.dies(rank, lock(&self.world).travels_from(rank));
             self.tasks.retain(|(of, _)| *of != rank);
@@ -194,7 +192,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             }
         }
         let heir = self.record.entered().iter().any(|(_, inherited)| inherited.is_some());
-        Ok(End { heir, lost: self.lost, bypassed: self.record.bypassed() })
+        Ok(End { heir, lost: world.lost, bypassed: self.record.bypassed() })
     }
 
     /// What happened, a line each.

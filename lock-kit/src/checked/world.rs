@@ -80,6 +80,8 @@ pub(super) struct World {
     /// Pauses and deadlines that have ended since a word changed or somebody died.
     idle: u32,
     stopped: Option<Rank>,
+    /// Whether an operation or an answer was lost.
+    pub(super) lost: bool,
     /// By number: in the order of posting.
     pending: BTreeMap<u32, Pending>,
     next: u32,
@@ -88,6 +90,10 @@ pub(super) struct World {
     /// Of each rank: all that its tasks were told, so that ranks with the same one are in the same state.
     histories: Vec<u64>,
     pub(super) budget: Budget,
+    /// How many ranks share a host, if what they do to its memory is not lost.
+    pub(super) safe_within: Option<u32>,
+    /// Whether losses are the lock's affair.
+    pub(super) settled: bool,
     pub(super) bend: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
     /// Whose acquire has arrived by the last event.
@@ -109,11 +115,14 @@ impl World {
             now: 0,
             idle: 0,
             stopped: None,
+            lost: false,
             pending: BTreeMap::new(),
             next: 0,
             marks: None,
             histories: vec![0; ranks],
             budget,
+            safe_within: None,
+            settled: false,
             bend: None,
             trace: Trace::default(),
             last_arrival: None,
@@ -296,7 +305,7 @@ impl World {
         let active = |rank: &Rank| at_work[rank.index()] && !self.is_dead(*rank);
         if self.idle == 0 {
             if self.budget.lost > 0 {
-                let waited = |number: &u32| self.pending.get(number).is_some_and(|pending| !pending.detached);
+                let waited = |number: &u32| self.pending.get(number).is_some_and(|pending| self.may_be_lost(pending));
                 let effects: Vec<u32> = events
                     .iter()
                     .filter_map(|event| if let Event::Effect(number) = event { Some(*number) } else { None })
@@ -318,12 +327,19 @@ impl World {
         events
     }
 
+    fn may_be_lost(&self, pending: &Pending) -> bool {
+        let Kind::Travels { word, .. } = pending.kind else { return false };
+        let near = |ranks: u32| pending.origin.0 / ranks == self.target(word) as u32 / ranks;
+        !pending.detached && !self.safe_within.is_some_and(near)
+    }
+
     /// What happens when nobody can move.
     fn last_resort(&self, at_work: &[bool]) -> Option<Event> {
         let others_at_work =
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
-        // While everybody lives and none is stopped, whoever waits must be waked.
-        let passes = (self.deaths > 0 || self.stopped.is_some()) && self.idle < ENDLESS && others_at_work;
+        // While everybody lives, none is stopped and nothing was lost, whoever waits must be waked.
+        let troubled = self.deaths > 0 || self.stopped.is_some() || self.lost;
+        let passes = troubled && self.idle < ENDLESS && others_at_work;
         let end = |(number, pending): (&u32, &Pending)| match pending.kind {
             Kind::Waits { until, .. } | Kind::Pauses { until, .. }
                 if until != u64::MAX && self.stopped != Some(pending.origin) =>
@@ -345,11 +361,11 @@ impl World {
         match event {
             Event::Effect(number) => self.take_effect(number, None),
             Event::LoseReply(number) => {
-                self.budget.lost -= 1;
+                self.lose();
                 self.take_effect(number, Some(Fault::new(FaultKind::Unknown)));
             }
             Event::LoseOperation(number) => {
-                self.budget.lost -= 1;
+                self.lose();
                 let pending = self.pending.get_mut(&number)?;
                 let Kind::Travels { word, .. } = pending.kind else { return None };
                 let outcome = Err(Fault::new(FaultKind::Unknown));
@@ -377,6 +393,11 @@ impl World {
             }
         }
         None
+    }
+
+    fn lose(&mut self) {
+        self.budget.lost -= 1;
+        self.lost = true;
     }
 
     fn take_effect(&mut self, number: u32, lost: Option<Fault>) {
@@ -459,7 +480,8 @@ impl World {
     /// whether it is the present one, of numbers their order within a rank.
     pub(super) fn state(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.words, &self.dead, self.now, self.idle, self.stopped, &self.histories, self.budget).hash(&mut hasher);
+        (&self.words, &self.dead, self.now, self.idle, self.stopped, self.lost, &self.histories, self.budget)
+            .hash(&mut hasher);
         let passed = |word: u32, version: u32| self.versions[word as usize] != version;
         for seen in &self.seen {
             seen.len().hash(&mut hasher);

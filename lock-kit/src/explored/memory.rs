@@ -14,6 +14,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Mortal;
+use crate::posting::{check_own, resolve};
 use crate::trace::{Action, Effect, Trace};
 
 /// What atomic operations are atomic with.
@@ -184,8 +185,7 @@ impl LoomMemory {
     }
 
     fn check_own(&self, index: usize) -> Result<(), Fault> {
-        let own = index / self.shared.region_words == self.rank.index();
-        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+        check_own(index, self.shared.region_words, self.rank)
     }
 
     fn block_until(&self, index: usize, predicate: impl Fn(u64) -> bool, patience: Patience) -> Result<u64, Fault> {
@@ -252,14 +252,7 @@ impl RemoteMemory for LoomMemory {
     }
 
     fn word(&self, at: At) -> Result<usize, Fault> {
-        let index = at.offset as usize / 8;
-        if at.rank.0 >= self.size() {
-            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
-        }
-        if index >= self.shared.region_words {
-            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
-        }
-        Ok(at.rank.index() * self.shared.region_words + index)
+        resolve(at, self.size(), self.shared.region_words)
     }
 
     fn read(&self, word: usize) -> Self::Op {

@@ -33,12 +33,13 @@ pub struct Exploration<A> {
     preemptions: usize,
     at_least: usize,
     forgets: Option<usize>,
+    per_host: u32,
 }
 
 impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// Of this lock, over a CPU's atomics, with up to 2 preemptions.
     pub fn of(lock: &A) -> Self {
-        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None }
+        Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None, per_host: 2 }
     }
 
     /// What atomic operations are atomic with.
@@ -58,6 +59,12 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
+    }
+
+    /// So many ranks share a host: 2, if nothing else is said.
+    #[must_use]
+    pub fn per_host(self, ranks: u32) -> Self {
+        Self { per_host: ranks, ..self }
     }
 
     /// Has waits for a word of the lock at its home end by nothing that came before they began: see
@@ -112,20 +119,25 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// As [`run`](Self::run).
     #[track_caller]
     pub fn run_abandoned(&self) -> usize {
+        let executions = self.abandoned().unwrap_or_else(|violation| panic!("{violation}"));
+        assert!(executions >= self.at_least, "{}: only {executions} executions", A::NAME);
+        executions
+    }
+
+    /// What [`run_abandoned`](Self::run_abandoned) does, but for the number.
+    pub(crate) fn abandoned(&self) -> Result<usize, String> {
         const X: Round = Round::EXCLUSIVE;
         const S: Round = Round::SHARED;
-        let each = Self { at_least: 1, ..self.clone() };
         let mut executions = 0;
         for asked in 0..2 {
             let [x, s] = [X.abandoned(asked), S.abandoned(asked)];
             for programs in
                 [&[&[x, X][..], &[X]][..], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]]
             {
-                executions += each.run(programs);
+                executions += self.explored(programs, Arc::new(free_at_the_end::<A>))?;
             }
         }
-        assert!(executions >= self.at_least, "{}: only {executions} executions", A::NAME);
-        executions
+        Ok(executions)
     }
 
     /// Rank 1 dies inside. Rank 0, which waits for it or comes after its death, inherits and is told its name by a fault of
@@ -135,19 +147,28 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// As [`run`](Self::run), and if there were not executions of both kinds.
     #[track_caller]
     pub fn run_death(&self, dying: Mode, survivor: Round, kind: FaultKind) {
+        self.death(dying, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+
+    /// What [`run_death`](Self::run_death) does, with a fault of one of these kinds.
+    pub(crate) fn death(&self, dying: Mode, survivor: Round, kinds: Vec<FaultKind>) -> Result<usize, String> {
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
         let dies = Round { mode: dying, ..Round::EXCLUSIVE }.dying();
-        self.run_with(&[&[survivor], &[dies]], move |record, _| {
+        let check = move |record: &Record, _: &LoomMemory| {
             let heirs: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
             count[heirs.len().min(1)].fetch_add(1, Relaxed);
             match (record.violation(), &heirs[..], record.entered().len()) {
                 (None, [], 2) => Ok(()),
-                (None, [fault], 2) if *fault == Fault::of(kind, Rank(1)) => Ok(()),
+                (None, [fault], 2) if kinds.iter().any(|kind| *fault == Fault::of(*kind, Rank(1))) => Ok(()),
                 seen => Err(format!("{seen:?}")),
             }
-        });
-        assert!(outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0), "{}: {outcomes:?}", A::NAME);
+        };
+        let executions = self.explored(&[&[survivor], &[dies]], Arc::new(check))?;
+        match outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0) {
+            true => Ok(executions),
+            false => Err(format!("{}: {outcomes:?} without an heir and with one", A::NAME)),
+        }
     }
 
     #[track_caller]
@@ -156,14 +177,14 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
         let explored = {
             let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-            let (lock, atomics) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets));
+            let (lock, ground) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
             let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(self.preemptions);
             move || {
                 model.check(move || {
                     executions.fetch_add(1, Relaxed);
-                    execute(&lock, atomics, &programs, &last, &*check);
+                    execute(&lock, ground, &programs, &last, &*check);
                 });
             }
         };
@@ -189,12 +210,12 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 /// One execution.
 fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
-    (atomics, forgets): (Atomics, Option<usize>),
+    (atomics, forgets, per_host): (Atomics, Option<usize>, u32),
     programs: &[Vec<Round>],
     last: &Mutex<Arc<Mutex<Trace>>>,
     check: &Check,
 ) {
-    let slots = Slots::of(programs);
+    let slots = Slots { per_host, ..Slots::of(programs) };
     let memory = LoomMemory::new(programs.len(), program::region_words::<A>(slots), atomics).forgetting(forgets);
     if let Ok(mut last) = last.lock() {
         *last = memory.shared_trace();

@@ -86,7 +86,8 @@ pub fn run<A: LockAlgorithm + Clone>(
     let ranks = sections.programs.len();
     let cancelled = |program: &Vec<Section>| program.iter().filter(|section| section.cancelled.is_some()).count();
     let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
-    let slots = Slots { nodes: setting.nodes, deaf: setting.deaf, ..Slots::new(1 + most as u16) };
+    let Setting { nodes, deaf, per_host, .. } = setting;
+    let slots = Slots { nodes, deaf, per_host, ..Slots::new(1 + most as u16) };
     let memory = ModelMemory::new(ranks, region_words::<A>(slots));
     memory.net().bend = setting.bend;
     memory.net().words[LOCK] = setting.lock;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Mortal;
+use crate::posting::{check_own, post_all, resolve};
 use crate::trace::{Action, Effect, Trace};
 
 /// Everybody's memory, seen from one rank.
@@ -210,8 +211,7 @@ impl ModelMemory {
     }
 
     fn check_own(&self, word: usize) -> Result<(), Fault> {
-        let own = word / self.net().region_words == self.rank.index();
-        if own { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+        check_own(word, self.net().region_words, self.rank)
     }
 }
 
@@ -292,14 +292,7 @@ impl RemoteMemory for ModelMemory {
 
     fn word(&self, at: At) -> Result<usize, Fault> {
         let net = self.net();
-        let index = at.offset as usize / 8;
-        if at.rank.index() >= net.dead.len() {
-            return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
-        }
-        if index >= net.region_words {
-            return Err(Fault::of(FaultKind::OutOfRange, at.rank));
-        }
-        Ok(at.rank.index() * net.region_words + index)
+        resolve(at, net.dead.len() as u32, net.region_words)
     }
 
     fn read(&self, word: usize) -> Reply {
@@ -319,18 +312,7 @@ impl RemoteMemory for ModelMemory {
     }
 
     fn post<const N: usize>(&self, links: [Link<usize>; N]) -> Chain<Reply, N> {
-        let mut first = true;
-        Chain::of(links.map(|link| {
-            let (word, action) = match link {
-                Link::Read { word, .. } => (word, Action::Read),
-                Link::Write { word, value, .. } => (word, Action::Write(value)),
-                Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
-                Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
-            };
-            let chained = !std::mem::take(&mut first);
-            let reply = self.send(word, action, chained);
-            link.waited().then_some(reply)
-        }))
+        post_all(links, |word, action, chained| self.send(word, action, chained))
     }
 
     fn load(&self, own: usize) -> Result<u64, Fault> {

@@ -24,6 +24,17 @@ pub struct Scenario {
     pub death: Option<Plan>,
 }
 
+impl Scenario {
+    /// The same, where everybody has a node.
+    #[must_use]
+    pub fn with_nodes(mut self) -> Self {
+        for round in self.programs.iter_mut().flatten() {
+            *round = round.with_node();
+        }
+        self
+    }
+}
+
 /// How somebody dies.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -52,11 +63,13 @@ pub struct Setting {
     /// Whether no wait ends by its deadline, as if time stood still: then a wake-up that is lost is a wait for ever. Not where
     /// somebody dies.
     pub timeless: bool,
+    /// How many ranks share a host.
+    pub per_host: u32,
 }
 
 impl Setting {
     /// Nothing bent, nodes, and a lock of zeros.
-    pub const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false, timeless: false };
+    pub const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false, timeless: false, per_host: 2 };
 }
 
 /// What happened.
@@ -75,7 +88,8 @@ pub struct History {
 /// # Errors
 /// What went wrong, and the operations that took effect.
 pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scenario) -> Result<History, String> {
-    let slots = Slots { nodes: setting.nodes, deaf: setting.deaf, ..Slots::of(&scenario.programs) };
+    let Setting { nodes, deaf, per_host, .. } = setting;
+    let slots = Slots { nodes, deaf, per_host, ..Slots::of(&scenario.programs) };
     let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
     memory.net().bend = setting.bend;
     memory.net().timeless = setting.timeless;
@@ -126,10 +140,13 @@ fn run_over<A: LockAlgorithm + Clone>(
             }
         }
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
-            // At the end a survivor shows that the lock can be had.
+            // At the end a survivor shows that the lock can be had, in both modes, twice.
             let Some(dead) = death.filter(|_| tasks.is_empty() && !probed) else { break };
             probed = true;
-            tasks.push(origin((dead.index() + 1) % scenario.programs.len(), &[Round::EXCLUSIVE]));
+            tasks.push(origin(
+                (dead.index() + 1) % scenario.programs.len(),
+                &[Round::EXCLUSIVE, Round::SHARED, Round::EXCLUSIVE, Round::SHARED],
+            ));
         }
         events += 1;
     }

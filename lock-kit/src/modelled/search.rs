@@ -6,18 +6,15 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
 use super::scenario::{Plan, Scenario, Setting, run};
-use crate::program::{Ending, Manner, Round};
+use crate::program::{Ending, Fencing, Manner, Round};
 
 fn round() -> impl Strategy<Value = Round> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5).prop_map(|asked| Ending::Abandoned { asked })];
     let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
-    (mode, 0_u8..3, 0_u8..3, ending, manner).prop_map(|(mode, early, touches, ending, manner)| Round {
-        mode,
-        early,
-        touches,
-        ending,
-        manner,
+    let fencing = prop_oneof![4 => Just(Fencing::None), 1 => Just(Fencing::Inside), 1 => Just(Fencing::Fused)];
+    (mode, 0_u8..3, 0_u8..3, ending, manner, fencing).prop_map(|(mode, early, touches, ending, manner, fencing)| {
+        Round { mode, early, touches, ending, manner, fencing }
     })
 }
 
@@ -37,6 +34,7 @@ pub struct Search<A> {
     lock: A,
     setting: Setting,
     dies: bool,
+    all_have_nodes: bool,
     cases: u32,
     seed: Option<u64>,
 }
@@ -49,13 +47,20 @@ impl<A: LockAlgorithm + Clone> Search<A> {
 
     /// For what is wrong with this lock, in 1000 cases in which nobody dies.
     pub fn of(lock: &A) -> Self {
-        Self { lock: lock.clone(), setting: Setting::USUAL, dies: false, cases: 1000, seed: None }
+        let lock = lock.clone();
+        Self { lock, setting: Setting::USUAL, dies: false, all_have_nodes: false, cases: 1000, seed: None }
     }
 
     /// In each case one rank dies, at any event, and some of its last operations are lost.
     #[must_use]
     pub fn deaths(self) -> Self {
         Self { dies: true, ..self }
+    }
+
+    /// For a lock that refuses owners without a node where others have one: there are none.
+    #[must_use]
+    pub fn all_have_nodes(self) -> Self {
+        Self { all_have_nodes: true, ..self }
     }
 
     /// So many cases.
@@ -93,9 +98,13 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// What [`run`](Self::run) says when it panics.
     pub fn verdict(&self) -> Result<(), String> {
         let seed = self.seed.unwrap_or_else(any_seed);
-        search(seed, self.cases, self.dies, |scenario| run(self.setting, &self.lock, scenario).map(drop)).map_err(
-            |found| {
-                let Found { reason, minimal } = *found;
+        let all_have_nodes = self.all_have_nodes;
+        let among = scenarios(self.dies).prop_map(move |scenario| match all_have_nodes {
+            true => scenario.with_nodes(),
+            false => scenario,
+        });
+        search_among(seed, self.cases, among, |scenario| run(self.setting, &self.lock, scenario).map(drop)).map_err(
+            |(reason, minimal)| {
                 let (name, variable) = (A::NAME, Self::SEED);
                 format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
             },

@@ -1,14 +1,14 @@
 //! Where the words lie that programs use.
 //!
-//! Each rank has one region: the data, the lock, the tally, the word of a lock that is spread, a node for each slot, for a lock
-//! that is served a line for each slot of everybody, and a word that stays 0. The lock, the data and the lines are used at
-//! [`HOME`].
+//! Each rank has one region: the data, the lock, the counter of fencing tokens, the tally, the word of a lock that is spread, those
+//! of a lock that has some near, a node for each slot, for a lock that is served a line for each slot of everybody, and a word that
+//! stays 0. The lock, the tokens, the data and the lines are used at [`HOME`].
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use lock_algos::{LockAlgorithm, Owner, Place};
-use remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use super::{Manner, Round};
 
@@ -30,13 +30,15 @@ pub struct Slots {
     pub deaf: bool,
     /// Whether an owner may be without a slot.
     pub tallied: bool,
+    /// How many ranks share a host, those of the lowest numbers the first one; not 0.
+    pub per_host: u32,
 }
 
 impl Slots {
     /// So many slots with nodes, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
-        Self { each, nodes: true, deaf: false, tallied: false }
+        Self { each, nodes: true, deaf: false, tallied: false, per_host: 2 }
     }
 
     /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
@@ -64,17 +66,25 @@ const fn line_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize
     node_at::<A>(nodes) + rank.index() * slots.each as usize + line as usize
 }
 
-const fn tally_at<A: LockAlgorithm>() -> usize {
+const fn token_at<A: LockAlgorithm>() -> usize {
     LOCK + A::HOME_WORDS
+}
+
+const fn tally_at<A: LockAlgorithm>() -> usize {
+    token_at::<A>() + 1
 }
 
 const fn spread_at<A: LockAlgorithm>() -> usize {
     tally_at::<A>() + 1
 }
 
+const fn near_at<A: LockAlgorithm>() -> usize {
+    spread_at::<A>() + 1
+}
+
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    spread_at::<A>() + 1 + slot as usize * A::NODE_WORDS
+    near_at::<A>() + A::NEAR_WORDS + slot as usize * A::NODE_WORDS
 }
 
 /// Says how many slots the memory's rank uses: done once, before its first acquire.
@@ -141,6 +151,14 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
         Self { memory, owner, slots, algorithm: PhantomData }
     }
 
+    /// The counter of the lock's fencing tokens.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`].
+    pub fn token(&self) -> Result<M::Word<'m>, Fault> {
+        word(self.memory, HOME, token_at::<A>())
+    }
+
     /// What an owner sees who asks whether somebody counts.
     fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         let deaf = self.slots.deaf && rank != self.owner.rank;
@@ -170,6 +188,23 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
         }
     }
 
+    fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index >= A::NEAR_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
+            return Err(Fault::of(FaultKind::Unsupported, rank));
+        }
+        word(self.memory, rank, near_at::<A>() + index)
+    }
+
+    fn leader(&self) -> Option<Rank> {
+        let near = |rank: &Rank| self.host_of(*rank) == self.host_of(self.owner.rank);
+        let lives = |rank: &Rank| self.memory.liveness(*rank) == Liveness::Alive;
+        if A::NEAR_WORDS == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        rank.0 / self.slots.per_host
+    }
+
     fn slots(&self) -> u16 {
         if self.slots.nodes { self.slots.each } else { 0 }
     }
@@ -189,6 +224,16 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
         let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
         self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
+    }
+
+    /// Of a lock with a room, the last of its words.
+    fn room(&self) -> Result<M::Word<'m>, Fault> {
+        word(self.memory, HOME, LOCK + A::HOME_WORDS - 1)
+    }
+
+    /// There is one target.
+    fn is_of_all(&self) -> bool {
+        true
     }
 
     fn home_rank(&self) -> Option<Rank> {

@@ -27,6 +27,22 @@ pub struct Round {
     pub ending: Ending,
     /// By whom, and how patiently.
     pub manner: Manner,
+    /// Whether it draws a fencing token.
+    pub fencing: Fencing,
+}
+
+/// Whether a round draws a [fencing token](lock_algos::TokenDraw), which must be higher than those of all who held the lock
+/// before. Of an acquire that is abandoned none is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// It does not.
+    None,
+    /// Once it holds the lock.
+    Inside,
+    /// Behind the acquire's first operation, and once more if that did not suffice.
+    Fused,
+    /// Behind the acquire's first operation, whether that sufficed or not: wrong on purpose.
+    Hasty,
 }
 
 /// How the lock is asked for. Whoever abandons it does so in the usual manner.
@@ -59,8 +75,14 @@ pub enum Ending {
 
 impl Round {
     /// An exclusive lock, under which the data is counted up once.
-    pub const EXCLUSIVE: Self =
-        Self { mode: Mode::Exclusive, early: 0, touches: 1, ending: Ending::Released, manner: Manner::Usual };
+    pub const EXCLUSIVE: Self = Self {
+        mode: Mode::Exclusive,
+        early: 0,
+        touches: 1,
+        ending: Ending::Released,
+        manner: Manner::Usual,
+        fencing: Fencing::None,
+    };
     /// A shared lock, under which the data is read twice.
     pub const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
 
@@ -88,6 +110,15 @@ impl Round {
         Self { manner: Manner::WithoutNode, ..self }
     }
 
+    /// The same, by an owner with a node.
+    #[must_use]
+    pub const fn with_node(self) -> Self {
+        match self.manner {
+            Manner::WithoutNode => Self { manner: Manner::Usual, ..self },
+            Manner::Usual | Manner::Try => self,
+        }
+    }
+
     /// The same, given up after it was asked so many times whether it is still wanted.
     #[must_use]
     pub const fn abandoned(self, asked: u8) -> Self {
@@ -98,6 +129,12 @@ impl Round {
     #[must_use]
     pub const fn detached(self) -> Self {
         Self { ending: Ending::Detached, ..self }
+    }
+
+    /// The same, with a fencing token.
+    #[must_use]
+    pub const fn fenced(self, fencing: Fencing) -> Self {
+        Self { fencing, ..self }
     }
 
     /// The same, whose origin ends inside.

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Wish};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, TokenDraw, Wish};
 use remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::ground::{DATA, Ground, HOME, Slots, open, word};
-use super::{Ending, Manner, Round};
+use super::{Ending, Fencing, Manner, Round};
 use crate::Record;
 
 /// Work that somebody else finishes.
@@ -22,6 +22,21 @@ pub trait Mortal: RemoteMemory + Clone {
 
     /// The next operation that it posts is the first of an acquire that waits for as long as it takes.
     fn marks(&self) {}
+
+    /// Whether no owner may be told that nobody knows what became of an operation: the lock settles that itself.
+    fn settles(&self) -> bool {
+        false
+    }
+}
+
+/// What is done to the data, and done again where nobody knows and the lock goes on.
+async fn told<M: Mortal>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u64, Fault> {
+    loop {
+        match operation().await {
+            Err(fault) if fault.is_unknown() && memory.settles() => {}
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
@@ -76,11 +91,19 @@ async fn section<M: Mortal, A: LockAlgorithm>(
         memory.marks();
     }
     let started = algorithm.start(memory, ground, words, mode)?;
+    let counter = ground.token()?;
+    let early = matches!(round.fencing, Fencing::Fused | Fencing::Hasty).then(|| TokenDraw::from(memory, counter));
     for _ in 0..round.early {
-        memory.read(data).await?;
+        told(memory, || memory.read(data)).await?;
     }
     let wish = if round.manner == Manner::Try { Wish::TRY } else { Wish::LOCK };
-    let held = match algorithm.finish(memory, ground, words, mode, started, || wish.inheriting()).await {
+    let first = started.await;
+    let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
+    let held = match at_once {
+        true => Ok(Held::cleanly(mode)),
+        false => algorithm.contend(memory, ground, words, mode, first, &|| wish.inheriting()).await,
+    };
+    let held = match held {
         Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
             record.outside(owner);
             return Ok(());
@@ -89,13 +112,22 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     };
     let mode = held.mode;
     record.enters(owner, held);
+    let token = match (round.fencing, early) {
+        (Fencing::None, _) => None,
+        (Fencing::Hasty, Some(early)) => Some(early),
+        (Fencing::Fused, Some(early)) if at_once && !A::SPREAD => Some(early),
+        _ => Some(TokenDraw::from(memory, counter)),
+    };
+    if let Some(token) = token {
+        record.fenced(mode, token.await?);
+    }
 
     for _ in 0..round.touches {
-        let before = memory.read(data).await?;
+        let before = told(memory, || memory.read(data)).await?;
         if mode == Mode::Exclusive {
-            memory.write(data, before + 1, Notify::No).await?;
+            told(memory, || memory.write(data, before + 1, Notify::No)).await?;
             record.counted();
-        } else if memory.read(data).await? != before {
+        } else if told(memory, || memory.read(data)).await? != before {
             record.violated(|| format!("{owner:?} saw the data change under a shared lock"));
         }
     }
@@ -127,7 +159,7 @@ fn goes_on<M: Mortal>(
 ) -> bool {
     match done {
         Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => record.outside(owner),
-        Err(fault) if fault.is_unknown() => {
+        Err(fault) if fault.is_unknown() && !memory.settles() => {
             record.dies(owner.rank, true);
             memory.die();
             return false;

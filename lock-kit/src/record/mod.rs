@@ -50,8 +50,8 @@ struct State {
     deaths: Vec<Death>,
     /// How many rounds each rank has begun.
     rounds: BTreeMap<u32, u32>,
-    /// Of the last exclusive owner.
-    token: Option<u64>,
+    /// The highest of an exclusive owner, and of anybody.
+    tokens: [Option<u64>; 2],
 }
 
 impl State {
@@ -122,10 +122,19 @@ impl Record {
 
     /// The token of who has just entered alone: it must be higher than all before it.
     pub fn token(&self, token: u64) {
+        self.fenced(Mode::Exclusive, token);
+    }
+
+    /// The token of who is inside. Those who are inside together may have theirs in any order.
+    pub fn fenced(&self, mode: Mode, token: u64) {
         let mut state = self.state();
-        if let Some(before) = state.token.replace(token).filter(|before| *before >= token) {
+        let [alone, any] = state.tokens;
+        let before = if mode == Mode::Exclusive { any } else { alone };
+        if let Some(before) = before.filter(|before| *before >= token) {
             state.violation.get_or_insert(format!("the token {token} after {before}"));
         }
+        let token = Some(token);
+        state.tokens = [if mode == Mode::Exclusive { alone.max(token) } else { alone }, any.max(token)];
     }
 
     /// All of it in one number: two records with the same one stand for the same past.

@@ -1,0 +1,384 @@
+//! The way into the room, and out of it.
+
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+
+use super::room::{Room, other};
+use crate::backoff::{Pauses, mixed};
+use crate::recovery::{self, Doubt, nobody_counts, stamp};
+use crate::{Asked, Held, Mode, Owner, Place, Wish, settle};
+
+/// For how long who waits leaves the way to those of the other group who wait as well, in nanoseconds from when it saw one
+/// of its own group leave. Then they may wait for something that it holds itself.
+const DOOR_PATIENCE: u64 = 100_000_000;
+
+/// How many swaps may be lost one after the other without a pause.
+const RACES: u32 = 8;
+
+/// The room as a place of its own: its word is its home, and who counts there says so in a word of the node behind those of
+/// the target's lock.
+#[derive(Clone, Copy)]
+pub(super) struct InRoom<P> {
+    pub(super) place: P,
+    /// Where that word is in a node.
+    pub(super) counts: usize,
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Place<'m, M> for InRoom<P> {
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.room() }
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.place.node_of(rank, slot, self.counts + index)
+    }
+
+    fn slots(&self) -> u16 {
+        self.place.slots()
+    }
+
+    fn owners(&self) -> u64 {
+        self.place.owners()
+    }
+
+    fn is_counted(&self) -> bool {
+        self.place.is_counted()
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.place.tally(rank)
+    }
+
+    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+        self.place.count_without_slot(counts)
+    }
+
+    /// The only one of its word.
+    fn lock(&self) -> u64 {
+        0
+    }
+
+    fn owner(&self) -> Owner {
+        self.place.owner()
+    }
+}
+
+/// How a wait ended.
+enum Entry {
+    /// It is inside.
+    Inside,
+    /// The word is frozen, and nothing in it is this owner's.
+    Void,
+}
+
+/// An owner on its way.
+pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+    pub(super) memory: &'m M,
+    /// The room's.
+    pub(super) place: P,
+    pub(super) word: M::Word<'m>,
+    pub(super) mode: Mode,
+    pub(super) wish: Asked<'w>,
+    pub(super) pauses: Pauses<'m>,
+    /// Whether it comes in past those who wait, for they may wait for what it holds.
+    pub(super) passes: bool,
+}
+
+/// Whether the word is read before anything is added to it: there may be more owners than it has room for.
+pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl Place<'m, M>) -> bool {
+    place.owners() > Room::<BITS>::MOST || !place.is_counted()
+}
+
+/// Posts the first operation. This owner counts already.
+pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &M,
+    place: impl Place<'m, M>,
+    word: M::Word<'m>,
+    mode: Mode,
+) -> M::Op {
+    match looks::<M, BITS>(place) {
+        true => memory.read(word),
+        false => memory.fetch_add(word, Room::<BITS>::entering(mode)),
+    }
+}
+
+/// Why who is not patient gets nothing.
+const fn given_up(wish: Wish) -> Fault {
+    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+}
+
+impl<'m, M, P, const BITS: u32> Way<'m, '_, M, P, BITS>
+where
+    M: RemoteMemory,
+    P: Place<'m, M>,
+{
+    async fn look(&self) -> Result<Room<BITS>, Fault> {
+        self.memory.read(self.word).await.map(Room)
+    }
+
+    /// Adds to the word, and gives what it is then.
+    async fn add(&self, add: u64) -> Result<Room<BITS>, Fault> {
+        Ok(Room(self.memory.fetch_add(self.word, add).await?).plus(add))
+    }
+
+    /// Swaps the word if it is `found`. Gives what it was.
+    async fn swap(&self, found: Room<BITS>, new: Room<BITS>) -> Result<Room<BITS>, Fault> {
+        self.memory.compare_swap(self.word, found.0, new.0).await.map(Room)
+    }
+
+    fn give_up(&self, why: Fault) -> Result<Entry, Fault> {
+        recovery::discount(self.memory, self.place)?;
+        Err(why)
+    }
+
+    async fn pause(&mut self) -> Result<Room<BITS>, Fault> {
+        self.memory.pause(self.word, self.pauses.next_nanos()).await;
+        self.look().await
+    }
+
+    /// Comes in, with a first operation that ended so. It is told of the dead, and then it is among the exclusive ones.
+    pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
+        let entered = match first {
+            Ok(first) => self.come(Room(first)).await,
+            Err(fault) => Err(fault),
+        };
+        match entered {
+            // Nobody knows what it has added: all begin anew.
+            Err(fault) if fault.is_unknown() && self.place.slots() > 0 => {
+                let stamp = stamp(self.memory, self.place.owner());
+                let frozen =
+                    |word| Some(Room::<BITS>(word)).filter(|word| !word.is_frozen()).map(|word| word.frozen(stamp).0);
+                let settled = match settle::read(self.memory, self.word).await {
+                    Ok(found) => settle::freeze(self.memory, self.word, found, frozen).await,
+                    Err(fault) => Err(fault),
+                };
+                recovery::discount(self.memory, self.place)?;
+                settled.and(Err(fault))
+            }
+            Err(fault) => recovery::discount(self.memory, self.place).and(Err(fault)),
+            entered => entered,
+        }
+    }
+
+    async fn come(&mut self, mut found: Room<BITS>) -> Result<Held, Fault> {
+        loop {
+            let entry = match looks::<M, BITS>(self.place) {
+                true => self.squeeze_in(found).await?,
+                false => self.announced(found).await?,
+            };
+            if let Entry::Inside = entry {
+                return Ok(Held::cleanly(self.mode));
+            }
+            recovery::discount(self.memory, self.place)?;
+            if let Some(held) = self.thaw().await? {
+                return Ok(held);
+            }
+            recovery::count(self.memory, self.place)?;
+            found = Room(announce::<M, BITS>(self.memory, self.place, self.word, self.mode).await?);
+        }
+    }
+
+    /// It has added itself to those inside of this word.
+    async fn announced(&mut self, found: Room<BITS>) -> Result<Entry, Fault> {
+        if found.is_open(self.mode, self.passes) {
+            return Ok(Entry::Inside);
+        }
+        if found.is_frozen() {
+            self.add(Room::<BITS>::leaving(self.mode)).await?;
+            return Ok(Entry::Void);
+        }
+        let wish = (self.wish)();
+        if !wish.is_patient() {
+            let mut found = self.add(Room::<BITS>::leaving(self.mode)).await?;
+            // Others may have been in the way who do not stay.
+            while !wish.is_over() && found.is_open(self.mode, self.passes) {
+                let now = self.swap(found, found.plus(Room::<BITS>::entering(self.mode))).await?;
+                if now == found {
+                    return Ok(Entry::Inside);
+                }
+                found = now;
+            }
+            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(wish)) };
+        }
+        let word = self.add(Room::<BITS>::stepping_back(self.mode)).await?;
+        if word.is_frozen() {
+            self.add(Room::<BITS>::waiting_on(self.mode).wrapping_neg()).await?;
+            return Ok(Entry::Void);
+        }
+        self.wait(word).await
+    }
+
+    /// Comes in, or waits, where there may be too many owners.
+    async fn squeeze_in(&mut self, mut found: Room<BITS>) -> Result<Entry, Fault> {
+        let most = match self.place.owners() {
+            counted if counted > Room::<BITS>::MOST || self.place.is_counted() => Room::<BITS>::MOST,
+            counted => Room::<BITS>::MOST - counted,
+        };
+        let mut doubt = Doubt::default();
+        let mut lost = 0_u32;
+        loop {
+            let wish = (self.wish)();
+            let is_open = found.is_open(self.mode, self.passes);
+            let is_full = found.is_full(self.mode, most);
+            if found.is_frozen() && !is_open && !wish.is_over() {
+                return Ok(Entry::Void);
+            }
+            if wish.is_over() || !wish.is_patient() && (is_full || !is_open) {
+                return self.give_up(given_up(wish));
+            }
+            if is_full {
+                doubt.seen(found.inside(self.mode));
+                found = match doubt.of_members(self.memory) {
+                    Some(dead) if self.place.slots() == 0 => {
+                        return self.give_up(Fault::of(FaultKind::MemberDied, dead));
+                    }
+                    Some(_) => self.freeze(found).await?,
+                    None => self.pause().await?,
+                };
+                continue;
+            }
+            let add = if is_open { Room::<BITS>::entering(self.mode) } else { Room::<BITS>::waiting_on(self.mode) };
+            let now = self.swap(found, found.plus(add)).await?;
+            if now == found {
+                return if is_open { Ok(Entry::Inside) } else { self.wait(found.plus(add)).await };
+            }
+            found = now;
+            lost += 1;
+            if lost % RACES == 0 {
+                found = self.pause().await?;
+            }
+        }
+    }
+
+    /// Waits among those who wait in this word.
+    async fn wait(&mut self, mut word: Room<BITS>) -> Result<Entry, Fault> {
+        let phase = word.phase(self.mode);
+        let mut before = word;
+        let mut doubt = Doubt::default();
+        let mut door = self.memory.now();
+        loop {
+            if word.phase(self.mode) != phase {
+                return Ok(Entry::Inside); // let in with the others
+            }
+            if word.is_frozen() {
+                return Ok(Entry::Void);
+            }
+            let wish = (self.wish)();
+            if !wish.is_patient() {
+                match self.withdraw(word).await? {
+                    now if now == word => return self.give_up(given_up(wish)),
+                    now => word = now,
+                }
+                continue;
+            }
+            if let Some(next) = word.next(self.mode, self.passes) {
+                let now = self.swap(word, next.to).await?;
+                if now == word && next.admits {
+                    return Ok(Entry::Inside);
+                }
+                word = if now == word { next.to } else { now };
+                continue;
+            }
+            let others = word.inside(other(self.mode));
+            if others > 0 {
+                doubt.seen(others);
+                match doubt.of_members(self.memory) {
+                    Some(_) if self.place.slots() > 0 => {
+                        word = self.freeze(word).await?;
+                        continue;
+                    }
+                    Some(dead) => {
+                        match self.withdraw(word).await? {
+                            now if now == word => return self.give_up(Fault::of(FaultKind::MemberDied, dead)),
+                            now => word = now,
+                        }
+                        continue;
+                    }
+                    None => {}
+                }
+            } else if self.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
+                self.passes = true;
+                continue;
+            }
+            if others < before.inside(other(self.mode)) {
+                self.pauses.restart();
+            }
+            if others > 0 || word.inside(self.mode) < before.inside(self.mode) {
+                door = self.memory.now();
+            }
+            before = word;
+            word = self.pause().await?;
+        }
+    }
+
+    /// Takes itself from those who wait. Gives what the word was.
+    async fn withdraw(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
+        self.swap(word, word.plus(Room::<BITS>::waiting_on(self.mode).wrapping_neg())).await
+    }
+
+    /// Freezes the word, and gives it as it is then.
+    async fn freeze(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
+        let frozen = word.frozen(stamp(self.memory, self.place.owner()));
+        let now = self.swap(word, frozen).await?;
+        Ok(if now == word { frozen } else { now })
+    }
+
+    /// Waits until the word is not frozen any more, or takes it: an heir alone, and it stays frozen until that one
+    /// [heals](heal) it. This owner is not in it and does not count.
+    async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
+        self.pauses.restart();
+        loop {
+            let word = self.look().await?;
+            if !word.is_frozen() {
+                return Ok(None);
+            }
+            let wish = (self.wish)();
+            if wish.is_over() {
+                return Err(given_up(wish));
+            }
+            // Whoever counts after the question is in the word, and then the word is another one.
+            if !nobody_counts(self.memory, self.place).await {
+                if !wish.is_patient() {
+                    return Err(given_up(wish));
+                }
+                self.memory.pause(self.word, self.pauses.next_nanos()).await;
+                continue;
+            }
+            let dead = self.memory.casualty().filter(|_| !word.is_empty());
+            let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
+                Some(died) if !wish.inherits => {
+                    // It may have been inherited meanwhile.
+                    if self.look().await? == word {
+                        return Err(died);
+                    }
+                    continue;
+                }
+                Some(died) => Held::after(died, Mode::Exclusive),
+                None => Held::cleanly(self.mode),
+            };
+            // Another frozen word than this one, also of the owner that froze it, at the same time.
+            let another = stamp(self.memory, self.place.owner()) ^ mixed(word.0);
+            let taken = match held.inherited {
+                Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
+                None => Room::of_one(held.mode),
+            };
+            recovery::count(self.memory, self.place)?;
+            if self.swap(word, taken).await? == word {
+                return Ok(Some(held));
+            }
+            recovery::discount(self.memory, self.place)?;
+        }
+    }
+}
+
+/// An heir has what it came for: the room is as any other. Nobody waits in it yet, nor is about to: whoever was had noticed that
+/// it is frozen before it was taken from the dead.
+pub(super) async fn heal<M: RemoteMemory, const BITS: u32>(memory: &M, word: M::Word<'_>) -> Result<(), Fault> {
+    let mut found = Room::<BITS>(memory.read(word).await?);
+    loop {
+        let now = Room(memory.compare_swap(word, found.0, found.thawed().0).await?);
+        if now == found {
+            return Ok(());
+        }
+        found = now;
+    }
+}

@@ -1,0 +1,190 @@
+//! The word at the home of a queue lock.
+
+use remote_memory::Rank;
+
+use crate::{Mode, Owner};
+
+/// The home's word: flags 3 bits | alone 1 bit | readers 24 bits | slot 12 bits | rank 24 bits of who came last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Home(pub(super) u64);
+
+impl Home {
+    pub(super) const FREE: Self = Self(0);
+    /// Nobody comes in; see [`crate::recovery`].
+    pub(super) const FROZEN: u64 = 1 << 63;
+    /// Somebody is in the queue, and the low bits tell who came last.
+    pub(super) const QUEUED: u64 = 1 << 62;
+    /// Frozen while somebody was in the queue: because this rank died there or was lost, or [because](Self::UNSURE) nobody knows
+    /// what became of an operation.
+    pub(super) const LOST: u64 = 1 << 61;
+    /// No rank: whoever was in the queue goes on, and may die.
+    pub(super) const UNSURE: Rank = Rank(Rank::LIMIT);
+    pub(super) const READER: u64 = 1 << 36;
+    /// Somebody without a node has it alone. Stands among the readers: who comes waits for it as for them.
+    pub(super) const ALONE: u64 = 1 << 60;
+    pub(super) const READERS: u64 = 0x1ff_ffff << 36;
+    /// Who came last.
+    const LAST: u64 = (1 << 36) - 1;
+
+    pub(super) const fn is(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub(super) const fn has_readers(self) -> bool {
+        self.0 & Self::READERS != 0
+    }
+
+    /// The same readers, and this owner behind all who queue.
+    pub(super) const fn behind(self, owner: Owner) -> Self {
+        let last = (owner.slot as u64 & 0xfff) << 24 | owner.rank.0 as u64 & 0xff_ffff;
+        Self(Self::QUEUED | self.0 & Self::READERS | last)
+    }
+
+    /// One reader more.
+    pub(super) const fn joined(self) -> Self {
+        Self(self.0 + Self::READER)
+    }
+
+    /// The same readers, and nobody in the queue.
+    pub(super) const fn unqueued(self) -> Self {
+        Self(self.0 & Self::READERS)
+    }
+
+    /// The same readers, and in place of who came last which freeze it is, and who was lost.
+    pub(super) const fn frozen(self, lost: Option<Rank>, stamp: u64) -> Self {
+        let which = match lost {
+            Some(Rank(rank)) if rank < Rank::LIMIT || self.is(Self::QUEUED) => {
+                Self::LOST | stamp & 0xfff << 24 | rank as u64 & 0xff_ffff
+            }
+            _ => stamp & Self::LAST,
+        };
+        Self(Self::FROZEN | self.0 & Self::READERS | which)
+    }
+
+    /// What an owner makes of a word that nobody has.
+    pub(super) const fn taken(owner: Owner, mode: Mode, has_node: bool) -> Self {
+        match (mode, has_node) {
+            (Mode::Shared, _) => Self::FREE.joined(),
+            (Mode::Exclusive, true) => Self::FREE.behind(owner),
+            (Mode::Exclusive, false) => Self(Self::ALONE),
+        }
+    }
+
+    /// What it adds to the word to release it, if it is not in the queue.
+    pub(super) const fn departs(mode: Mode) -> u64 {
+        match mode {
+            Mode::Shared => Self::READER.wrapping_neg(),
+            Mode::Exclusive => Self::ALONE.wrapping_neg(),
+        }
+    }
+
+    /// Whether it is this frozen word, or would be but for readers who have gone.
+    pub(super) const fn is_as_frozen(self, frozen: Self) -> bool {
+        self.0 & !Self::READERS == frozen.0 & !Self::READERS
+    }
+
+    /// Whether this owner came last.
+    pub(super) const fn ends_with(self, owner: Owner) -> bool {
+        self.is(Self::QUEUED) && self.0 & Self::LAST == self.behind(owner).0 & Self::LAST
+    }
+
+    /// Whether a swap of `found` for `new` by this owner, which still counts, has taken effect, as far as the word tells as it
+    /// is now.
+    pub(super) const fn was_swapped(self, found: Self, new: Self, owner: Owner) -> Option<bool> {
+        let is_left = !self.is(Self::QUEUED | Self::FROZEN);
+        match (found.ends_with(owner), new.ends_with(owner)) {
+            // It leaves the queue. Nobody else takes it out, and who is behind it may be another one's successor.
+            (true, _) if self.ends_with(owner) => Some(false),
+            (true, _) if is_left => Some(true),
+            // It comes last, and stays in the queue.
+            (_, true) if self.ends_with(owner) => Some(true),
+            (_, true) if is_left || self.0 == found.0 => Some(false),
+            (_, true)
+                if found.is(Self::QUEUED) && self.is(Self::QUEUED) && self.0 & Self::LAST == found.0 & Self::LAST =>
+            {
+                Some(false)
+            }
+            // It counts itself in.
+            (false, false) if self.0 & Self::READERS == 0 => Some(false),
+            // No two freezes are alike.
+            (false, false) if self.0 == found.0 && found.is(Self::FROZEN) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Who died in the queue of a frozen word, or was lost there.
+    pub(super) const fn lost(self) -> Option<Rank> {
+        if self.is(Self::LOST) && self.rank().0 < Rank::LIMIT { Some(self.rank()) } else { None }
+    }
+
+    pub(super) const fn rank(self) -> Rank {
+        Rank(self.0 as u32 & 0xff_ffff)
+    }
+
+    pub(super) const fn slot(self) -> u16 {
+        (self.0 >> 24) as u16 & 0xfff
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_is_settled_by_the_word() {
+        let [a, b] = [1, 2].map(|rank| Owner { rank: Rank(rank), slot: 3, generation: 7 });
+        let (free, mine, theirs) = (Home::FREE, Home::FREE.behind(a), Home::FREE.behind(b));
+        let (one, two) = (Home::FREE.joined(), Home::FREE.joined().joined());
+        let frozen = theirs.frozen(Some(b.rank), 5);
+        for (found, new, now, swapped) in [
+            (free, mine, mine, Some(true)),
+            (two, two.behind(a), one.behind(a), Some(true)), // a reader has gone meanwhile
+            (free, mine, free, Some(false)),
+            (free, mine, one, Some(false)),
+            (theirs, mine, theirs.joined(), Some(false)),
+            (theirs, mine, Home::FREE.behind(Owner { slot: 4, ..b }), None), // who is behind whom?
+            (free, mine, theirs, None),
+            (theirs, mine, frozen, None),
+            (free, one, free, Some(false)),
+            (free, one, theirs, Some(false)),
+            (free, one, one, None), // whose?
+            (one, two, one, None),
+            (free, Home(Home::ALONE), free, Some(false)),
+            (free, Home(Home::ALONE), Home(Home::ALONE), None),
+            (frozen, one, frozen, Some(false)),
+            (frozen, mine, frozen, Some(false)),
+            (frozen, mine, theirs, None),
+            (mine, free, mine, Some(false)),
+            (mine, free, free, Some(true)),
+            (mine, free, one, Some(true)),
+            (mine, free, theirs, None), // behind this owner, or after it
+            (mine, free, frozen, None),
+        ] {
+            assert_eq!(now.was_swapped(found, new, a), swapped, "{:x} to {:x}: {:x}", found.0, new.0, now.0);
+        }
+    }
+
+    #[test]
+    fn the_homes_fields_do_not_touch() {
+        let owner = Owner { rank: Rank(Rank::LIMIT), slot: 0xfff, generation: 0x3ff_ffff };
+        let all = Home(Home::READERS);
+        let last = all.behind(owner);
+        assert_eq!((last.rank(), last.slot()), (owner.rank, owner.slot));
+        assert!(last.has_readers() && last.is(Home::QUEUED) && !last.is(Home::FROZEN | Home::LOST));
+        assert!(last.unqueued() == all && Home::FREE.behind(owner).unqueued() == Home::FREE);
+        let none = Owner { rank: Rank(0), slot: 0, generation: 0 };
+        assert!(Home::FREE.behind(none) != Home::FREE && !Home::FREE.behind(none).has_readers());
+        let frozen = last.frozen(Some(owner.rank), u64::MAX);
+        assert!(frozen.is(Home::FROZEN) && frozen.is(Home::LOST) && frozen.rank() == owner.rank);
+        let unsure = last.frozen(Some(Home::UNSURE), 0);
+        assert!(unsure.is(Home::LOST) && unsure.lost().is_none());
+        assert!(!all.frozen(Some(Home::UNSURE), 0).is(Home::LOST) && !last.frozen(None, 0).is(Home::LOST));
+        assert_eq!(last.frozen(Some(Rank(7)), u64::MAX).lost(), Some(Rank(7)));
+        assert!(
+            frozen.has_readers()
+                && !frozen.is(Home::QUEUED)
+                && !all.frozen(None, u64::MAX).is(Home::LOST | Home::QUEUED)
+        );
+        assert!(Home::FREE.joined().has_readers() && !Home::FREE.joined().is(Home::QUEUED));
+    }
+}

@@ -1,0 +1,251 @@
+//! The queue lock.
+
+mod home;
+mod way;
+
+use remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
+
+use self::home::Home;
+use self::way::Way;
+use crate::recovery::{self, COUNTS, Count};
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
+
+/// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
+/// mode is ours, in the manner of Mellor-Crummey and Scott's fair reader-writer lock (PPoPP 1991).
+///
+/// Who comes swaps itself for the queue's tail, by compare-swaps as the paper does, links itself behind its predecessor and
+/// waits on a word of its own until that one writes to it: nobody polls over the network, and owners follow one another in
+/// the order of their coming. Readers who find no queue count themselves in; else they queue, and the first one counts
+/// itself in and hands on at once, so that readers who follow one another read together.
+///
+/// One word at the home: who came last (rank and slot), and how many read. Three in each node. Uncontended, an acquire is one
+/// compare-swap and a release one that nobody need wait for; a hand-over is one write.
+///
+/// An owner without a node, and one that wants the lock only if it is free, cannot queue: it asks at the home, with backoff,
+/// until nobody queues, so it may wait while others overtake it.
+///
+/// # Death
+///
+/// Who waits behind a rank that died, or hands over to one, freezes the word, and so does who waits for readers though a rank
+/// has died and they have not released for a second since. All who wait leave then; when no living rank counts, and if
+/// anybody had died there, those who inherit nothing are told, the word stays frozen, and the first one to inherit has the
+/// lock, alone. Its order starts anew. Who finds the memory of another one gone waits for the news of its death, 8 s at most.
+///
+/// # Operations of which nobody knows
+///
+/// A lost compare-swap is settled by the word: it names who came last. Where others have come since, so that it does not tell,
+/// and for readers, who are a count, the word is frozen, and once nobody counts, all come anew: its order starts anew, and
+/// nobody is told of anything, but for a death that may have been meant. So it is with a grant that its owner may have had,
+/// used and given back. A link is read, and written again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mcs {
+    backoff: Backoff,
+}
+
+impl Mcs {
+    /// A lock whose owners pause by this table where they have to ask at its home: between lost compare-swaps, for readers
+    /// who stay, and after a death.
+    #[must_use]
+    pub const fn new(backoff: Backoff) -> Self {
+        Self { backoff }
+    }
+}
+
+// Words of a node, beside `COUNTS`.
+/// Who is behind, by whom it is written: its owner's bits with [`LINKED`].
+const NEXT: usize = COUNTS + 1;
+/// What a predecessor writes: [`GRANTED`] with this owner's generation, and [`READING`] if it reads itself. Later this
+/// owner's own note, [`HANDED`].
+const GRANT: usize = COUNTS + 2;
+
+const LINKED: u64 = 1 << 63;
+const GRANTED: u64 = 1 << 63;
+const READING: u64 = 1 << 62;
+const HANDED: u64 = 1;
+
+/// The grant to an owner.
+const fn grant_to(next: Owner, from: Mode) -> u64 {
+    let reading = match from {
+        Mode::Exclusive => 0,
+        Mode::Shared => READING,
+    };
+    GRANTED | reading | next.generation as u64
+}
+
+/// Makes the node, if there is one, as one that never was in a queue. Nobody writes to it any more.
+fn clean<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    if place.has_node() {
+        memory.store(place.node(NEXT)?, 0)?;
+        memory.store(place.node(GRANT)?, 0)?;
+    }
+    Ok(())
+}
+
+/// The same, and it counts for nothing.
+#[inline(never)] // as `hand_over_at_once`
+fn leave<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    clean(memory, place)?;
+    recovery::discount(memory, place)
+}
+
+/// Posts the write that hands the lock over to who is behind an exclusive owner, if that one's node can be reached.
+#[inline(never)] // so that a release to nobody stays small
+fn hand_over_at_once<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl Place<'m, M>,
+    next: Owner,
+) -> Result<Option<M::Op>, Fault> {
+    let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+    let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
+    memory.store(place.node(GRANT)?, HANDED)?; // behind what the next owner waits for
+    Ok(Some(handed))
+}
+
+impl LockAlgorithm for Mcs {
+    const NAME: &'static str = "mcs";
+    const HOME_WORDS: usize = 1;
+    const NODE_WORDS: usize = GRANT + 1;
+
+    /// The home's word, and the owner's bits.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
+
+    #[inline]
+    fn uses_node(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    #[inline]
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((place.home(0)?, place.owner().to_bits()))
+    }
+
+    #[inline]
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        (home, owner): Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        recovery::count(memory, place)?;
+        let new = Home::taken(Owner::from_bits(owner), mode, place.has_node());
+        Ok(memory.compare_swap(home, Home::FREE.0, new.0))
+    }
+
+    #[inline]
+    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, first: u64) -> bool {
+        first == Home::FREE.0
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        (home, owner): Self::Words<'m, M>,
+        mode: Mode,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
+    ) -> Result<Held, Fault> {
+        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let mut counts = Count::of(memory, place, true);
+        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), wish, &mut counts).await;
+        counts.after(held)
+    }
+
+    #[inline]
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+        false
+    }
+
+    #[inline(always)] // a call, to which the place goes through memory, is a tenth of an uncontended lock
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        (home, owner): Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if !recovery::counts(memory, place)? {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        if mode == Mode::Shared || !place.has_node() {
+            return Ok(memory.fetch_add(home, Home::departs(mode)));
+        }
+        let next = memory.load(place.node(NEXT)?)?;
+        if next != 0 {
+            if let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))? {
+                return Ok(handed);
+            }
+        }
+        Ok(memory.compare_swap(home, Home::FREE.behind(Owner::from_bits(owner)).0, Home::FREE.0))
+    }
+
+    #[inline(always)] // as `start_release`
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        (_, owner): Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        let queued = mode == Mode::Exclusive && place.has_node();
+        if queued {
+            let granted = memory.load(place.node(GRANT)?)?;
+            if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
+                return Ok(false);
+            }
+            if granted != 0 {
+                return leave(memory, place).map(|()| true);
+            }
+        }
+        recovery::discount(memory, place)?;
+        let held = match mode {
+            _ if queued => true,
+            Mode::Exclusive => Home(found).is(Home::ALONE),
+            Mode::Shared => Home(found).has_readers(),
+        };
+        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+    ) -> Result<(), Fault> {
+        let (home, owner) = words;
+        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let found = match started.await {
+            Ok(found) => found,
+            Err(fault) => {
+                let settled = way.released(mode, fault).await;
+                match settled {
+                    Ok(Some(found)) => found.0,
+                    Ok(None) => return leave(memory, place),
+                    Err(fault) => {
+                        recovery::discount(memory, place)?;
+                        return Err(fault);
+                    }
+                }
+            }
+        };
+        if !self.released(memory, place, words, mode, found)? {
+            let handed = way.hand_over(Home(found), mode, true).await;
+            leave(memory, place)?;
+            handed?;
+        }
+        Ok(())
+    }
+
+    /// For who is behind to say so.
+    #[inline]
+    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+        if mode == Mode::Shared || !place.has_node() {
+            return None;
+        }
+        memory.load(place.node(NEXT).ok()?).ok().map(|next| next == 0)
+    }
+}

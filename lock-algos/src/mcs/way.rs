@@ -1,0 +1,464 @@
+//! The contended ways to a queue lock and from it.
+
+use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+
+use super::home::Home;
+use super::{GRANT, HANDED, LINKED, NEXT, clean, grant_to};
+use crate::backoff::Pauses;
+use crate::recovery::{self, Asks, Count, Doubt, has_gone, nobody_counts, stamp};
+use crate::settle::{self, LOOK, Tries};
+use crate::{Asked, Held, Mode, Owner, Place, Wanted, Wish};
+
+/// An acquire or a release that did not end with its first operation.
+pub(super) struct Way<'m, M: RemoteMemory, P> {
+    pub(super) memory: &'m M,
+    pub(super) place: P,
+    pub(super) home: M::Word<'m>,
+    pub(super) owner: Owner,
+}
+
+/// How the wait for a turn ended.
+pub(super) enum Turn {
+    /// It came. From an owner that had the lock alone, nobody reads.
+    Mine(Mode),
+    /// The word was frozen first.
+    Lost(Home),
+}
+
+/// What the word of a node grants to its owner.
+fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync + Unpin {
+    move |grant| match grant {
+        _ if grant == grant_to(owner, Mode::Exclusive) => Some(Mode::Exclusive),
+        _ if grant == grant_to(owner, Mode::Shared) => Some(Mode::Shared),
+        _ => None,
+    }
+}
+
+/// Whether a rank that cannot be reached because of this may have ended, and the news of that be on their way.
+const fn may_end(fault: Fault) -> bool {
+    matches!(fault.kind(), FaultKind::Unknown | FaultKind::NoSuchRegion | FaultKind::PeerDied | FaultKind::PeerLeft)
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
+    fn is_alive(&self, rank: Rank) -> bool {
+        self.memory.liveness(rank) == Liveness::Alive
+    }
+
+    pub(super) async fn home(&self) -> Result<Home, Fault> {
+        settle::read(self.memory, self.home).await.map(Home)
+    }
+
+    /// Swaps the home's word, for an owner that counts. Gives what was there before; where nobody can tell whether it was
+    /// swapped, the word as it is then, frozen.
+    pub(super) async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
+        match self.memory.compare_swap(self.home, found.0, new.0).await {
+            Ok(now) => Ok(Home(now)),
+            failed => self.swapped(found, new, failed, None).await,
+        }
+    }
+
+    /// What a swap found that ended so. If it is frozen for this, then because `lost` died in the queue, if it did.
+    pub(super) async fn swapped(
+        &self,
+        found: Home,
+        new: Home,
+        outcome: Result<u64, Fault>,
+        lost: Option<Rank>,
+    ) -> Result<Home, Fault> {
+        let took_effect = |now| Home(now).was_swapped(found, new, self.owner);
+        match settle::swapped(self.memory, self.home, (found.0, new.0), outcome, took_effect).await? {
+            Ok(found) => Ok(Home(found)),
+            Err(now) => self.freeze(Home(now), lost.or(Some(Home::UNSURE))).await,
+        }
+    }
+
+    /// Turns everybody away who comes. Gives the frozen word.
+    pub(super) async fn freeze(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        let frozen = |found| {
+            let (found, stamp) = (Home(found), stamp(self.memory, self.owner));
+            (!found.is(Home::FROZEN)).then(|| found.frozen(lost, stamp).0)
+        };
+        settle::freeze(self.memory, self.home, found.0, frozen).await.map(Home)
+    }
+
+    /// The same only if the word is this one. Gives it as it is then.
+    async fn freeze_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        let frozen = found.frozen(lost, stamp(self.memory, self.owner));
+        match self.memory.compare_swap(self.home, found.0, frozen.0).await.map(Home) {
+            Ok(now) if now == found => Ok(frozen),
+            Err(fault) if fault.is_unknown() => self.home().await,
+            now => now,
+        }
+    }
+
+    /// Links this owner behind who came before, as far as that can be: nobody leaves before who is behind him has.
+    ///
+    /// # Errors
+    /// Who came before cannot be told, and nobody has heard that it died.
+    async fn link(&self, before: Home) -> Result<(), Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        let (link, grant, granted) = (LINKED | owner.to_bits(), place.node(GRANT)?, granted_to(owner));
+        let mut tries = Tries::default();
+        let mut unknown = false;
+        loop {
+            let linked = match place.node_of(before.rank(), before.slot(), NEXT) {
+                // After a grant the word is for others.
+                Ok(next) if unknown => memory.read(next).await.map(|next| next == link),
+                Ok(next) => memory.write(next, link, Notify::Yes).await.map(|_| true),
+                Err(fault) => Err(fault),
+            };
+            if granted(memory.load(grant)?).is_some() {
+                return Ok(());
+            }
+            let fault = match linked {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    unknown = false; // it never took effect
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            // Where the memory is gone there will be news of the end.
+            if !self.is_alive(before.rank()) || self.home().await?.is(Home::FROZEN) {
+                return Ok(());
+            }
+            if !may_end(fault) || tries.last(memory) {
+                return Err(fault);
+            }
+            if unknown || !fault.is_unknown() {
+                let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
+                let _ = memory.wait_until(grant, move |grant| granted(grant).is_some(), patience).await;
+            }
+            unknown |= fault.is_unknown();
+        }
+    }
+
+    /// Waits behind who came before.
+    pub(super) async fn turn(&self, before: Home) -> Result<Turn, Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        let grant = place.node(GRANT)?;
+        if let Err(fault) = self.link(before).await {
+            // Nobody will hand over to this owner.
+            let home = self.freeze(self.home().await?, Some(before.rank())).await?;
+            return if may_end(fault) { Ok(Turn::Lost(home)) } else { Err(fault) };
+        }
+        let mine = granted_to(owner);
+        loop {
+            let known = memory.casualty().is_some();
+            let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
+            let granted = move |grant| mine(grant).is_some() || !known && memory.casualty().is_some();
+            match memory.wait_until(grant, granted, patience).await.map(mine) {
+                Ok(Some(from)) => return Ok(Turn::Mine(from)),
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                Ok(None) | Err(_) => {}
+            }
+            let mut home = self.home().await?;
+            if !self.is_alive(before.rank()) {
+                // What it wrote before it ended is there.
+                if let Some(from) = mine(memory.load(grant)?) {
+                    return Ok(Turn::Mine(from));
+                }
+                home = self.freeze(home, Some(before.rank())).await?;
+            }
+            if home.is(Home::FROZEN) {
+                // Who had its turn before that, has it.
+                return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
+            }
+        }
+    }
+
+    /// Waits until nobody reads who must not, `mode` being this owner's. First in the queue.
+    pub(super) async fn readers_gone(
+        &self,
+        mut pause: impl FnMut() -> u64 + Send,
+        mode: Mode,
+        mut home: Home,
+        wish: Asked<'_>,
+    ) -> Result<Turn, Fault> {
+        let memory = self.memory;
+        let mut doubt = Doubt::default();
+        loop {
+            let waits = match mode {
+                Mode::Exclusive => home.has_readers(),
+                Mode::Shared => home.is(Home::ALONE),
+            };
+            if !waits {
+                return Ok(Turn::Mine(mode));
+            }
+            doubt.seen(home.0 & Home::READERS);
+            if doubt.of_members(memory).is_some() {
+                home = self.freeze(home, None).await?;
+            }
+            if home.is(Home::FROZEN) {
+                return Ok(Turn::Lost(home));
+            }
+            if wish().is_over() && !home.is(Home::ALONE) {
+                // Who is behind waits for the readers as well.
+                self.hand_over(home, Mode::Shared, true).await?;
+                clean(memory, self.place)?;
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            memory.pause(self.home, pause()).await;
+            home = self.home().await?;
+        }
+    }
+
+    /// Counts a reader in that is first in the queue, and hands on. Without a value: nobody knows whether it is counted.
+    pub(super) async fn read(&self) -> Result<Turn, Fault> {
+        match self.memory.fetch_add(self.home, Home::READER).await {
+            Ok(before) => self.hand_over(Home(before).joined(), Mode::Shared, false).await?,
+            Err(fault) if fault.is_unknown() => {
+                return self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(Turn::Lost);
+            }
+            Err(fault) => return Err(fault),
+        }
+        clean(self.memory, self.place)?;
+        Ok(Turn::Mine(Mode::Shared))
+    }
+
+    /// Hands the queue over to who is behind. `home` is the word as it was last seen. `ends`: with that this owner counts no
+    /// more.
+    pub(super) async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        let link = place.node(NEXT)?;
+        let next = loop {
+            let next = memory.load(link)?;
+            if next != 0 {
+                break Owner::from_bits(next);
+            }
+            if home.is(Home::FROZEN) {
+                return self.all_left(home, ends).await;
+            }
+            if home.ends_with(owner) {
+                let now = self.swap(home, home.unqueued()).await?;
+                if now == home {
+                    return Ok(());
+                }
+                home = now;
+                continue;
+            }
+            let patience = Patience::until(memory.now().saturating_add(LOOK));
+            match memory.wait_until(link, |next| next != 0, patience).await {
+                Ok(_) => continue,
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                Err(_) => home = self.home().await?,
+            }
+            if home.is(Home::QUEUED) && !self.is_alive(home.rank()) {
+                home = self.freeze(home, Some(home.rank())).await?;
+            }
+        };
+        let granted = match place.node_of(next.rank, next.slot, GRANT) {
+            Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
+            Err(fault) => Err(fault),
+        };
+        self.handed(next, from, granted).await
+    }
+
+    /// Waits until all who waited when the word was frozen have left, and none of them has yet to link itself. An owner that
+    /// ends counts no more meanwhile: others may wait like that for it.
+    async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
+        let Self { memory, place, .. } = *self;
+        if ends {
+            recovery::discount(memory, place)?;
+        }
+        while !nobody_counts(memory, place).await {
+            memory.pause(self.home, LOOK).await;
+            if ends && !self.home().await?.is_as_frozen(frozen) {
+                break; // whoever took it has asked the same
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a hand-over. Whoever is behind a rank that died will see to that; else, if the grant is not there, nobody can tell
+    /// whether it was, and is over: all who wait leave and come anew.
+    pub(super) async fn handed(&self, next: Owner, from: Mode, granted: Result<(), Fault>) -> Result<(), Fault> {
+        let Err(fault) = granted else { return Ok(()) };
+        if !self.is_alive(next.rank) {
+            return Ok(());
+        }
+        if fault.is_unknown() {
+            let grant = self.place.node_of(next.rank, next.slot, GRANT);
+            if let Ok(grant) = grant
+                && self.memory.read(grant).await == Ok(grant_to(next, from))
+            {
+                return Ok(());
+            }
+        }
+        let home = self.home().await?;
+        if home.is(Home::QUEUED) {
+            self.freeze(home, Some(next.rank)).await?;
+        }
+        Ok(())
+    }
+
+    /// The lock from a frozen word, if no living rank counts: else the word as it is then. `news`: of who was lost.
+    pub(super) async fn take_frozen(
+        &self,
+        found: Home,
+        mode: Mode,
+        wish: Wish,
+        (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
+    ) -> Result<Result<Held, Home>, Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        if !asks.nobody_counts(memory, place).await? {
+            return Ok(Err(found));
+        }
+        let lost = found.lost();
+        let dead = match lost {
+            // Who was lost and lives has left the queue like all others, unless its memory has gone: then it died, most likely.
+            Some(rank) if self.is_alive(rank) => match has_gone(memory, place, rank).await {
+                true if !news.last(memory) => return Ok(Err(found)),
+                true => Some(rank),
+                false => None,
+            },
+            dead => dead,
+        };
+        // Nobody writes to the node any more.
+        clean(memory, place)?;
+        if wish.is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        // Or any other one, if there was anybody at all.
+        let dead = dead.or_else(|| memory.casualty().filter(|_| found.has_readers() || found.is(Home::LOST)));
+        let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
+            Some(died) if !wish.inherits => {
+                // It may have been inherited meanwhile.
+                let now = self.home().await?;
+                return if now == found { Err(died) } else { Ok(Err(now)) };
+            }
+            Some(died) => Held::after(died, Mode::Exclusive),
+            None => Held::cleanly(mode),
+        };
+        counts.begin()?;
+        let new = Home::taken(owner, held.mode, place.has_node());
+        let outcome = memory.compare_swap(self.home, found.0, new.0).await;
+        let now = self.swapped(found, new, outcome, lost).await?;
+        if now == found {
+            return Ok(Ok(held));
+        }
+        counts.end()?;
+        Ok(Err(now))
+    }
+
+    /// Acquires the lock, whose first operation ended so. `counts`: whether this owner does, at the end as well.
+    pub(super) async fn acquire(
+        &self,
+        first: Result<u64, Fault>,
+        mode: Mode,
+        mut pauses: Pauses<'m>,
+        wish: Asked<'_>,
+        counts: &mut Count<'m, M, P>,
+    ) -> Result<Held, Fault> {
+        let Self { memory, place, home, owner } = *self;
+        let lone = first.is_err();
+        let taken = Home::taken(owner, mode, place.has_node());
+        let mut found = match first {
+            Ok(found) => Home(found),
+            failed => self.swapped(Home::FREE, taken, failed, None).await?,
+        };
+        if lone && found == Home::FREE {
+            return Ok(Held::cleanly(mode));
+        }
+        let (mut doubt, mut asks, mut news) = (Doubt::default(), Asks::default(), Tries::default());
+        loop {
+            let wished = wish();
+            let queues = place.has_node() && wished.wanted != Wanted::IfFree;
+            // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
+            if wished.is_over() && !found.is(Home::FROZEN) {
+                clean(memory, place)?; // if it was frozen, all who queued then have left
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            if found.is(Home::FROZEN) {
+                counts.end()?;
+                found = match self.take_frozen(found, mode, wished, (counts, &mut asks, &mut news)).await? {
+                    Ok(held) => return Ok(held),
+                    Err(now) if now != found => now,
+                    // It has never queued.
+                    Err(_) if wished.wanted == Wanted::IfFree => return Err(Fault::new(FaultKind::TimedOut)),
+                    Err(_) => {
+                        memory.pause(home, pauses.next_nanos()).await;
+                        self.home().await?
+                    }
+                };
+                continue;
+            }
+            if !counts.counts() {
+                clean(memory, place)?;
+                counts.begin()?;
+                (asks, news) = (Asks::default(), Tries::default());
+            }
+            let joins = mode == Mode::Shared && !found.is(Home::QUEUED | Home::ALONE);
+            if !queues && !joins && found != Home::FREE {
+                doubt.seen(found.0 & Home::READERS);
+                let doubted = !found.is(Home::QUEUED) && doubt.of_members(memory).is_some();
+                if self.ends_dead(found) || doubted {
+                    // Only if it is so still: the last one may have released before it died.
+                    found = self.freeze_if(found, (!doubted).then_some(found.rank())).await?;
+                    continue;
+                }
+                if !wished.is_patient() {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(home, pauses.next_nanos()).await;
+                found = self.home().await?;
+                continue;
+            }
+            let new = match joins {
+                true => found.joined(),
+                false if place.has_node() => found.behind(owner),
+                false => Home::taken(owner, mode, false),
+            };
+            let now = self.swap(found, new).await?;
+            if now != found {
+                found = now;
+                continue;
+            }
+            if joins || !place.has_node() {
+                return Ok(Held::cleanly(mode));
+            }
+            let turn = match found.is(Home::QUEUED) {
+                true => self.turn(found).await?,
+                false => Turn::Mine(Mode::Shared),
+            };
+            let turn = match turn {
+                // Behind a reader nobody has it alone.
+                Turn::Mine(Mode::Shared) if mode == Mode::Exclusive || !found.is(Home::QUEUED) => {
+                    let home = if found.is(Home::QUEUED) { self.home().await? } else { new };
+                    self.readers_gone(|| pauses.next_nanos(), mode, home, wish).await?
+                }
+                turn => turn,
+            };
+            let turn = match (turn, mode) {
+                (Turn::Mine(_), Mode::Shared) => self.read().await?,
+                (turn, _) => turn,
+            };
+            match turn {
+                Turn::Mine(_) => return Ok(Held::cleanly(mode)),
+                Turn::Lost(home) => found = home,
+            }
+        }
+    }
+
+    /// What the first operation of a release found that failed; nothing where the release is over.
+    pub(super) async fn released(&self, mode: Mode, fault: Fault) -> Result<Option<Home>, Fault> {
+        let Self { memory, place, owner, .. } = *self;
+        if mode == Mode::Exclusive && place.has_node() {
+            if memory.load(place.node(GRANT)?)? == HANDED {
+                let next = Owner::from_bits(memory.load(place.node(NEXT)?)?);
+                return self.handed(next, mode, Err(fault)).await.map(|()| None);
+            }
+            let mine = Home::FREE.behind(owner);
+            return self.swapped(mine, Home::FREE, Err(fault), None).await.map(Some);
+        }
+        if !fault.is_unknown() {
+            return Err(fault);
+        }
+        self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(|_| None)
+    }
+
+    /// Whether who came last died: then it falls to whoever does not queue to say so.
+    pub(super) fn ends_dead(&self, found: Home) -> bool {
+        found.is(Home::QUEUED) && !self.is_alive(found.rank())
+    }
+}

@@ -1,0 +1,147 @@
+//! The queue of a host, as a lock of its own.
+
+use remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+
+use super::mark::{Mark, State};
+use super::{AT_HOST, QUEUE, STATE};
+use crate::backoff::mixed;
+use crate::recovery::nobody_counts;
+use crate::test_and_set::dead_owner;
+use crate::{Owner, Place};
+
+/// For how long somebody keeps the lock before it is asked whether anybody of that host lives who may have it, in
+/// nanoseconds, where some rank has died.
+const PATIENCE: u64 = 10_000_000;
+
+/// Where the queue of a host lies: at this rank of it, with a word of each node's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtHost<P> {
+    pub(super) place: P,
+    pub(super) leader: Rank,
+}
+
+impl<P> AtHost<P> {
+    /// How it stands with the lock here, as a word.
+    pub(super) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
+    where
+        P: Place<'m, M>,
+    {
+        self.place.near(self.leader, STATE)
+    }
+
+    pub(super) async fn standing<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
+    where
+        P: Place<'m, M>,
+    {
+        memory.read(self.state()?).await.map(State::of)
+    }
+}
+
+impl<'m, M: RemoteMemory, P: Place<'m, M>> Place<'m, M> for AtHost<P> {
+    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.place.near(self.leader, QUEUE + index)
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.place.node_of(rank, slot, AT_HOST + index)
+    }
+
+    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.place.node(AT_HOST + index)
+    }
+
+    fn has_node(&self) -> bool {
+        self.place.has_node()
+    }
+
+    fn slots(&self) -> u16 {
+        self.place.slots()
+    }
+
+    fn owners(&self) -> u64 {
+        self.place.owners()
+    }
+
+    fn is_counted(&self) -> bool {
+        self.place.is_counted()
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.place.tally(rank)
+    }
+
+    fn only_nodes_count(&self) -> bool {
+        true
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.place.host_of(rank)
+    }
+
+    fn may_count(&self, rank: Rank) -> bool {
+        self.place.host_of(rank) == self.place.host_of(self.leader)
+    }
+
+    /// Queues of one lock that lie at different ranks are different locks, but for chance: then recovery waits for owners of
+    /// the other one as well.
+    fn lock(&self) -> u64 {
+        mixed(self.place.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 1
+    }
+
+    fn owner(&self) -> Owner {
+        self.place.owner()
+    }
+}
+
+/// Who has the lock may be a host: it has ended with it when none of those lives who wait in its queue or hold the lock.
+#[derive(Debug, Default)]
+pub(crate) struct ByHost {
+    /// Which mark, and since when it is known.
+    seen: Option<(Mark, u64)>,
+}
+
+impl ByHost {
+    /// What ended with the lock, if whoever has it by the word that was found has ended. Who is not patient asks at once.
+    pub(crate) async fn ended<'m, M: RemoteMemory>(
+        &mut self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        found: u64,
+        is_patient: bool,
+    ) -> Option<Fault> {
+        let Some(mark) = Mark::of(found) else { return dead_owner(memory, found) };
+        let casualty = memory.casualty()?;
+        let now = memory.now();
+        let since = match self.seen {
+            Some((seen, since)) if seen == mark => since,
+            _ => self.seen.insert((mark, now)).1,
+        };
+        if is_patient && now.saturating_sub(since) < PATIENCE {
+            return None;
+        }
+        if !holds_nobody(memory, place, mark.leader()).await {
+            self.seen = Some((mark, memory.now()));
+            return None;
+        }
+        Some(member_died(memory, place, mark.leader(), casualty))
+    }
+}
+
+/// Whether nobody lives who waits in a host's queue, or was let in by it. Whoever comes to it later changes the mark before it
+/// holds the lock.
+async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, leader: Rank) -> bool {
+    place.slots() > 0 && nobody_counts(memory, AtHost { place, leader }).await
+}
+
+/// Somebody of a host died inside: a rank of it that is dead, if one is, or the one that was told of.
+pub(super) fn member_died<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl Place<'m, M>,
+    leader: Rank,
+    casualty: Rank,
+) -> Fault {
+    let host = place.host_of(leader);
+    let gone = |rank: &Rank| place.host_of(*rank) == host && memory.liveness(*rank) != Liveness::Alive;
+    let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(casualty);
+    Fault::of(FaultKind::MemberDied, dead)
+}

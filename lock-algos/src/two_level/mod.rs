@@ -1,0 +1,535 @@
+//! The lock of two levels: among the ranks of a host, and among hosts.
+
+mod host;
+mod mark;
+
+use remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
+
+pub(crate) use self::host::ByHost;
+use self::host::{AtHost, member_died};
+use self::mark::{Mark, Standing, State};
+use crate::recovery::{self, COUNTS};
+use crate::test_and_set::EXCLUSIVE;
+use crate::ticket::counters::Counters;
+use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
+
+/// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman: A Write-Optimized
+/// Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA
+/// 2024, arXiv 2404.17980), lock cohorting (Dice, Marathe, Shavit, PPoPP 2012) over remote memory.
+///
+/// An owner that wants the lock alone takes a [`Ticket`] in the queue of its host. Who has the turn there sets the host's mark
+/// in the home's word by compare-swap, as in [`TestAndSet`]. A release hands the lock to who is next in the queue without an
+/// operation at the home, at most [`HANDOVERS`](Self::HANDOVERS) times in a row; otherwise it takes the mark away.
+///
+/// Before it queues, an owner tries once to swap its own word for the home's, as in Fissile locks (Dice, Kogan, NETYS 2020): so
+/// without contention it costs what test-and-set does. Not after it was in vain, until it finds the queue empty, and not more
+/// than [`PASSES`](Self::PASSES) times in a row.
+///
+/// The two levels have words of their own. The queue lies in the memory of a rank of the host, where nobody else reaches it
+/// ([`Place::near`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
+/// which are not atomic with one another, never meet, and nobody takes the card to reach his neighbour.
+///
+/// Readers count in the home's word, as with [`TestAndSet`]. Those who only [try](LockAlgorithm::words_to_try), owners
+/// without a node, and all of them where a place has no words near, swap their own word for the home's, without a queue.
+///
+/// Words: one at the home, two at a rank of each host, three a node.
+///
+/// | | at the home | on the host |
+/// |---|---|---|
+/// | acquire, release | compare-swap + compare-swap | none |
+/// | by the queue | the same | fetch-add, read, write + read, read, fetch-add |
+/// | handed over on the host | none | the same, and a read until the turn comes |
+/// | shared | compare-swap + fetch-add | none |
+///
+/// # Fairness
+///
+/// First come, first served, in the queue of a host, which a slot of a rank passes at most [`PASSES`](Self::PASSES) times in a row.
+/// Between hosts, and between hosts and readers, whoever tries first: after so many hand-overs in a row the host's next owner
+/// pauses for a while before it tries again.
+///
+/// # Giving up
+///
+/// In the queue as with [`Ticket`]; at the home it is over between two attempts, and the next of the host may try.
+///
+/// # Death
+///
+/// The queue's next owner is told by the queue that somebody died in it, and looks at the home: if the mark of its host stands
+/// there, an owner of this host has died inside, or left the host before it had done with the lock. It sets a mark of a new
+/// generation in its place, and inherits; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
+/// other hosts find a mark that has been the same for a while although some rank has died, and ask the nodes of that host: if
+/// nobody counts there, the lock is theirs to inherit. Whoever comes to the queue meanwhile has to change the mark as well, and
+/// one of the two compare-swaps fails.
+///
+/// Where the queue's memory is gone with its rank, who waited in it goes on alone, and later owners queue at another rank of the
+/// host. Its mark is another one, so the two queues are two hosts to the home. Which rank somebody takes for the lowest
+/// that lives is a matter of speed, not of safety.
+///
+/// The dead are told of as `MemberDied`: a mark names a host. Who passed the queue is named, `OwnerDied`. Other than that as
+/// [`TestAndSet`].
+#[derive(Clone, Copy, Debug)]
+pub struct TwoLevel {
+    queue: Ticket,
+    home: TestAndSet,
+    handovers: u16,
+    passes: u8,
+}
+
+/// Set in an owner's words if it tries once on its own before it queues.
+const PASSES: u64 = 1 << Owner::BITS;
+
+// Words of a node, beside `COUNTS`, where readers count.
+/// That an owner counts in the queue of its host.
+const AT_HOST: usize = COUNTS + 1;
+/// How an owner has the lock, or how far it is: 0 on its own, the host's mark, or in whose queue it waits.
+const NOTE: usize = COUNTS + 2;
+
+// Words near.
+const QUEUE: usize = 0;
+const STATE: usize = 1;
+
+/// The note of an owner that waits in the queue at a rank.
+const fn waits_at(leader: Rank) -> u64 {
+    leader.0 as u64 + 1
+}
+
+/// What an owner's note says.
+enum Note {
+    /// It is on its own.
+    Alone,
+    /// It waits in the queue there.
+    Waits(Rank),
+    /// It has the lock by this mark.
+    Has(Mark),
+}
+
+impl Note {
+    const fn of(word: u64) -> Self {
+        match Mark::of(word) {
+            Some(mark) => Self::Has(mark),
+            None if word == 0 => Self::Alone,
+            None => Self::Waits(Rank(word as u32 - 1)),
+        }
+    }
+}
+
+impl TwoLevel {
+    /// How often in a row a host hands the lock over to itself, unless somebody says otherwise.
+    pub const HANDOVERS: u16 = 8;
+    /// How often in a row an owner passes the queue of its host, unless somebody says otherwise.
+    pub const PASSES: u8 = 32;
+
+    /// A lock whose waiters pause by the first table in the queue of their host, and by the second one at the home.
+    #[must_use]
+    pub const fn new(queue: Backoff, home: Backoff) -> Self {
+        Self {
+            queue: Ticket::new(queue),
+            home: TestAndSet::new(home).checked(),
+            handovers: Self::HANDOVERS,
+            passes: Self::PASSES,
+        }
+    }
+
+    /// The same, with so many hand-overs in a row at most.
+    #[must_use]
+    pub const fn handovers(self, handovers: u16) -> Self {
+        Self { handovers, ..self }
+    }
+
+    /// The same, in which an owner passes the queue of its host so often in a row at most.
+    #[must_use]
+    pub const fn passes(self, passes: u8) -> Self {
+        Self { passes, ..self }
+    }
+
+    /// The words of an owner on its own.
+    const fn alone<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
+        (home, EXCLUSIVE | owner & !PASSES)
+    }
+
+    /// Posts the first operation in the queue of the host, if there is one.
+    fn queue_up<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>) -> Result<Option<M::Op>, Fault> {
+        let Some(leader) = place.leader() else { return Ok(None) };
+        let host = AtHost { place, leader };
+        let Ok(queue) = self.queue.words(host) else { return Ok(None) };
+        memory.store(place.node(NOTE)?, waits_at(leader))?;
+        self.queue.start(memory, host, queue, Mode::Exclusive).map(Some)
+    }
+
+    /// Waits for the turn in the host's queue, and for the lock.
+    async fn by_host<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
+    ) -> Result<Held, Fault> {
+        let words = self.queue.words(host)?;
+        let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
+            host.place.keep_passes(0);
+            None
+        } else {
+            // Who died in the queue may not have had the lock: that is seen at the home.
+            let wish: Asked<'_> = &|| wish().inheriting();
+            let held = self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await?;
+            held.inherited.and_then(Fault::rank)
+        };
+        match self.with_turn(memory, host, home, died, wish).await {
+            Ok(Some((mark, held))) => {
+                memory.store(host.place.node(NOTE)?, mark.0)?;
+                Ok(held)
+            }
+            Ok(None) => Err(Fault::new(FaultKind::Closed)),
+            Err(fault) => {
+                self.leave_queue(memory, host).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Has the lock, with the turn in the queue. `died` is who died in the queue. `None`: it was not wanted any more, and passed
+    /// on. After an error the turn is still this owner's.
+    async fn with_turn<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        died: Option<Rank>,
+        wish: Asked<'_>,
+    ) -> Result<Option<(Mark, Held)>, Fault> {
+        let mut state = host.standing(memory).await?;
+        match state.standing {
+            _ if died.is_some() => {}
+            Standing::Kept(_) if wish().is_over() => {
+                return self.pass_on(memory, host, home, state).await.map(|()| None);
+            }
+            Standing::Kept(_) => {
+                return Ok(Some((Mark::new(host.leader, state.generation), Held::cleanly(Mode::Exclusive))));
+            }
+            Standing::Away { yields } => {
+                if yields {
+                    memory.pause(home, self.home.pauses(host.place.owner()).next_nanos()).await;
+                }
+                return self.fetch(memory, host, home, state, wish).await.map(Some);
+            }
+            Standing::Doubted => {}
+        }
+        // Until it is known better.
+        state.standing = Standing::Doubted;
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        let left = memory.read(home).await?;
+        if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
+            return self.fetch(memory, host, home, state, wish).await.map(Some); // others have inherited, or nobody had to
+        }
+        let died = died.or_else(|| memory.casualty()).map(|rank| member_died(memory, host.place, host.leader, rank));
+        if wish().is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        let held = match died {
+            Some(died) if !wish().inherits => return Err(died),
+            Some(died) => Held::after(died, Mode::Exclusive),
+            None => Held::cleanly(Mode::Exclusive), // somebody could not tell whether it was his
+        };
+        state.generation += 1;
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        let mark = Mark::new(host.leader, state.generation);
+        match memory.compare_swap(home, left, mark.0).await? == left {
+            true => Ok(Some((mark, held))),
+            false => self.fetch(memory, host, home, state, wish).await.map(Some),
+        }
+    }
+
+    /// Has the lock from the home, with the turn in the queue.
+    async fn fetch<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        state: State,
+        wish: Asked<'_>,
+    ) -> Result<(Mark, Held), Fault> {
+        // From now on the mark is nobody else's.
+        let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
+        let mark = Mark::new(host.leader, state.generation);
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        if wish().is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        let held = match memory.compare_swap(home, 0, mark.0).await {
+            Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
+            found => {
+                let found = (Mode::Exclusive, found);
+                self.home.contend_judged(memory, host.place, (home, mark.0), found, wish, Some(ByHost::default())).await
+            }
+        };
+        match held {
+            Ok(held) => Ok((mark, held)),
+            Err(fault) if fault.is_unknown() => {
+                let doubted = State { standing: Standing::Doubted, ..state };
+                memory.write(host.state()?, doubted.word(), Notify::No).await?;
+                // No other owner's word is this one.
+                match memory.read(home).await {
+                    Ok(found) if found == mark.0 => Ok((mark, Held::cleanly(Mode::Exclusive))),
+                    _ => Err(fault),
+                }
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Gives the turn in the queue to the next one, or to nobody.
+    async fn leave_queue<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+    ) -> Result<(), Fault> {
+        memory.store(host.place.node(NOTE)?, 0)?;
+        let words = self.queue.words(host)?;
+        let returned = self.queue.start_release(memory, host, words, Mode::Exclusive)?;
+        self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
+    }
+
+    /// Hands the lock, which the host has, to who is next in the queue, or back to the home.
+    async fn pass_on<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        state: State,
+    ) -> Result<(), Fault> {
+        let mark = Mark::new(host.leader, state.generation);
+        let queue = self.queue.words(host)?.0;
+        let handed = if let Standing::Kept(handed) = state.standing { handed } else { 0 };
+        let mut found = Counters::<15>(memory.read(queue).await?);
+        let mut written = state;
+        let has_next = |queue: Counters<15>| !queue.is_frozen() && queue.out(Mode::Exclusive) > 1;
+        if has_next(found) && handed < self.handovers {
+            written.standing = Standing::Kept(handed + 1);
+            memory.write(host.state()?, written.word(), Notify::No).await?;
+            // By compare-swap: who is next may give up, and then nobody would have the lock.
+            while has_next(found) {
+                let returned = found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive));
+                let now = memory.compare_swap(queue, found.0, returned).await?;
+                if now == found.0 {
+                    memory.store(host.place.node(NOTE)?, 0)?;
+                    return recovery::discount(memory, host);
+                }
+                found = Counters(now);
+            }
+        }
+        let away = State { standing: Standing::Away { yields: has_next(found) }, ..state };
+        if away != written {
+            memory.write(host.state()?, away.word(), Notify::No).await?;
+        }
+        let released = self.give_back(memory, home, mark).await;
+        self.leave_queue(memory, host).await?;
+        released
+    }
+
+    /// Takes the host's mark away from the home.
+    async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
+        match memory.compare_swap(home, mark.0, 0).await {
+            Ok(found) if found == mark.0 => Ok(()),
+            Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
+            // No other owner's word is this one: once more does no harm.
+            Err(fault) if fault.is_unknown() => memory.compare_swap(home, mark.0, 0).await.map(|_| ()),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// This owner is in no queue: it is gone.
+fn forget<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    memory.store(place.node(AT_HOST)?, 0)?;
+    memory.store(place.node(NOTE)?, 0)
+}
+
+/// Whether a fault is of the queue's memory, which has gone with its rank.
+fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
+    use FaultKind::{Closed, MemberDied, NoSuchRegion, OwnerDied, PeerDied, PeerLeft, TimedOut};
+    match fault.kind() {
+        Closed | TimedOut | MemberDied | OwnerDied => false,
+        NoSuchRegion | PeerDied | PeerLeft if fault.rank() == Some(leader) => true,
+        _ => memory.liveness(leader) != Liveness::Alive,
+    }
+}
+
+impl Default for TwoLevel {
+    fn default() -> Self {
+        Self::new(Backoff::default(), Backoff::default())
+    }
+}
+
+impl LockAlgorithm for TwoLevel {
+    const NAME: &'static str = "two-level";
+    const HOME_WORDS: usize = 1;
+    const NODE_WORDS: usize = NOTE + 1;
+    const NEAR_WORDS: usize = STATE + 1;
+
+    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES` if it does so second.
+    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
+
+    #[inline]
+    fn uses_node(&self, _mode: Mode) -> bool {
+        true
+    }
+
+    #[inline]
+    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let alone = match place.has_node() {
+            false => EXCLUSIVE,
+            true if place.passes() < self.passes => PASSES,
+            true => 0,
+        };
+        Ok((place.home(0)?, alone | place.owner().to_bits()))
+    }
+
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.words(place).map(Self::alone)
+    }
+
+    #[inline]
+    fn start<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if mode == Mode::Exclusive {
+            if words.1 & PASSES != 0 {
+                place.keep_passes(place.passes().saturating_add(1));
+            } else if words.1 & EXCLUSIVE == 0 {
+                if let Some(queued) = self.queue_up(memory, place)? {
+                    return Ok(queued);
+                }
+            }
+        }
+        self.home.start(memory, place, Self::alone(words), mode)
+    }
+
+    #[inline]
+    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+        first == 0 && (mode == Mode::Shared || words.1 & (EXCLUSIVE | PASSES) != 0)
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        first: Result<u64, Fault>,
+        wish: Asked<'_>,
+    ) -> Result<Held, Fault> {
+        let alone = Self::alone(words);
+        let mut first = first;
+        if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
+            if words.1 & PASSES != 0 && first.is_ok() && !wish().is_over() {
+                place.keep_passes(self.passes); // by the queue from now on, until there is nobody in it
+                if let Some(queued) = self.queue_up(memory, place)? {
+                    first = queued.await;
+                }
+            }
+            if let Note::Waits(leader) = Note::of(memory.load(place.node(NOTE)?)?) {
+                let held = self.by_host(memory, AtHost { place, leader }, words.0, first, wish).await;
+                match held {
+                    Err(fault) if is_gone(memory, leader, fault) => {}
+                    held => return held,
+                }
+                forget(memory, place)?;
+                first = memory.compare_swap(words.0, 0, alone.1).await;
+            }
+            if first == Ok(0) {
+                return Ok(Held::cleanly(mode));
+            }
+        }
+        self.home.contend_judged(memory, place, alone, (mode, first), wish, Some(ByHost::default())).await
+    }
+
+    #[inline]
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+        false
+    }
+
+    #[inline]
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
+            match Note::of(memory.load(place.node(NOTE)?)?) {
+                Note::Has(mark) => {
+                    if let Ok(state) = place.near(mark.leader(), STATE) {
+                        return Ok(memory.read(state));
+                    }
+                    // The queue is gone: so it counts there no more, which says what was posted.
+                    memory.store(place.node(AT_HOST)?, 0)?;
+                    return Ok(memory.compare_swap(words.0, mark.0, 0));
+                }
+                Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
+                Note::Alone => {}
+            }
+        }
+        self.home.start_release(memory, place, Self::alone(words), mode)
+    }
+
+    #[inline]
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl Place<'m, M>,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        if mode == Mode::Exclusive
+            && words.1 & EXCLUSIVE == 0
+            && matches!(Note::of(memory.load(place.node(NOTE)?)?), Note::Has(_))
+        {
+            return Ok(false);
+        }
+        self.home.released(memory, place, Self::alone(words), mode, found)
+    }
+
+    /// Whoever is next waits for what has been written.
+    #[inline]
+    fn release_waits<'m, M: RemoteMemory>(&self, _memory: &M, _place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+        (mode == Mode::Exclusive).then_some(false)
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+    ) -> Result<(), Fault> {
+        let queued = mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0;
+        let Note::Has(mark) = (if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone }) else {
+            return self.home.finish_release(memory, place, Self::alone(words), mode, started).await;
+        };
+        let host = AtHost { place, leader: mark.leader() };
+        if !recovery::counts(memory, host)? {
+            let released = started.await;
+            forget(memory, place)?;
+            return released.map(|_| ());
+        }
+        let passed = match started.await.map(State::of) {
+            Ok(state) => self.pass_on(memory, host, words.0, state).await,
+            Err(fault) => Err(fault),
+        };
+        match passed {
+            Err(fault) if is_gone(memory, host.leader, fault) => {
+                let released = memory.compare_swap(words.0, mark.0, 0).await;
+                forget(memory, place)?;
+                released.map(|_| ())
+            }
+            passed => passed,
+        }
+    }
+}

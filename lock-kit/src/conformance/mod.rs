@@ -1,0 +1,312 @@
+//! Everything of this kit on one lock, in one call.
+
+mod programs;
+mod report;
+
+use lock_algos::{LockAlgorithm, Mode};
+use remote_memory::FaultKind;
+
+pub use report::{Report, Trial};
+
+use crate::explored::quietly;
+use crate::program::Round;
+use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search, Setting};
+use programs::Programs;
+
+/// Runs a lock through everything of this kit, in bounds that suit a test: some ten seconds.
+///
+/// ```
+/// let report = lock_kit::conformance(&lock_kit::wrong::right());
+/// println!("{report}");
+/// ```
+///
+/// # Panics
+/// As [`Conformance::run`].
+#[track_caller]
+pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
+    Conformance::of(lock).run()
+}
+
+/// A conformance suite: every [exploration](Exploration), [check](Checker), [search](Search) and
+/// [history](Linearizability) of this kit, on programs that try all that a lock is asked for: exclusive and shared, nonblocking, tried,
+/// abandoned, without a node, released without waiting, with [fencing tokens](crate::Fencing), with origins that crash, are
+/// stopped, or lose an operation. With the feature `bench` also a short [contest](crate::bench::Contest).
+///
+/// A lock that leaves out what it need not do says so: [`without_inheritance`](Self::without_inheritance). One that promises more says
+/// that: [`bypass`](Self::bypass).
+///
+/// Of a lock that is [served](LockAlgorithm::SERVED) only the explorations with 2 origins and the searches are tried: the other
+/// memories have nobody who serves.
+#[derive(Clone, Debug)]
+pub struct Conformance<A> {
+    lock: A,
+    preemptions: usize,
+    states: usize,
+    cases: u32,
+    seed: Option<u64>,
+    inherits: bool,
+    loses: bool,
+    all_have_nodes: bool,
+    bypass: Option<u32>,
+}
+
+/// States of a check of three origins, at most.
+const OF_THREE: usize = 40_000;
+
+/// How much was tried, and that in words.
+type Tried = Result<(usize, String), String>;
+
+impl<A: LockAlgorithm + Clone> Conformance<A> {
+    /// The suite for this lock: up to 2 preemptions, 100,000 states of each program, 500 cases of each search.
+    pub fn of(lock: &A) -> Self {
+        let lock = lock.clone();
+        Self {
+            lock,
+            preemptions: 2,
+            states: 100_000,
+            cases: 500,
+            seed: None,
+            inherits: true,
+            loses: true,
+            all_have_nodes: false,
+            bypass: None,
+        }
+    }
+
+    /// How often in an execution an origin that could go on does not. With 3 an exploration takes minutes.
+    #[must_use]
+    pub fn preemptions(self, preemptions: usize) -> Self {
+        Self { preemptions, ..self }
+    }
+
+    /// After so many states the check of a program ends; that of three origins after 40,000 at the latest. Those schedules follow
+    /// that [depart](Checker::departures) at most twice from the usual one, up to as many states.
+    #[must_use]
+    pub fn states(self, states: usize) -> Self {
+        Self { states, ..self }
+    }
+
+    /// So many cases of each search.
+    #[must_use]
+    pub fn cases(self, cases: u32) -> Self {
+        Self { cases, ..self }
+    }
+
+    /// The same cases each time. Without a seed they are others each time, unless the environment has one
+    /// ([`Search::SEED`]).
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// Nobody takes this lock from the dead, or from who was told that nobody knows what became of an operation: no trial has such
+    /// ones.
+    #[must_use]
+    pub fn without_inheritance(self) -> Self {
+        Self { inherits: false, ..self }
+    }
+
+    /// No operation is lost while everybody lives: for a lock that cannot be set right then.
+    #[must_use]
+    pub fn without_losses(self) -> Self {
+        Self { loses: false, ..self }
+    }
+
+    /// The lock refuses owners without a node where others have one: no trial has such ones.
+    #[must_use]
+    pub fn all_have_nodes(self) -> Self {
+        Self { all_have_nodes: true, ..self }
+    }
+
+    /// The lock promises that at most so many who came later (whose first operation took effect later) enter before somebody whom
+    /// they keep out; 0 is first come, first served.
+    #[must_use]
+    pub fn bypass(self, at_most: u32) -> Self {
+        Self { bypass: Some(at_most), ..self }
+    }
+
+    /// Runs it whole.
+    ///
+    /// # Panics
+    /// If something is violated. The message is the report.
+    #[track_caller]
+    pub fn run(&self) -> Report {
+        let report = self.verdict();
+        assert!(report.conforms(), "{report}");
+        report
+    }
+
+    /// Runs it whole, and says what it found, violations too.
+    pub fn verdict(&self) -> Report {
+        let mut trials = Vec::new();
+        let mut trial = |name, tried: Tried| {
+            let (tried, outcome) = tried.map_or_else(|violation| (0, Err(violation)), |(tried, how)| (tried, Ok(how)));
+            trials.push(Trial { name, tried, outcome });
+        };
+        trial("interleavings", self.interleavings());
+        trial("on cards", self.on_cards());
+        if !A::SERVED {
+            trial("given up", self.given_up());
+        }
+        if self.inherits {
+            trial("a death inside", self.death_inside());
+        }
+        if !A::SERVED {
+            let checker = Checker::of(&self.lock);
+            let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
+            trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
+            let stops = checker.clone().stops(1).crashes(u8::from(self.inherits));
+            if self.inherits {
+                let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody inherits");
+                trial("with a crash", self.schedules(&checker.clone().crashes(1), &programs::CRASHES, nobody));
+            }
+            if self.inherits && self.loses {
+                let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
+                trial("with a loss", self.schedules(&checker.losses(1), &programs::LOSSES, none));
+            }
+            trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
+        }
+        let search = Search::of(&self.lock).cases(self.cases);
+        let search = if self.all_have_nodes { search.all_have_nodes() } else { search };
+        let search = self.seed.map_or(search.clone(), |seed| search.clone().seed(seed));
+        trial("random programs", self.cases_of(search.verdict()));
+        if !A::SERVED {
+            let bare = search.clone().setting(Setting { nodes: false, ..Setting::USUAL });
+            trial("without nodes", self.cases_of(bare.verdict()));
+        }
+        if self.inherits {
+            trial("with a death", self.cases_of(search.deaths().verdict()));
+        }
+        if !A::SERVED {
+            let histories = Linearizability::of(&self.lock).cases(self.cases);
+            let histories = self.seed.map_or(histories.clone(), |seed| histories.clone().seed(seed));
+            trial("linearizable", self.cases_of(histories.verdict()));
+            if self.inherits {
+                trial("the same with a death", self.cases_of(histories.deaths().verdict()));
+            }
+            #[cfg(feature = "bench")]
+            trial("contest", self.contest());
+        }
+        Report { lock: A::NAME, trials }
+    }
+
+    fn exploration(&self, preemptions: usize) -> Exploration<A> {
+        Exploration::of(&self.lock).preemptions(preemptions)
+    }
+
+    /// A thread that serves is one more.
+    fn fits(programs: &Programs<'_>) -> bool {
+        !A::SERVED || programs.len() < 3
+    }
+
+    /// Whether the lock has all of these owners.
+    fn has(&self, round: &Round) -> bool {
+        !self.all_have_nodes || *round == round.with_node()
+    }
+
+    fn suits(&self, programs: &Programs<'_>) -> bool {
+        Self::fits(programs) && programs.iter().copied().flatten().all(|round| self.has(round))
+    }
+
+    fn explored(&self, exploration: &Exploration<A>, programs: &[Programs<'_>]) -> Tried {
+        let programs = programs.iter().filter(|programs| self.suits(programs));
+        let executions: Vec<_> = programs.map(|programs| exploration.verdict(programs)).collect::<Result<_, _>>()?;
+        Ok(executed(executions.iter().sum(), executions.len()))
+    }
+
+    fn interleavings(&self) -> Tried {
+        let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
+        self.explored(&exploration, &[&programs::PAIRS[..], &programs::TRIPLES].concat())
+    }
+
+    fn on_cards(&self) -> Tried {
+        let exploration = self.exploration(self.preemptions.saturating_sub(1)).atomics(Atomics::OneAnother);
+        self.explored(&exploration, &programs::ON_CARDS)
+    }
+
+    fn given_up(&self) -> Tried {
+        quietly(|| self.exploration(self.preemptions.saturating_sub(1)).abandoned()).map(|all| executed(all, 10))
+    }
+
+    fn death_inside(&self) -> Tried {
+        const X: Round = Round::EXCLUSIVE;
+        const S: Round = Round::SHARED;
+        let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
+        let mut executions = 0;
+        let deaths = [
+            (Mode::Exclusive, X),
+            (Mode::Exclusive, S),
+            (Mode::Shared, X),
+            (Mode::Exclusive, X.without_node()),
+            (Mode::Exclusive, S.without_node()),
+            (Mode::Shared, X.without_node()),
+        ];
+        let mut programs = 0;
+        for (dying, survivor) in deaths.into_iter().filter(|(_, survivor)| self.has(survivor)) {
+            let kinds = vec![FaultKind::OwnerDied, FaultKind::MemberDied];
+            executions += quietly(|| exploration.death(dying, survivor, kinds))?;
+            programs += 1;
+        }
+        Ok(executed(executions, programs))
+    }
+
+    /// `missing`: what a program of two origins should have shown.
+    fn schedules(
+        &self,
+        checker: &Checker<A>,
+        programs: &[Programs<'_>],
+        missing: fn(&Explored) -> Option<&'static str>,
+    ) -> Tried {
+        let (mut states, mut whole, mut bypassed, mut all) = (0, 0, 0, 0);
+        for programs in programs.iter().filter(|programs| self.suits(programs)) {
+            all += 1;
+            let at_most = if programs.len() > 2 { self.states.min(OF_THREE) } else { self.states };
+            let checker = checker.clone().at_most(at_most);
+            let explored = checker.verdict(programs)?;
+            if let Some(what) = missing(&explored).filter(|_| explored.complete) {
+                return Err(format!("{}: {what} in {programs:?}: {explored}", A::NAME));
+            }
+            states += explored.states;
+            whole += usize::from(explored.complete);
+            bypassed = bypassed.max(explored.bypassed);
+            if !explored.complete {
+                let whole_length = checker.departures(2).verdict(programs)?;
+                states += whole_length.states;
+                bypassed = bypassed.max(whole_length.bypassed);
+            }
+        }
+        Ok((states, format!("{states} states of {all} programs, {whole} of them whole; at most {bypassed} bypassed")))
+    }
+
+    fn cases_of(&self, verdict: Result<(), String>) -> Tried {
+        verdict.map(|()| (self.cases as usize, format!("{} cases", self.cases)))
+    }
+
+    /// Two threads in real time, and 100 simulated origins.
+    #[cfg(feature = "bench")]
+    fn contest(&self) -> Tried {
+        use std::time::Duration;
+
+        use crate::bench::Contest;
+
+        let contest = Contest::of(&self.lock);
+        let threads =
+            contest.clone().lasting(Duration::from_millis(20)).threads().map_err(|error| format!("{error}"))?;
+        let simulated = contest.origins(100).lasting(Duration::from_millis(1)).simulated();
+        let tried = threads.acquisitions() + simulated.acquisitions();
+        if threads.acquisitions() == 0 || simulated.acquisitions() == 0 {
+            return Err(format!("{}: nobody acquires in {threads:?}, {simulated:?}", A::NAME));
+        }
+        let (rate, share, far) = (threads.rate(), threads.share(), simulated.rate());
+        let each = simulated.operations_each();
+        let how = format!(
+            "2 threads: {rate:.0} a second, smallest share {share:.2}; 100 simulated origins: {far:.0} a second, {each:.1} \
+             operations each"
+        );
+        Ok((tried as usize, how))
+    }
+}
+
+fn executed(executions: usize, programs: usize) -> (usize, String) {
+    (executions, format!("{executions} executions of {programs} programs"))
+}

@@ -1,0 +1,66 @@
+//! What the origins do in the explorations and checks of a [`Conformance`](super::Conformance).
+
+use crate::program::{Fencing, Round};
+
+/// A program for each origin.
+pub(super) type Programs<'p> = &'p [&'p [Round]];
+
+const X: Round = Round::EXCLUSIVE;
+const S: Round = Round::SHARED;
+/// Owners without a node, and such as want the lock only if it is free.
+const W: Round = X.without_node();
+const WS: Round = S.without_node();
+const T: Round = X.trying();
+const TS: Round = S.trying();
+/// Rounds that do not touch the data: of three origins.
+const A: Round = X.touching(0);
+const B: Round = S.touching(0);
+/// With a token, and with one that is drawn behind the acquire's first operation.
+const F: Round = A.fenced(Fencing::Inside);
+const FX: Round = A.fenced(Fencing::Fused);
+const FS: Round = B.fenced(Fencing::Fused);
+
+/// In every interleaving.
+pub(super) const PAIRS: [Programs<'_>; 8] = [
+    &[&[X, X], &[X, X]],
+    &[&[X, S], &[S, X]],
+    &[&[S, S], &[S, X]],
+    &[&[X.early(1), X], &[X.detached(), S.early(1)]],
+    &[&[W, WS], &[S, X]],
+    &[&[T, TS], &[X, S]],
+    &[&[T, T], &[T, TS]],
+    &[&[FX, FS], &[FS, F]],
+];
+pub(super) const TRIPLES: [Programs<'_>; 4] =
+    [&[&[X], &[X], &[X]], &[&[X], &[S], &[S]], &[&[X.early(1)], &[X], &[S]], &[&[TS], &[X], &[S]]];
+/// Over a card's atomics.
+pub(super) const ON_CARDS: [Programs<'_>; 2] = [&[&[X, S], &[S, X]], &[&[X], &[X], &[S]]];
+
+/// In every schedule.
+pub(super) const CALM: [Programs<'_>; 7] = [
+    &[&[X, X], &[X]],
+    &[&[X], &[S, X]],
+    &[&[S], &[X, S]],
+    &[&[T, TS], &[X]],
+    &[&[FX, FS], &[FX]],
+    &[&[A], &[A], &[B]],
+    &[&[A], &[B], &[B]],
+];
+pub(super) const CRASHES: [Programs<'_>; 12] = [
+    &[&[X, X], &[X]],
+    &[&[X], &[S]],
+    &[&[S, X], &[X]],
+    &[&[W], &[X]],
+    &[&[WS], &[X]],
+    &[&[T], &[X]],
+    &[&[X.detached(), S], &[X]],
+    &[&[X.abandoned(1)], &[X]],
+    &[&[S.abandoned(0), X], &[S]],
+    &[&[FX], &[FX]],
+    &[&[A], &[A], &[A]],
+    &[&[A], &[B], &[B]],
+];
+pub(super) const LOSSES: [Programs<'_>; 5] =
+    [&[&[X], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[X.detached()], &[X]], &[&[T], &[X]]];
+pub(super) const STOPS: [Programs<'_>; 5] =
+    [&[&[X], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[W], &[X]], &[&[A], &[A], &[B]]];

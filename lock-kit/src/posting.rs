@@ -1,0 +1,40 @@
+//! What the kit's memories, whose words are numbered over all ranks' regions, have in common.
+
+use remote_memory::{At, Chain, Fault, FaultKind, Link, Rank};
+
+use crate::trace::Action;
+
+/// The number of the word at a place.
+pub(crate) fn resolve(at: At, ranks: u32, region_words: usize) -> Result<usize, Fault> {
+    let index = at.offset as usize / 8;
+    if at.rank.0 >= ranks {
+        return Err(Fault::of(FaultKind::NoSuchRank, at.rank));
+    }
+    if index >= region_words {
+        return Err(Fault::of(FaultKind::OutOfRange, at.rank));
+    }
+    Ok(at.rank.index() * region_words + index)
+}
+
+/// Whether a word lies in a rank's own region.
+pub(crate) fn check_own(word: usize, region_words: usize, rank: Rank) -> Result<(), Fault> {
+    if word / region_words == rank.index() { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
+}
+
+/// Posts the links of a chain. `post` is told whether there is one before it.
+pub(crate) fn post_all<O, const N: usize>(
+    links: [Link<usize>; N],
+    mut post: impl FnMut(usize, Action, bool) -> O,
+) -> Chain<O, N> {
+    let mut chained = false;
+    Chain::of(links.map(|link| {
+        let (word, action) = match link {
+            Link::Read { word, .. } => (word, Action::Read),
+            Link::Write { word, value, .. } => (word, Action::Write(value)),
+            Link::CompareSwap { word, expected, new, .. } => (word, Action::CompareSwap(expected, new)),
+            Link::FetchAdd { word, add, .. } => (word, Action::FetchAdd(add)),
+        };
+        let reply = post(word, action, std::mem::replace(&mut chained, true));
+        link.waited().then_some(reply)
+    }))
+}
