@@ -4,7 +4,7 @@ use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::explored::block_on;
 use lock_kit::program::region_words;
 use lock_kit::wrong::{self, Flaw, Wrong, right};
-use lock_kit::{Atomics, Exploration, Ground, LoomMemory, Round, Slots};
+use lock_kit::{Atomics, Exploration, Fencing, Ground, LoomMemory, Round, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
 
 pub(crate) const X: Round = Round::EXCLUSIVE;
@@ -162,6 +162,16 @@ fn who_tries_shares_with_readers_only() {
     check(&wrong::ticket::<2>());
 }
 
+/// With compare-swap for every release it is a lock as well.
+#[test]
+fn test_and_set_that_checks() {
+    let lock = right().checked();
+    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
+        Exploration::of(&lock).preemptions(3).at_least(1_000).run(programs);
+    }
+    Exploration::of(&lock).preemptions(1).at_least(500).run_abandoned();
+}
+
 fn verify_death<A: LockAlgorithm + Clone>(lock: &A, dying: Mode, survivor: Round, kind: FaultKind) {
     Exploration::of(lock).preemptions(4).run_death(dying, survivor, kind);
 }
@@ -187,6 +197,31 @@ fn a_death_in_the_queue_is_suspected() {
     verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::MemberDied);
 }
 
+/// A token that was drawn before the lock was had may be lower than that of who had it before.
+#[test]
+fn tokens_rise() {
+    fn fenced<A: LockAlgorithm + Clone>(lock: &A, fencing: Fencing) -> Result<usize, String> {
+        let [x, s] = [X, S].map(|round| round.touching(0).fenced(fencing));
+        let exploration = Exploration::of(lock).preemptions(2);
+        [vec![vec![x, x], vec![x]], vec![vec![x, s], vec![s, x]], vec![vec![x], vec![x], vec![s]]]
+            .iter()
+            .map(|programs| exploration.verdict(&programs.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+            .sum()
+    }
+    fn check<A: LockAlgorithm + Clone>(lock: &A) {
+        for fencing in [Fencing::Inside, Fencing::Fused] {
+            fenced(lock, fencing).unwrap();
+        }
+        let hasty = fenced(lock, Fencing::Hasty);
+        assert!(hasty.as_ref().is_err_and(|what| what.contains("the token")), "{}: {hasty:?}", A::NAME);
+    }
+    check(&right());
+    check(&wrong::mcs());
+    check(&wrong::ticket::<4>());
+    check(&wrong::queue::<4, 2>());
+    check(&wrong::distributed::<4>());
+}
+
 /// What loom has to say against a flaw.
 fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Round]]) -> String {
     match Exploration::of(&Wrong::new(flaw)).atomics(atomics).preemptions(3).verdict(programs) {
@@ -202,6 +237,7 @@ fn wrong_locks_are_caught() {
         (Flaw::ReaderIgnoresOwner, [&[X], &[S]], "not free"),
         (Flaw::ReaderFreesAll, [&[S], &[S, X]], "exclusion"),
         (Flaw::ForgetsRelease, [&[X], &[X]], "deadlock"),
+        (Flaw::ReadsAnewToWait, [&[X], &[X]], "deadlock"),
     ] {
         let verdict = verdict(flaw, Atomics::All, &programs);
         assert!(verdict.contains(expected), "{flaw:?}: {verdict}");

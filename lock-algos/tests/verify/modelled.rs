@@ -4,7 +4,7 @@ use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
 use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
 use lock_kit::program::region_words;
 use lock_kit::wrong::{Flaw, Wrong, mcs, right};
-use lock_kit::{Action, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use lock_kit::{Action, Fencing, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
 use proptest::prelude::*;
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -110,6 +110,18 @@ fn wrong_locks_are_caught() {
     ] {
         expect_caught(&format!("{flaw:?}"), dies, expected, |scenario| run(&Wrong::new(flaw), scenario));
     }
+}
+
+/// Whose tokens are drawn before the lock is had.
+#[test]
+fn hasty_tokens_are_caught() {
+    expect_caught("hasty tokens", false, "the token", |scenario| {
+        let mut scenario = scenario.clone();
+        for round in scenario.programs.iter_mut().flatten() {
+            round.fencing = Fencing::Hasty;
+        }
+        run(&right(), &scenario)
+    });
 }
 
 /// The queue lock where an operation is left out or does too much.

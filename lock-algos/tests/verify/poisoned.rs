@@ -3,7 +3,7 @@
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::modelled::drive;
 use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, mcs, queue, right, ticket};
+use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use lock_kit::{Ground, ModelMemory, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -37,8 +37,8 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
     }
 }
 
-/// Rank 1 dies inside, in mode `dying`. `slot` is everybody's.
-fn poison<A: LockAlgorithm>(lock: &A, slot: u16, dying: Mode, heir: Wish) {
+/// Rank 1 dies inside, in mode `dying`. `slot` is everybody's. `named`: the word names an owner who has the lock alone.
+fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, heir: Wish) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     for memory in &all {
@@ -48,7 +48,7 @@ fn poison<A: LockAlgorithm>(lock: &A, slot: u16, dying: Mode, heir: Wish) {
         let owner = Owner { rank: Rank(rank), slot, generation: 0 };
         User { lock, memory: &all[rank as usize], owner }
     };
-    let of_owner = A::NAME == "test-and-set" && dying == Mode::Exclusive; // its word names him
+    let of_owner = named && dying == Mode::Exclusive;
     let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::MemberDied };
     let died = Fault::of(kind, Rank(1));
     let case = format!("{} slot {slot} {dying:?} {heir:?}", A::NAME);
@@ -81,7 +81,12 @@ fn poison<A: LockAlgorithm>(lock: &A, slot: u16, dying: Mode, heir: Wish) {
 }
 
 fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
-    for slot in [0, Owner::NO_SLOT] {
+    poison_all(lock, [false; 2]);
+}
+
+/// `named`: with a node, and without.
+fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
+    for slot in [0, Owner::NO_SLOT].into_iter().zip(named) {
         for dying in [Mode::Exclusive, Mode::Shared] {
             for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
                 poison(lock, slot, dying, heir);
@@ -92,7 +97,7 @@ fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
 
 #[test]
 fn test_and_set() {
-    poison_all_ways(&right());
+    poison_all(&right(), [true; 2]);
 }
 
 #[test]
@@ -115,4 +120,10 @@ fn queues_by_fetch_add() {
 #[test]
 fn distributed_counters() {
     poison_all_ways(&distributed::<15>());
+}
+
+#[test]
+fn two_levels() {
+    poison_all(&two_level(8), [false, true]); // a mark names a host
+    poison_all(&two_level(8).passes(1), [true; 2]);
 }

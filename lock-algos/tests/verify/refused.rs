@@ -2,14 +2,12 @@
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::modelled::drive;
-use lock_kit::program::{lock_and_data, open, region_words};
-use lock_kit::wrong::{mcs, right, ticket};
-use lock_kit::{Exploration, Ground, ModelMemory, Slots};
+use lock_kit::program::{LOCK, lock_and_data, open, region_words};
+use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
+use lock_kit::{Ground, ModelMemory, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::explored::{S, X};
-
-const SLOTS: Slots = Slots { each: 2, nodes: true, deaf: false, tallied: false };
+const SLOTS: Slots = Slots::new(2);
 
 fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) {
     let place = Ground::<_, A>::new(memory, owner, SLOTS);
@@ -26,6 +24,35 @@ fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
         let words = lock.words(place)?;
         lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
     })
+}
+
+/// Rank 0 takes the lock, whose word was `start`, and releases it twice: that is told. Gives the memory before the second release
+/// and behind it.
+pub(crate) fn release_twice<A: LockAlgorithm>(
+    lock: &A,
+    (nodes, slot): (bool, u16),
+    mode: Mode,
+    start: u64,
+) -> [Vec<u64>; 2] {
+    let owner = Owner { rank: Rank(0), slot, generation: 0 };
+    let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
+    let memory = ModelMemory::new(1, region_words::<A>(slots));
+    memory.net().words[LOCK] = start;
+    let place = Ground::<_, A>::new(&memory, owner, slots);
+    let mut before = Vec::new();
+    let twice = async {
+        let words = lock.words(place)?;
+        lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
+        lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
+        before = memory.region();
+        match lock.start_release(&memory, place, words, mode) {
+            Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
+            Err(fault) => Err(fault),
+        }
+    };
+    let again = drive(&memory, twice);
+    assert_eq!(again, Err(Fault::new(FaultKind::NotHeld)), "{} {nodes} {slot} {mode:?}", A::NAME);
+    [before, memory.region()]
 }
 
 /// A holder, and others who release what is his; then he does, twice.
@@ -56,6 +83,41 @@ fn refuses<A: LockAlgorithm>(lock: &A) {
     }
 }
 
+/// An owner without a node, or where there are none, who does not count, cannot be told before: what it did to a free lock is
+/// undone.
+fn undoes<A: LockAlgorithm>(lock: &A) {
+    for nodes in [true, false] {
+        let slots = Slots { nodes, tallied: true, ..SLOTS };
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let case = format!("{} {mode:?}, with nodes: {nodes}", A::NAME);
+            let memory = ModelMemory::new(1, region_words::<A>(slots));
+            open::<_, A>(&memory, slots).unwrap();
+            let owner = |slot| Owner { rank: Rank(0), slot, generation: 5 };
+            let place = |slot| Ground::<_, A>::new(&memory, owner(slot), slots);
+            let release = |slot, mode| {
+                drive(&memory, async {
+                    let words = lock.words(place(slot))?;
+                    let started = lock.start_release(&memory, place(slot), words, mode)?;
+                    lock.finish_release(&memory, place(slot), words, mode, started).await
+                })
+            };
+            for _ in 0..3 {
+                let refused = release(Owner::NO_SLOT, mode);
+                let one_step = lock.releases_in_one_step(place(Owner::NO_SLOT), mode);
+                assert!(one_step || refused == Err(Fault::new(FaultKind::NotHeld)), "{case}: {refused:?}");
+                assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}");
+                for mode in [Mode::Exclusive, Mode::Shared] {
+                    let words = lock.words(place(0)).unwrap();
+                    let started = lock.start(&memory, place(0), words, mode).unwrap();
+                    let held = drive(&memory, lock.finish(&memory, place(0), words, mode, started, || Wish::TRY));
+                    assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
+                    assert_eq!(release(0, mode), Ok(()), "{case}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn test_and_set() {
     refuses(&right().checked());
@@ -78,7 +140,7 @@ fn test_and_set_knows_each_acquire() {
         assert_eq!(word(), mine);
     }
     // The heir's word.
-    memory.net().words[lock_kit::program::LOCK] = mine ^ owner(1, 7).to_bits() ^ owner(2, 1).to_bits();
+    memory.net().words[LOCK] = mine ^ owner(1, 7).to_bits() ^ owner(2, 1).to_bits();
     let theirs = word();
     assert_eq!(release(&lock, &all[1], owner(1, 7), Mode::Exclusive), not_held);
     assert_eq!(word(), theirs);
@@ -92,17 +154,27 @@ fn the_queue_lock() {
 }
 
 #[test]
+fn two_levels() {
+    refuses(&two_level(8));
+    refuses(&two_level(8).passes(1));
+}
+
+#[test]
 fn tickets() {
     refuses(&ticket::<15>());
     refuses(&ticket::<2>());
+    undoes(&ticket::<15>());
+    undoes(&ticket::<2>());
 }
 
-/// With compare-swap for every release it is a lock as well.
 #[test]
-fn test_and_set_that_checks() {
-    let lock = right().checked();
-    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
-        Exploration::of(&lock).preemptions(3).at_least(1_000).run(programs);
-    }
-    Exploration::of(&lock).preemptions(1).at_least(500).run_abandoned();
+fn queues_by_fetch_add() {
+    refuses(&queue::<15, 16>());
+    undoes(&queue::<15, 16>());
+}
+
+#[test]
+fn distributed_counters() {
+    refuses(&distributed::<15>());
+    undoes(&distributed::<15>());
 }

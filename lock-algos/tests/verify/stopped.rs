@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
 use lock_kit::program::{open, region_words};
-use lock_kit::wrong::{mcs, queue, right, ticket};
+use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use lock_kit::{Action, Ground, ModelMemory, Slots};
 use remote_memory::{Fault, Rank};
 
@@ -20,6 +20,11 @@ pub(crate) type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> +
 const fn owner(rank: u32, slotted: bool) -> Owner {
     let slot = if slotted || rank > 1 { 0 } else { Owner::NO_SLOT };
     Owner { rank: Rank(rank), slot, generation: 0 }
+}
+
+/// One with a slot.
+pub(crate) const fn slotted(rank: u32) -> Owner {
+    owner(rank, true)
 }
 
 pub(crate) fn acquire<'a, A: LockAlgorithm>(
@@ -47,7 +52,7 @@ pub(crate) async fn release<A: LockAlgorithm>(
     lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
 }
 
-fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
+pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
@@ -127,7 +132,7 @@ fn stop<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Ac
     (false, true)
 }
 
-fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>) {
+pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>) {
     let mut taken_meanwhile = 0;
     for events in 0..ENDLESS {
         match stop(lock, slotted, bend, events) {
@@ -157,6 +162,12 @@ fn tickets() {
 fn queues_by_fetch_add() {
     stop_everywhere(&queue::<15, 16>(), true, None);
     stop_everywhere(&queue::<15, 1>(), true, None);
+}
+
+#[test]
+fn two_levels() {
+    stop_everywhere(&two_level(8), true, None);
+    stop_everywhere(&two_level(8).passes(1), true, None);
 }
 
 /// Neither who is stopped nor who died has a slot.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
 use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::{LOCK, lock_and_data, region_words};
+use lock_kit::program::{lock_and_data, region_words};
 use lock_kit::wrong::ticket;
 use lock_kit::{
     Action, Atomics, Ending, Exploration, Ground, Manner, ModelMemory, Posted, Round, Scenario, Setting, Slots,
@@ -16,6 +16,7 @@ use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::explored::{EARLY, S, W, WS, X};
 use crate::modelled::run;
+use crate::refused::release_twice;
 
 /// What is added to the word, as its documentation says.
 pub(crate) const fn taking(bits: u32, mode: Mode) -> u64 {
@@ -279,25 +280,9 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
         (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
-        let owner = Owner { rank: Rank(0), slot, generation: 0 };
-        let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
-        let memory = ModelMemory::new(1, region_words::<Ticket>(slots));
-        memory.net().words[LOCK] = start;
         let lock = ticket::<15>();
-        let place = Ground::<_, Ticket>::new(&memory, owner, slots);
-        let twice = async {
-            let words = lock.words(place)?;
-            lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
-            lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
-            let before = memory.region();
-            let again = match lock.start_release(&memory, place, words, mode) {
-                Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
-                Err(fault) => Err(fault),
-            };
-            assert_eq!(memory.region(), before);
-            again
-        };
-        assert_eq!(drive(&memory, twice), Err(Fault::new(FaultKind::NotHeld)), "{nodes} {slot} {mode:?}");
+        let [before, after] = release_twice(&lock, (nodes, slot), mode, start);
+        assert_eq!(after, before);
     }
 }
 
@@ -496,7 +481,7 @@ impl<'m> Place<'m, ModelMemory> for Crowd<'m> {
 /// Three tickets, one of them for the owner that is counted.
 #[test]
 fn who_is_not_counted_leaves_room() {
-    let slots = Slots { each: 4, nodes: true, deaf: false, tallied: false };
+    let slots = Slots::new(4);
     let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
     let lock = ticket::<2>();
     let place = |slot| Crowd(Ground::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));

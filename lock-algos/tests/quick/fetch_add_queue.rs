@@ -1,0 +1,23 @@
+use lock_kit::wrong::queue;
+use lock_kit::{Search, Setting};
+
+use crate::Lost;
+
+#[test]
+fn searched() {
+    crate::search(&queue::<15, 16>());
+    crate::search(&queue::<2, 1>());
+}
+
+/// Whoever is not told waits for ever.
+#[test]
+fn searched_without_time() {
+    let setting = Setting { timeless: true, ..Setting::USUAL };
+    Search::of(&queue::<15, 16>()).setting(setting).seed(1).cases(300).run();
+    Search::of(&queue::<2, 1>()).setting(setting).seed(1).cases(300).run();
+}
+
+#[test]
+fn checked() {
+    crate::check(&queue::<15, 16>(), Lost::Settled, 2);
+}

@@ -1,0 +1,66 @@
+//! A part of `verify` that is built and run in seconds, the same each time: what mutants of this crate meet first
+//! (`scripts/mutants`). Few cases, one memory; a lock a file, so that a change of one lock builds one of them again.
+
+mod distributed_counters;
+mod fetch_add_queue;
+#[path = "../verify/given_up.rs"]
+mod given_up;
+mod global;
+#[path = "../verify/heirs.rs"]
+mod heirs;
+#[path = "../verify/leased.rs"]
+mod leased;
+#[path = "../verify/marks.rs"]
+mod marks;
+mod mcs;
+#[path = "../verify/poisoned.rs"]
+mod poisoned;
+#[path = "../verify/promises.rs"]
+mod promises;
+#[path = "../verify/refused.rs"]
+mod refused;
+#[path = "../verify/room.rs"]
+mod room;
+mod served;
+#[path = "../verify/stopped.rs"]
+mod stopped;
+mod test_and_set;
+mod ticket;
+mod two_level;
+
+use lock_algos::LockAlgorithm;
+use lock_kit::{Checker, Round, Search, Setting};
+
+/// Random programs in which nobody dies or one rank does, with nodes and without.
+fn search<A: LockAlgorithm + Clone>(lock: &A) {
+    let search = Search::of(lock).seed(1).cases(300);
+    search.clone().run();
+    search.clone().deaths().run();
+    search.setting(Setting { nodes: false, ..Setting::USUAL }).run();
+}
+
+/// What became of an operation whose answer is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// The lock finds out.
+    Settled,
+    /// Its owner may be told that nobody knows, and ends.
+    Told,
+}
+
+/// Schedules of few rounds that depart once or twice from the usual one: another order, a crash, a lost operation or answer, a
+/// stop.
+fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
+    const X: Round = Round::EXCLUSIVE;
+    const A: Round = X.touching(0);
+    const B: Round = Round::SHARED.touching(0);
+    let checker = Checker::of(lock).per_host(per_host).departures(1);
+    checker.clone().departures(2).run(&[&[A], &[A]]);
+    for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
+        checker.run(programs);
+        checker.clone().crashes(1).run(programs);
+        let loses = checker.clone().losses(1);
+        if lost == Lost::Settled { loses.settled() } else { loses }.run(programs);
+        checker.clone().stops(1).crashes(1).departures(2).at_most(2_000).run(programs);
+    }
+}

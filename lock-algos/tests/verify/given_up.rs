@@ -1,0 +1,140 @@
+//! Who waits and is not wanted any more keeps nobody waiting: it gets nothing, or its turn, which it passes on.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use lock_kit::{Ground, ModelMemory, Slots};
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::stopped::{Acquire, ENDLESS, poll, run};
+
+/// Events in which everybody comes to where he waits.
+const A_WHILE: usize = 40;
+
+#[derive(Clone, Copy)]
+struct User<'a, A> {
+    lock: &'a A,
+    memory: &'a ModelMemory,
+    owner: Owner,
+    slots: Slots,
+}
+
+impl<'a, A: LockAlgorithm> User<'a, A> {
+    fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
+        let Self { lock, memory, owner, slots } = self;
+        let place = Ground::<_, A>::new(memory, owner, slots);
+        let wish = || if wanted.load(Relaxed) { Wish::LOCK } else { Wish::NONE };
+        Box::pin(async move {
+            let words = lock.words(place)?;
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+        })
+    }
+
+    fn releases(self, mode: Mode) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
+        let Self { lock, memory, owner, slots } = self;
+        let place = Ground::<_, A>::new(memory, owner, slots);
+        Box::pin(async move {
+            let words = lock.words(place)?;
+            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+        })
+    }
+}
+
+/// Rank 1 has the lock, rank 0 waits and then rank 2. After so many events rank 0 is not wanted any more; when it has heard that,
+/// rank 1 releases. Where it waits `in_turn`, it may have the lock after that, and gives it back.
+fn give_up<A: LockAlgorithm>((lock, in_turn): (&A, bool), slots: Slots, modes: [Mode; 3], events: usize) {
+    let case = format!("{} {modes:?} {slots:?}, after {events} events", A::NAME);
+    let memory = ModelMemory::new(3, region_words::<A>(slots));
+    let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, A>(memory, slots)).unwrap();
+    let user = |rank: u32| {
+        let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
+        User { lock, memory: &all[rank as usize], owner, slots }
+    };
+    let [leaves, holds, stays] = modes;
+    let (always, wanted) = (AtomicBool::new(true), AtomicBool::new(true));
+    assert_eq!(run(&memory, &mut user(1).asks(holds, &always), ENDLESS), Some(Ok(Held::cleanly(holds))), "{case}");
+    let mut first = user(0).asks(leaves, &wanted);
+    assert_eq!(run(&memory, &mut first, events), None, "{case}: it does not wait");
+    let mut second = user(2).asks(stays, &always);
+    assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
+
+    wanted.store(false, Relaxed);
+    let mut told = run(&memory, &mut first, A_WHILE);
+    let mut released = user(1).releases(holds);
+    let mut passed_on = user(0).releases(leaves);
+    let (mut has, mut done, mut passed) = (None, None, None);
+    for _ in 0..ENDLESS {
+        told = told.or_else(|| poll(&mut first));
+        if told.is_some_and(|told| told.is_ok()) {
+            passed = passed.or_else(|| poll(&mut passed_on));
+        }
+        has = has.or_else(|| poll(&mut second));
+        done = done.or_else(|| poll(&mut released));
+        memory.net().step(None);
+    }
+    match told {
+        Some(Ok(held)) if in_turn => assert_eq!((held, passed), (Held::cleanly(leaves), Some(Ok(()))), "{case}"),
+        told => assert_eq!(told, Some(Err(Fault::new(FaultKind::Closed))), "{case}: who gave up"),
+    }
+    assert_eq!((has, done), (Some(Ok(Held::cleanly(stays))), Some(Ok(()))), "{case}: the others");
+    assert_eq!(run(&memory, &mut user(2).releases(stays), ENDLESS), Some(Ok(())), "{case}");
+    assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}: not free");
+    assert!(all.iter().all(|memory| idle::<A>(slots, &memory.region())), "{case}: somebody counts");
+}
+
+fn give_up_everywhere<A: LockAlgorithm>(lock: &A, in_turn: bool) {
+    const X: Mode = Mode::Exclusive;
+    const S: Mode = Mode::Shared;
+    for nodes in [true, false] {
+        for per_host in [3, 1] {
+            let slots = Slots { nodes, per_host, ..Slots::new(1) };
+            for modes in [[X, X, X], [S, X, X], [X, X, S], [S, X, S], [X, S, X]] {
+                for events in 0..A_WHILE {
+                    give_up((lock, in_turn), slots, modes, events);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn test_and_set() {
+    give_up_everywhere(&right(), false);
+}
+
+#[test]
+fn the_queue_lock() {
+    give_up_everywhere(&mcs(), true);
+}
+
+#[test]
+fn tickets() {
+    give_up_everywhere(&ticket::<15>(), true);
+    give_up_everywhere(&ticket::<2>(), true);
+}
+
+#[test]
+fn queues_by_fetch_add() {
+    give_up_everywhere(&queue::<15, 16>(), true);
+}
+
+#[test]
+fn distributed_counters() {
+    give_up_everywhere(&distributed::<15>(), true);
+}
+
+#[test]
+fn two_levels() {
+    give_up_everywhere(&two_level(8), false);
+    give_up_everywhere(&two_level(8).passes(1), false);
+}
+
+#[test]
+fn all_targets() {
+    give_up_everywhere(&global::<_, 15>(right()), false);
+    give_up_everywhere(&global::<_, 2>(right()), false);
+}

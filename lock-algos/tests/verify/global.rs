@@ -1,0 +1,279 @@
+//! The lock of all targets in one operation: what the other locks go through, where to read is to lock all, over targets' locks of several
+//! designs; and what is its own: two groups that go in by turns, who comes in past those who wait, one death that two words tell of.
+
+use lock_algos::Mode;
+use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::wrong::{global, mcs, right, ticket};
+use lock_kit::{Action, Atomics, Checker, Exploration, Round, Scenario, Setting};
+use proptest::prelude::*;
+use remote_memory::FaultKind;
+
+use crate::explored::{EARLY, S, T, TS, X};
+use crate::modelled::run;
+use crate::room::tested;
+use crate::stopped::stop_everywhere;
+
+/// What is added to the room's word by one of each group who comes in, who leaves, and who waits.
+const ENTER_ALL: u64 = 1;
+const ENTER_X: u64 = 1 << 15;
+const LEAVE_ALL: u64 = ENTER_ALL.wrapping_neg();
+const LEAVE_X: u64 = ENTER_X.wrapping_neg();
+const WAIT_X: u64 = 1 << 45;
+const BACK_ALL: u64 = (1 << 30) - ENTER_ALL;
+const BACK_X: u64 = WAIT_X - ENTER_X;
+const PHASES: u64 = 3 << 60;
+const INSIDE: u64 = (1 << 30) - 1;
+const FROZEN: u64 = 1 << 63;
+const STAMP: u64 = 0x3fff << 30 | 0x3fff << 45;
+
+/// Owners without a node are refused.
+fn with_nodes(scenarios: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
+    scenarios.prop_map(Scenario::with_nodes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn excludes_and_ends(scenario in with_nodes(scenario(false))) {
+        run(&tested(), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
+        let bare = Setting { nodes: false, ..Setting::USUAL };
+        run_in(bare, &tested(), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    /// Mostly more owners than there is room for.
+    #[test]
+    fn excludes_and_ends_in_crowds(scenario in with_nodes(scenario(false))) {
+        run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir(scenario in with_nodes(scenario(true))) {
+        run(&tested(), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir_in_crowds(scenario in with_nodes(scenario(true))) {
+        run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
+        run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
+    }
+}
+
+#[test]
+fn two_origins() {
+    for (programs, preemptions, at_least) in [
+        (&[&[X, X][..], &[X, X]], 2, 300),
+        (&[&[X, S], &[S, X]], 2, 300),
+        (&[&[S, S], &[S, S]], 3, 100),
+        (&[&[S, S], &[X, X]], 2, 300),
+        (&[&[EARLY, S], &[S, EARLY]], 2, 300),
+        (&[&[T, TS], &[X, S]], 2, 300),
+        (&[&[TS, T], &[T, TS]], 2, 300),
+    ] {
+        Exploration::of(&tested()).preemptions(preemptions).at_least(at_least).run(programs);
+    }
+}
+
+#[test]
+fn three_origins() {
+    for programs in [&[&[X][..], &[X], &[S]], &[&[X], &[S], &[S]], &[&[EARLY], &[TS], &[S]]] {
+        Exploration::of(&tested()).preemptions(2).at_least(1_000).run(programs);
+        Exploration::of(&global::<_, 1>(right())).preemptions(2).at_least(1_000).run(programs);
+    }
+    Exploration::of(&global::<_, 15>(ticket::<2>())).preemptions(2).at_least(1_000).run(&[&[X], &[X], &[S]]);
+    Exploration::of(&global::<_, 15>(mcs())).preemptions(1).at_least(50).run(&[&[X], &[X], &[S]]);
+}
+
+#[test]
+fn on_cards() {
+    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
+        Exploration::of(&tested()).atomics(Atomics::OneAnother).preemptions(2).at_least(50).run(programs);
+    }
+}
+
+#[test]
+fn abandoned() {
+    Exploration::of(&tested()).preemptions(1).at_least(500).run_abandoned();
+}
+
+/// The target's lock names an owner; the room names nobody.
+#[test]
+fn a_death_inside_is_told() {
+    for (dying, survivor, kind) in [
+        (Mode::Exclusive, X, FaultKind::OwnerDied),
+        (Mode::Exclusive, S, FaultKind::OwnerDied),
+        (Mode::Shared, X, FaultKind::MemberDied),
+    ] {
+        Exploration::of(&tested()).preemptions(3).run_death(dying, survivor, kind);
+    }
+}
+
+#[test]
+fn a_stopped_waiter_does_no_harm() {
+    stop_everywhere(&tested(), true, None);
+}
+
+/// Whose frozen words are all alike.
+#[test]
+#[should_panic(expected = "rank 0, stopped")]
+fn freezes_without_a_stamp_are_caught() {
+    let bend = |action| match action {
+        Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
+            Action::CompareSwap(expected, new & !STAMP & !PHASES)
+        }
+        other => other,
+    };
+    stop_everywhere(&tested(), true, Some(bend));
+}
+
+/// Every schedule, as far as that goes. Rounds of three origins do not touch the data.
+#[test]
+fn checked() {
+    const A: Round = X.touching(0);
+    const B: Round = S.touching(0);
+    let lock = tested();
+    // Of one group who wait, each may see the other one's members inside, and one turn of theirs.
+    let calm = Checker::of(&lock).bypass(2);
+    for programs in [&[&[X][..], &[X]], &[&[X], &[S, X]], &[&[S], &[X, S]], &[&[T, TS], &[X]]] {
+        assert!(calm.clone().at_least(500).run(programs).complete);
+    }
+    let calm = Checker::of(&lock);
+    for [x, y, z] in [[A, A, B], [A, B, B]] {
+        assert!(calm.clone().at_most(40_000).run(&[&[x], &[y], &[z]]).bypassed <= 2);
+    }
+    let dies = Checker::of(&lock).crashes(1).at_most(60_000).at_least(1_000);
+    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.abandoned(1)], &[S]]] {
+        assert!(dies.run(programs).heirs > 0, "{programs:?}");
+    }
+    let stops = Checker::of(&lock).stops(1).crashes(1).at_most(60_000).at_least(1_000);
+    let loses = Checker::of(&lock).losses(1).at_most(60_000).at_least(200);
+    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]]] {
+        stops.run(programs);
+        assert!(loses.run(programs).lost > 0, "{programs:?}");
+    }
+}
+
+/// The lock where an operation on the room is left out, or does something else.
+#[test]
+fn wrong_ones_are_caught() {
+    /// Its name, what it does, whether somebody dies, and what is found.
+    type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
+    let bends: [Bend; 11] = [
+        (
+            "an exclusive owner who does not announce itself",
+            |action| match action {
+                Action::FetchAdd(ENTER_X) => Action::Read,
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "who locks all and does not count",
+            |action| match action {
+                Action::FetchAdd(ENTER_ALL) => Action::Read,
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "an exclusive owner who stays",
+            |action| match action {
+                Action::FetchAdd(LEAVE_X) => Action::Read,
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "who locks all and stays",
+            |action| match action {
+                Action::FetchAdd(LEAVE_ALL) => Action::Read,
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "leaves by a write",
+            |action| match action {
+                Action::FetchAdd(LEAVE_ALL) => Action::Write(0),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "waits and does not step back",
+            |action| match action {
+                Action::FetchAdd(BACK_X) => Action::FetchAdd(WAIT_X),
+                other => other,
+            },
+            false,
+            "wait for ever",
+        ),
+        (
+            "steps back and does not wait",
+            |action| match action {
+                Action::FetchAdd(BACK_ALL) => Action::FetchAdd(LEAVE_ALL),
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "lets in by the same phase",
+            |action| match action {
+                Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
+                    Action::CompareSwap(expected, new & !PHASES | expected & PHASES)
+                }
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "lets in by a write",
+            |action| match action {
+                Action::CompareSwap(expected, new) if (expected ^ new) & PHASES != 0 && new & FROZEN == 0 => {
+                    Action::Write(new)
+                }
+                other => other,
+            },
+            false,
+            "",
+        ),
+        (
+            "no freezing",
+            |action| match action {
+                Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Action::Read,
+                other => other,
+            },
+            true,
+            "wait for ever",
+        ),
+        (
+            "an heir who leaves the dead in",
+            |action| match action {
+                Action::CompareSwap(expected, new) if expected & new & FROZEN != 0 => {
+                    Action::CompareSwap(expected, new + (expected & INSIDE))
+                }
+                other => other,
+            },
+            true,
+            "",
+        ),
+    ];
+    for (flaw, bend, dies, expected) in bends {
+        let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+        expect_caught(flaw, dies, expected, |scenario| run_in(setting, &tested(), &scenario.clone().with_nodes()));
+    }
+    let deaf = Setting { deaf: true, ..Setting::USUAL };
+    expect_caught("asks nobody", true, "", |scenario| run_in(deaf, &tested(), &scenario.clone().with_nodes()));
+}

@@ -1,0 +1,119 @@
+//! Leases of test-and-set: an owner that lives and is late.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lock_algos::{Backoff, Held, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
+use lock_kit::modelled::drive;
+use lock_kit::program::{lock_and_data, region_words};
+use lock_kit::{Ground, ModelMemory, Slots};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+
+const LEASE: u64 = 1_000_000_000;
+const SLOTS: Slots = Slots::new(1);
+const X: Mode = Mode::Exclusive;
+
+fn leased(takes: bool) -> TestAndSet {
+    TestAndSet::new(Backoff::new([Duration::from_millis(1)])).leased(LEASE, takes)
+}
+
+/// Two ranks, and an owner of each.
+struct Two([ModelMemory; 2]);
+
+impl Two {
+    fn new() -> Self {
+        let memory = ModelMemory::new(2, region_words::<TestAndSet>(SLOTS));
+        Self([0, 1].map(|rank| memory.of(rank)))
+    }
+
+    fn place(&self, rank: u32, generation: u32) -> Ground<'_, ModelMemory, TestAndSet> {
+        Ground::new(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
+    }
+
+    fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {
+        let (memory, place) = (&self.0[rank as usize], self.place(rank, generation));
+        drive(memory, async {
+            let words = lock.words(place)?;
+            lock.finish_release(memory, place, words, X, lock.start_release(memory, place, words, X)?).await
+        })
+    }
+
+    async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
+        let (memory, place) = (&self.0[rank as usize], self.place(rank, generation));
+        let words = lock.words(place)?;
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK).await
+    }
+
+    fn now(&self) -> u64 {
+        self.0[0].now()
+    }
+
+    /// Polls it for so long at most.
+    fn go_on<T>(&self, mut future: Pin<&mut impl Future<Output = T>>, long: u64) -> Option<T> {
+        let end = self.now() + long;
+        while self.now() < end {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return Some(value);
+            }
+            assert!(self.0[0].net().step(None), "waits for ever");
+        }
+        None
+    }
+}
+
+#[test]
+fn who_is_late_is_told_of_or_loses_the_lock() {
+    for takes in [false, true] {
+        for mode in [X, Mode::Shared] {
+            let (two, lock) = (Two::new(), leased(takes));
+            assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, 5, X)), Ok(Held::cleanly(X)));
+            let begin = two.now();
+            let late = Fault::of(FaultKind::OwnerLate, Rank(1));
+            let found = drive(&two.0[0], two.acquire(&lock, 0, 9, mode));
+            assert!(two.now() - begin > LEASE, "after {} ns", two.now() - begin);
+            match takes {
+                // For a reader as well: what the late one left half done is for nobody else to see.
+                true => assert_eq!(found, Ok(Held::after(late, X))),
+                false => assert_eq!(found, Err(late)),
+            }
+            let word = || lock_and_data::<TestAndSet>(&two.0[0].region()).0[0];
+            let before = word();
+            let released = two.release(&lock, 1, 5);
+            match takes {
+                true => {
+                    assert_eq!((released, word()), (Err(Fault::new(FaultKind::NotHeld)), before));
+                    assert_eq!(two.release(&lock, 0, 9), Ok(()));
+                }
+                false => assert_eq!(released, Ok(())),
+            }
+            assert_eq!(word(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_lease_is_of_one_acquire() {
+    let (two, lock) = (Two::new(), leased(false));
+    assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, 0, X)), Ok(Held::cleanly(X)));
+    let mut waits = pin!(two.acquire(&lock, 0, 9, X));
+    for generation in 1..4 {
+        assert_eq!(two.go_on(waits.as_mut(), LEASE / 2), None);
+        // Before the waiter looks again.
+        assert_eq!(two.release(&lock, 1, generation - 1), Ok(()));
+        assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, generation, X)), Ok(Held::cleanly(X)));
+    }
+    assert_eq!(two.go_on(waits, 2 * LEASE), Some(Err(Fault::of(FaultKind::OwnerLate, Rank(1)))));
+}
+
+/// A reader is never late, and neither is an owner without a lease.
+#[test]
+fn who_has_no_lease_is_never_late() {
+    let readers = (leased(true), Mode::Shared);
+    let others = (TestAndSet::new(Backoff::new([Duration::from_millis(1)])).checked(), X);
+    for (lock, mode) in [readers, others] {
+        let two = Two::new();
+        assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, 0, mode)), Ok(Held::cleanly(mode)));
+        assert_eq!(two.go_on(pin!(two.acquire(&lock, 0, 9, X)), 5 * LEASE), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! The lock of two levels at the home: what it costs there, hand-overs that are counted, and marks.
+
+use std::collections::HashSet;
+
+use lock_algos::{Mode, Owner, TwoLevel};
+use lock_kit::modelled::{run as run_in, search};
+use lock_kit::program::LOCK;
+use lock_kit::wrong::two_level;
+use lock_kit::{Action, Effect, Round, Scenario, Setting};
+use remote_memory::Rank;
+
+use crate::refused::release_twice;
+
+const X: Round = Round::EXCLUSIVE;
+const S: Round = Round::SHARED;
+
+/// What all marks of hosts have set.
+pub(crate) const MARK: u64 = 3 << 62;
+
+pub(crate) fn setting(per_host: u32) -> Setting {
+    Setting { per_host, ..Setting::USUAL }
+}
+
+/// The lock whose owners all queue, and the one whose owners try once before that.
+pub(crate) fn both(handovers: u16) -> [TwoLevel; 2] {
+    [two_level(handovers), two_level(handovers).passes(1)]
+}
+
+fn played(per_host: u32, lock: &TwoLevel, programs: &[&[Round]]) -> Vec<(Rank, Action)> {
+    let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
+    let scenario = Scenario { programs, schedule: vec![], death: None };
+    let history = run_in(setting(per_host), lock, &scenario).unwrap();
+    let at_home = |effect: &&Effect| effect.target == Rank(0) && effect.word == LOCK;
+    history.trace.effects().iter().filter(at_home).map(|effect| (effect.origin, effect.action)).collect()
+}
+
+/// Uncontended one compare-swap, and another one for the release; shared a fetch-add.
+#[test]
+fn an_acquire_and_a_release_are_two_operations_at_the_home() {
+    let quiet = Round { touches: 0, ..X };
+    for lock in &both(8) {
+        for round in [quiet, quiet.trying(), quiet.without_node()] {
+            let swaps = played(2, lock, &[&[round, round], &[]]);
+            assert!(swaps.iter().all(|(_, action)| matches!(action, Action::CompareSwap(..))), "{swaps:?}");
+            assert_eq!(swaps.len(), 4);
+        }
+        let shared = played(2, lock, &[&[Round { touches: 0, ..S }]]);
+        assert!(matches!(shared[..], [(_, Action::CompareSwap(0, 1)), (_, Action::FetchAdd(_))]), "{shared:?}");
+    }
+}
+
+/// Of three acquires on a host that wait for one another two are handed over there, if that is allowed.
+#[test]
+fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
+    let busy = Round { touches: 6, ..X };
+    for (handovers, operations) in [(8, 2), (2, 2), (1, 4), (0, 6)] {
+        let at_home = played(3, &two_level(handovers), &[&[busy], &[busy], &[busy]]);
+        assert_eq!(at_home.len(), operations, "{handovers}: {at_home:?}");
+    }
+    // Each has tried once on its own, then two of them had it by one mark.
+    let at_home = played(3, &two_level(8).passes(1), &[&[busy], &[busy], &[busy]]);
+    let marks = |(_, action): &&(Rank, Action)| matches!(action, Action::CompareSwap(0, new) if new & MARK == MARK);
+    let (first, later) = at_home.split_at(3);
+    assert!(first.iter().all(|tried| !marks(&tried)), "{at_home:?}");
+    let by: Vec<_> = later.iter().filter(marks).map(|(rank, _)| rank).collect();
+    let given_back =
+        later.iter().filter(|(_, action)| matches!(action, Action::CompareSwap(mark, 0) if mark & MARK == MARK));
+    assert!(by.iter().all(|rank| *rank == by[0]) && given_back.count() == 1, "{at_home:?}");
+    // Each on a host of its own.
+    let apart = played(1, &two_level(8), &[&[busy], &[busy], &[busy]]);
+    assert!(apart.len() >= 6, "{apart:?}");
+}
+
+/// Who released already, and who never had it.
+#[test]
+fn a_release_without_a_lock_is_told_and_harms_nothing() {
+    for (nodes, slot, mode, passes) in [
+        (true, 0, Mode::Exclusive, false),
+        (true, 0, Mode::Exclusive, true),
+        (true, 0, Mode::Shared, false),
+        (true, Owner::NO_SLOT, Mode::Exclusive, false),
+        (true, Owner::NO_SLOT, Mode::Shared, false),
+        (false, 0, Mode::Exclusive, false),
+        (false, 0, Mode::Shared, false),
+    ] {
+        let lock = if passes { two_level(8).passes(1) } else { two_level(8) };
+        let [before, after] = release_twice(&lock, (nodes, slot), mode, 0);
+        if mode == Mode::Exclusive {
+            assert_eq!(after, before);
+        }
+    }
+}
+
+/// Whoever was stopped when it had seen a mark, and swaps late, finds another one.
+#[test]
+fn no_two_holds_of_a_host_have_the_same_mark() {
+    for (dies, per_host, cases) in [(false, 2, 150), (true, 2, 300), (true, 4, 150)] {
+        let distinct = |scenario: &Scenario| {
+            let history = run_in(setting(per_host), &two_level(1), scenario)?;
+            let mark = |effect: &Effect| match effect.action {
+                Action::CompareSwap(expected, new) if expected == effect.found && new & MARK == MARK => Some(new),
+                _ => None,
+            };
+            let mut seen = HashSet::new();
+            match history.trace.effects().iter().filter_map(mark).find(|mark| !seen.insert(*mark)) {
+                Some(mark) => Err(format!("the mark {mark:#x} again:\n{}", history.trace)),
+                None => Ok(()),
+            }
+        };
+        if let Err(found) = search(1, cases, dies, distinct) {
+            panic!("{}\n in {:?}", found.reason, found.minimal);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What an algorithm says of itself, by what it does: one rank alone takes the lock and gives it back.
+
+use std::pin::Pin;
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::modelled::drive;
+use lock_kit::program::{idle, lock_and_data, open, region_words, spread};
+use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use lock_kit::{Ground, ModelMemory, Slots};
+use remote_memory::{Fault, Rank};
+
+use crate::stopped::{ENDLESS, acquire, run};
+
+/// How much of an uncontended acquire and release is the first operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// All of both, and where there are no nodes the release may be a link of a chain.
+    Link,
+    /// All of both.
+    One,
+    /// More than that.
+    More,
+}
+
+/// Rank 0 has the lock at home, with a node and without.
+fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
+    for (mode, takes) in [(Mode::Exclusive, exclusive), (Mode::Shared, shared)] {
+        for nodes in [true, false] {
+            let slots = Slots { nodes, ..Slots::new(1) };
+            let case = format!("{} {mode:?}, with nodes: {nodes}", A::NAME);
+            let memory = ModelMemory::new(2, region_words::<A>(slots));
+            open::<_, A>(&memory, slots).unwrap();
+            let owner = Owner { rank: Rank(0), slot: 0, generation: 3 };
+            let place = Ground::<_, A>::new(&memory, owner, slots);
+            let is_free = || A::is_free(lock_and_data::<A>(&memory.region()).0);
+            let words = lock.words(place).unwrap();
+            assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
+
+            let first = drive(&memory, lock.start(&memory, place, words, mode).unwrap());
+            let at_once = first.is_ok_and(|first| lock.holds(words, mode, first));
+            assert!(at_once || takes == Takes::More || !nodes, "{case}: more than an operation");
+            if !at_once {
+                let held = drive(&memory, lock.contend(&memory, place, words, mode, first, &|| Wish::LOCK));
+                assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
+            }
+            let reads_apart = A::SPREAD && spread::<A>(&memory.region()) != 0;
+            assert!(!is_free() || reads_apart, "{case}: free while it is held");
+            let counts = !idle::<A>(slots, &memory.region());
+            assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");
+
+            let released = drive(&memory, lock.start_release(&memory, place, words, mode).unwrap());
+            let in_one_step = lock.releases_in_one_step(place, mode);
+            let done = in_one_step || lock.released(&memory, place, words, mode, released.unwrap()).unwrap();
+            assert!(done || takes == Takes::More || !nodes, "{case}: a release of more than an operation");
+            if !done {
+                let rest = lock.finish_release(&memory, place, words, mode, std::future::ready(released));
+                assert_eq!(drive(&memory, rest), Ok(()), "{case}");
+            }
+            assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}: not free after its release");
+            assert!(in_one_step || takes != Takes::Link || nodes, "{case}: no one step");
+            assert!(!in_one_step || lock.release_link(&memory, words, mode).is_some(), "{case}: no link");
+        }
+    }
+}
+
+#[test]
+fn test_and_set() {
+    keeps(&right(), (Takes::Link, Takes::Link));
+    keeps(&right().checked(), (Takes::Link, Takes::Link));
+}
+
+#[test]
+fn the_queue_lock() {
+    keeps(&mcs(), (Takes::One, Takes::One));
+}
+
+#[test]
+fn tickets() {
+    keeps(&ticket::<15>(), (Takes::Link, Takes::Link));
+    keeps(&queue::<15, 16>(), (Takes::Link, Takes::Link));
+}
+
+#[test]
+fn distributed_counters() {
+    keeps(&distributed::<15>(), (Takes::More, Takes::One));
+}
+
+#[test]
+fn two_levels() {
+    keeps(&two_level(8), (Takes::More, Takes::One));
+    keeps(&two_level(8).passes(1), (Takes::One, Takes::One));
+}
+
+/// An owner of one target announces itself first; to read is to lock all.
+#[test]
+fn all_targets() {
+    keeps(&global::<_, 15>(right()), (Takes::More, Takes::More));
+    keeps(&global::<_, 15>(mcs()), (Takes::More, Takes::More));
+}
+
+/// Rank 1 comes while rank 0 has the lock, and is stopped at any step: rank 0's release ends without it, unless it says that it
+/// waits. How often one of them was so.
+fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
+    /// More events than it takes to queue.
+    const EVENTS: usize = 40;
+    let slots = crate::stopped::SLOTS;
+    let (mut waited, mut ended) = (0, 0);
+    for events in 0..EVENTS {
+        let memory = ModelMemory::new(2, region_words::<A>(slots));
+        let [holds, comes] = [0, 1].map(|rank| memory.of(rank));
+        [&holds, &comes].into_iter().try_for_each(|memory| open::<_, A>(memory, slots)).unwrap();
+        let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
+        let held = run(&memory, &mut acquire(lock, &holds, owner(0), Mode::Exclusive), ENDLESS).unwrap().unwrap();
+        let mut coming = acquire(lock, &comes, owner(1), Mode::Exclusive);
+        assert!(run(&memory, &mut coming, events).is_none());
+        memory.net().stopped = Some(Rank(1));
+
+        let place = Ground::<_, A>::new(&holds, owner(0), slots);
+        let words = lock.words(place).unwrap();
+        let started = lock.start_release(&holds, place, words, held.mode).unwrap();
+        let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);
+        let found: Result<u64, Fault> = run(&memory, &mut started, ENDLESS).unwrap();
+        if lock.released(&holds, place, words, held.mode, found.unwrap()).unwrap() {
+            continue;
+        }
+        let Some(waits) = lock.release_waits(&holds, place, held.mode) else { continue };
+        let rest = lock.finish_release(&holds, place, words, held.mode, std::future::ready(found));
+        let mut rest: Pin<Box<dyn Future<Output = _>>> = Box::pin(rest);
+        let outcome = run(&memory, &mut rest, ENDLESS);
+        assert_eq!(outcome, (!waits).then_some(Ok(())), "{}: after {events} events", A::NAME);
+        *if waits { &mut waited } else { &mut ended } += 1;
+        memory.net().stopped = None;
+        if waits {
+            assert!(run(&memory, &mut coming, EVENTS).is_none());
+            assert_eq!(run(&memory, &mut rest, ENDLESS), Some(Ok(())), "{}: after {events} events", A::NAME);
+        }
+        assert!(run(&memory, &mut coming, ENDLESS).is_some_and(|held| held.is_ok()), "{}: {events} events", A::NAME);
+    }
+    (waited, ended)
+}
+
+#[test]
+fn releases_wait_as_they_say() {
+    let (waited, ended) = waits_as_it_says(&mcs());
+    assert!(waited > 0 && ended == 0, "{waited} and {ended}"); // who finds the next one hands over at once
+    let (waited, ended) = waits_as_it_says(&two_level(8));
+    assert!(waited == 0 && ended > 0, "{waited} and {ended}");
+}

@@ -1,0 +1,105 @@
+//! The room of all targets' locks: what it costs, who is refused, and an heir who gives up.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lock_algos::{Global, Held, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
+use lock_kit::modelled::{drive, run};
+use lock_kit::program::{LOCK, region_words};
+use lock_kit::wrong::{global, right};
+use lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use remote_memory::{Fault, FaultKind, Rank};
+
+const X: Round = Round::EXCLUSIVE;
+const S: Round = Round::SHARED;
+
+/// What one who has a target's lock adds to the room's word.
+const ENTER_X: u64 = 1 << 15;
+const INSIDE: u64 = (1 << 30) - 1;
+
+pub(crate) fn tested() -> Global<TestAndSet> {
+    global::<_, 15>(right())
+}
+
+fn posted(programs: &[&[Round]]) -> Posted {
+    let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
+    run(Setting::USUAL, &tested(), &Scenario { programs, schedule: vec![], death: None }).unwrap().posted
+}
+
+#[test]
+fn all_targets_cost_two_operations_uncontended() {
+    assert_eq!(posted(&[&[S.touching(0)]]), Posted { fetch_adds: 2, ..Posted::default() });
+    let exclusive = Posted { fetch_adds: 2, compare_swaps: 1, writes: 1, ..Posted::default() };
+    assert_eq!(posted(&[&[X.touching(0)]]), exclusive);
+}
+
+/// Who inherits in the room and does not want the target's lock any more leaves what it was told of to the next.
+#[test]
+fn an_heir_who_gives_up_heals_nothing() {
+    let slots = Slots::new(1);
+    let lock = tested();
+    let mut given_up = 0;
+    for limit in 0..20 {
+        let memory = ModelMemory::new(3, region_words::<Global<TestAndSet>>(slots));
+        let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
+        let ask = |rank: u32, mode, wish: &(dyn Fn() -> Wish + Send + Sync)| {
+            let (lock, memory) = (&lock, &all[rank as usize]);
+            let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
+            let place = Ground::<_, Global<TestAndSet>>::new(memory, owner, slots);
+            drive(memory, async {
+                let words = lock.words(place)?;
+                let started = lock.start(memory, place, words, mode)?;
+                let held = lock.finish(memory, place, words, mode, started, wish).await?;
+                if rank > 1 {
+                    let released = lock.start_release(memory, place, words, held.mode)?;
+                    lock.finish_release(memory, place, words, held.mode, released).await?;
+                }
+                Ok(held)
+            })
+        };
+        assert_eq!(ask(1, Mode::Shared, &|| Wish::LOCK), Ok(Held::cleanly(Mode::Shared)));
+        memory.net().kill(Rank(1), 0);
+        let died = Fault::of(FaultKind::MemberDied, Rank(1));
+        assert_eq!(ask(2, Mode::Exclusive, &|| Wish::LOCK), Err(died));
+        let asked = AtomicUsize::new(0);
+        let wish = || match asked.fetch_add(1, Relaxed) < limit {
+            true => Wish::LOCK.inheriting(),
+            false => Wish::NONE,
+        };
+        // Somebody has the target's lock and not the room: he would wait for it.
+        memory.net().words[LOCK] = 1 << 63 | Owner { rank: Rank(0), slot: 0, generation: 0 }.to_bits();
+        assert_eq!(ask(2, Mode::Exclusive, &wish), Err(Fault::new(FaultKind::Closed)), "after {limit} questions");
+        given_up += usize::from(memory.region()[LOCK + 1] & INSIDE == ENTER_X);
+        memory.net().words[LOCK] = 0;
+        let told = ask(2, Mode::Shared, &|| Wish::LOCK);
+        assert_eq!(told, Err(died), "after {limit} questions");
+        let heir = ask(2, Mode::Shared, &|| Wish::LOCK.inheriting());
+        assert_eq!(heir, Ok(Held::after(died, Mode::Exclusive)));
+        assert_eq!(ask(2, Mode::Shared, &|| Wish::LOCK), Ok(Held::cleanly(Mode::Shared)));
+    }
+    assert!(given_up > 0, "it never came into the room");
+}
+
+/// Who has no node, where there are some, and who releases what is not his.
+#[test]
+fn who_cannot_have_it_is_told() {
+    let slots = Slots { tallied: true, ..Slots::new(2) };
+    let lock = tested();
+    let memory = ModelMemory::new(1, region_words::<Global<TestAndSet>>(slots));
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let place = |slot| {
+            let owner = Owner { rank: Rank(0), slot, generation: 0 };
+            Ground::<_, Global<TestAndSet>>::new(&memory, owner, slots)
+        };
+        let refused = |place, releases| {
+            let words = lock.words(place).unwrap();
+            let started = match releases {
+                true => lock.start_release(&memory, place, words, mode),
+                false => lock.start(&memory, place, words, mode),
+            };
+            started.map(drop).unwrap_err()
+        };
+        assert_eq!(refused(place(Owner::NO_SLOT), false), Fault::of(FaultKind::Full, Rank(0)));
+        assert_eq!(refused(place(1), true), Fault::new(FaultKind::NotHeld));
+    }
+    assert!(memory.region().iter().all(|word| *word == 0));
+}

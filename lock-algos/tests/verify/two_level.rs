@@ -1,0 +1,201 @@
+//! The lock of two levels: what the other locks go through, on one host and on several, and what is its own: deaths of
+//! the rank where the queue is. What it does at the home: [`crate::marks`].
+
+use lock_algos::Mode;
+use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::wrong::two_level;
+use lock_kit::{Action, Atomics, Checker, Exploration, Round, Setting};
+use proptest::prelude::*;
+use remote_memory::FaultKind;
+
+use crate::explored::{EARLY, S, T, TS, W, WS, X};
+use crate::marks::{MARK, both, setting};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn excludes_and_ends(scenario in scenario(false), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
+        let lock = two_level(handovers).passes(passes);
+        run_in(setting(per_host), &lock, &scenario).map_err(TestCaseError::fail)?;
+        let bare = Setting { nodes: false, ..setting(per_host) };
+        run_in(bare, &lock, &scenario).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_death_is_told_to_the_heir(scenario in scenario(true), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
+        run_in(setting(per_host), &two_level(handovers).passes(passes), &scenario).map_err(TestCaseError::fail)?;
+    }
+}
+
+#[test]
+fn two_origins() {
+    for per_host in [2, 1] {
+        for (programs, preemptions) in [
+            (&[&[X, X][..], &[X, X]], 3),
+            (&[&[X, S], &[S, X]], 3),
+            (&[&[S, S], &[X, X]], 3),
+            (&[&[EARLY, S], &[S, EARLY]], 2),
+        ] {
+            for lock in both(1) {
+                let exploration = Exploration::of(&lock).per_host(per_host);
+                exploration.preemptions(preemptions).at_least(300).run(programs);
+            }
+        }
+    }
+}
+
+#[test]
+fn three_origins() {
+    for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
+        for per_host in [3, 2] {
+            for lock in both(1) {
+                Exploration::of(&lock).per_host(per_host).preemptions(2).at_least(300).run(programs);
+            }
+        }
+    }
+}
+
+#[test]
+fn on_cards() {
+    for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
+        for (lock, least) in both(1).iter().zip([50, 25]) {
+            Exploration::of(lock).atomics(Atomics::OneAnother).preemptions(1).at_least(least).run(programs);
+        }
+    }
+}
+
+#[test]
+fn abandoned() {
+    for per_host in [3, 1] {
+        for lock in both(1) {
+            Exploration::of(&lock).per_host(per_host).preemptions(1).at_least(500).run_abandoned();
+        }
+    }
+}
+
+/// Owners without a node beside others, and such as only try.
+#[test]
+fn without_nodes_and_tries() {
+    for programs in [
+        &[&[W, W][..], &[X, S]][..],
+        &[&[W, WS], &[S, X]],
+        &[&[WS], &[X], &[S]],
+        &[&[T, TS], &[X, S]],
+        &[&[T, T], &[S, S]],
+    ] {
+        for lock in both(1) {
+            Exploration::of(&lock).at_least(100).run(programs);
+        }
+    }
+}
+
+#[test]
+fn a_death_inside_is_told() {
+    for per_host in [2, 1] {
+        for (dying, survivor) in
+            [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
+        {
+            let exploration = Exploration::of(&two_level(1)).per_host(per_host).preemptions(3);
+            exploration.run_death(dying, survivor, FaultKind::MemberDied);
+            // Whoever has passed the queue is named.
+            let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+            let exploration = Exploration::of(&two_level(1).passes(1)).per_host(per_host).preemptions(3);
+            exploration.run_death(dying, survivor, told);
+        }
+    }
+}
+
+/// Every schedule: nobody dies, one does, an operation or its answer is lost, one is stopped.
+#[test]
+fn every_schedule() {
+    const LOST: &[&[Round]] = &[&[X], &[X]];
+    for per_host in [2, 1] {
+        let passing = Checker::of(&two_level(1).passes(1)).per_host(per_host).at_most(25_000).at_least(500);
+        passing.run(&[&[X, X], &[X]]);
+        assert!(passing.clone().crashes(1).run(LOST).heirs > 0);
+        passing.stops(1).crashes(1).run(LOST);
+        let checker = Checker::of(&two_level(1)).per_host(per_host).at_most(25_000).at_least(500);
+        for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
+            checker.run(programs);
+        }
+        let crashes = checker.clone().crashes(1);
+        for programs in [LOST, &[&[X], &[S]], &[&[W], &[X]], &[&[X.abandoned(1)], &[X]]] {
+            assert!(crashes.run(programs).heirs > 0, "{programs:?}");
+        }
+        assert!(checker.clone().losses(1).run(LOST).lost > 0);
+        checker.stops(1).crashes(1).run(LOST);
+    }
+}
+
+/// The lock where an operation is left out, or does something else.
+#[test]
+fn wrong_ones_are_caught() {
+    const KEPT: u64 = 2 << 37;
+    const STANDING: u64 = 3 << 37;
+    /// Its name, what it does, whether somebody dies, how many share a host, and what is found.
+    type Bend = (&'static str, fn(Action) -> Action, bool, u32, &'static str);
+    let bends: [Bend; 5] = [
+        (
+            "a mark by a write",
+            |action| match action {
+                Action::CompareSwap(0, new) if new & MARK == MARK => Action::Write(new),
+                other => other,
+            },
+            false,
+            1,
+            "",
+        ),
+        (
+            "keeps the lock and does not say so",
+            |action| match action {
+                Action::Write(state) if state & STANDING == KEPT => Action::Read,
+                other => other,
+            },
+            false,
+            4,
+            "wait for ever",
+        ),
+        (
+            "says that it keeps the lock, and gives it back",
+            |action| match action {
+                Action::Write(state) if state >> 48 == 0 && state & STANDING == 0 && state != 0 => {
+                    Action::Write(state | KEPT)
+                }
+                other => other,
+            },
+            false,
+            4,
+            "",
+        ),
+        (
+            "a mark that stays",
+            |action| match action {
+                Action::CompareSwap(expected, 0) if expected & MARK == MARK => Action::Read,
+                other => other,
+            },
+            false,
+            2,
+            "not free",
+        ),
+        (
+            "a mark of the same generation",
+            |action| match action {
+                Action::CompareSwap(expected, new) if new & MARK == MARK => {
+                    Action::CompareSwap(expected, new & !0x1f_ffff_ffff)
+                }
+                other => other,
+            },
+            true,
+            1,
+            "",
+        ),
+    ];
+    for (flaw, bend, dies, per_host, expected) in bends {
+        let setting = Setting { bend: Some(bend), ..setting(per_host) };
+        expect_caught(flaw, dies, expected, |scenario| run_in(setting, &two_level(1), scenario));
+    }
+    // Who does not hear that others of that host count takes the lock from them.
+    let deaf = Setting { deaf: true, ..setting(1) };
+    expect_caught("deaf", true, "", |scenario| run_in(deaf, &two_level(1), scenario));
+}
