@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use fabric::{Agent, Assistant, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
+use fabric::{Agent, Attendant, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 use remote_memory::{
     At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
@@ -22,18 +22,24 @@ use crate::state::{State, Step, check_range, check_word};
 pub(crate) struct Shared {
     /// Time, as the state has it: most looks at the state are only about whether it is time yet.
     now: AtomicU64,
+    /// How many ranks share a host.
+    per_host: u32,
     state: Mutex<State>,
     /// What ranks have lent, by rank and region: they have it back when it is taken back.
     lent: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
 impl Shared {
-    pub(crate) const fn new(state: State) -> Self {
-        Self { now: AtomicU64::new(state.now), state: Mutex::new(state), lent: Mutex::new(BTreeMap::new()) }
+    pub(crate) const fn new(state: State, per_host: u32) -> Self {
+        Self { now: AtomicU64::new(state.now), per_host, state: Mutex::new(state), lent: Mutex::new(BTreeMap::new()) }
     }
 
     fn lent(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) const fn host_of(&self, rank: Rank) -> u32 {
+        rank.0 / self.per_host
     }
 
     /// Virtual time.
@@ -85,7 +91,11 @@ impl fmt::Debug for SimFabric {
 
 /// A word of a simulated rank: its place, checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Word(At);
+pub struct Word {
+    at: At,
+    /// Whether it is reached past the card.
+    near: bool,
+}
 
 impl SimFabric {
     pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
@@ -97,8 +107,9 @@ impl SimFabric {
         self.shared.lock()
     }
 
-    fn post(&self, Word(at): Word, action: Action) -> Op {
-        let slot = self.state().post(Operation::new(self.rank(), at.rank, at.region.0, at.offset, action));
+    fn post(&self, Word { at, near }: Word, action: Action) -> Op {
+        let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
+        let slot = self.state().post(Operation { near, ..operation });
         Op::new(Arc::clone(&self.shared), slot)
     }
 
@@ -111,7 +122,7 @@ impl SimFabric {
     /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
     fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
         match checked {
-            Ok(()) => self.post(Word(segment.place(offset)), action),
+            Ok(()) => self.post(Word::of(segment.place(offset)), action),
             Err(fault) => self.refuse(segment.rank, fault),
         }
     }
@@ -120,17 +131,21 @@ impl SimFabric {
         if rank == self.rank() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, rank)) }
     }
 
-    pub(crate) fn load_word(&self, Word(at): Word) -> Result<u64, Fault> {
+    pub(crate) fn load_word(&self, Word { at, .. }: Word) -> Result<u64, Fault> {
         self.own(at.rank)?;
         Ok(self.state().ranks[at.rank.index()].memory().load(at.region.0, at.offset))
     }
 }
 
 impl Word {
+    const fn of(at: At) -> Self {
+        Self { at, near: false }
+    }
+
     /// Where it lies.
     #[must_use]
     pub const fn at(self) -> At {
-        self.0
+        self.at
     }
 }
 
@@ -149,7 +164,7 @@ impl RemoteMemory for SimFabric {
     }
 
     fn word(&self, at: At) -> Result<Word, Fault> {
-        self.state().check_word(at).map(|()| Word(at))
+        self.state().check_word(at).map(|()| Word::of(at))
     }
 
     fn read(&self, word: Word) -> Op {
@@ -173,7 +188,7 @@ impl RemoteMemory for SimFabric {
     }
 
     fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
-        let Word(At { rank, region, offset }) = own;
+        let At { rank, region, offset } = own.at;
         self.own(rank)?;
         let mut state = self.state();
         let memory = &mut state.ranks[rank.index()].more().memory;
@@ -243,6 +258,10 @@ impl Fabric for SimFabric {
         let mut capabilities = Capabilities::new("sim", Agent::Simulated);
         capabilities.ordered = true;
         capabilities
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.shared.host_of(rank)
     }
 
     fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
@@ -341,7 +360,14 @@ impl Fabric for SimFabric {
 
     fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
         check_word(segment.rank, segment.len, offset)?;
-        Ok(Word(segment.place(offset)))
+        Ok(Word::of(segment.place(offset)))
+    }
+
+    fn near_word<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        if self.host_of(segment.rank) != self.host_of(self.rank()) {
+            return Err(Fault::of(FaultKind::Unsupported, segment.rank));
+        }
+        Ok(Word { near: true, ..self.word_in(segment, offset)? })
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -402,6 +428,18 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
+    fn can_revoke(&self, rank: Rank) -> bool {
+        rank != self.rank() && rank.0 < self.size()
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.can_revoke(rank) {
+            true => self.state().revoke(self.rank(), rank),
+            false => return Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+        Ok(true)
+    }
+
     fn adopt(&self, task: Task) {
         let refused = self.state().adopt(self.rank(), task);
         drop(refused); // not under the lock: a task owns endpoints
@@ -414,8 +452,8 @@ impl Fabric for SimFabric {
     }
 
     /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
-    fn serve_apart(&self, task: Task, assistant: Assistant) -> Result<Option<JoinHandle<()>>, Fault> {
-        if assistant == Assistant::Polls {
+    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+        if attendant == Attendant::Polls {
             self.state().ranks[self.rank().index()].more().polls = true;
         }
         self.serve(task).map(|()| None)

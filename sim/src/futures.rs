@@ -131,7 +131,7 @@ impl<'f> Waiting<'f> {
     fn pend<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
         let rank = self.fabric.rank();
         let mut state = self.fabric.state();
-        if let Some(fault) = state.out_of_patience(patience) {
+        if let Some(fault) = state.out_of_patience(rank, patience) {
             return Poll::Ready(Err(fault));
         }
         let polls_until = state.now + state.wire.polling;

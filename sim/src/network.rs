@@ -23,6 +23,8 @@ use crate::agenda::NEVER;
 pub struct Network {
     /// From card to card, one way.
     pub latency: Duration,
+    /// How long an operation on a [word near](fabric::Fabric::near_word) takes, which goes past the card; at least a nanosecond.
+    pub near: Duration,
     /// Bytes a second, each way.
     pub bandwidth: u64,
     /// How long a card is busy with sending one message, its bytes apart.
@@ -53,6 +55,7 @@ impl Default for Network {
     fn default() -> Self {
         Self {
             latency: Duration::from_micros(1),
+            near: Duration::from_nanos(100),
             bandwidth: 12_500_000_000,
             send: Duration::from_nanos(100),
             receive: Duration::from_nanos(100),
@@ -72,6 +75,7 @@ impl Default for Network {
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) latency: u64,
+    pub(crate) near: u64,
     pub(crate) send: u64,
     pub(crate) receive: u64,
     pub(crate) detection: u64,
@@ -91,6 +95,7 @@ impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
         Self {
             latency: nanos(network.latency),
+            near: nanos(network.near).max(1),
             send: nanos(network.send),
             // Two messages never take effect at a card at one time, so their order is that of their arrival.
             receive: nanos(network.receive).max(1),

@@ -70,6 +70,8 @@ pub(crate) struct Operation {
     pub(crate) stage: Stage,
     /// Whether a future will take the outcome.
     pub(crate) awaited: bool,
+    /// Whether it takes no card.
+    pub(crate) near: bool,
     pub(crate) offset: u64,
     pub(crate) action: Action,
     pub(crate) outcome: Result<u64, Fault>,
@@ -83,6 +85,7 @@ impl Operation {
             region,
             stage: Stage::Outward,
             awaited: true,
+            near: false,
             offset,
             action,
             outcome: Ok(0),

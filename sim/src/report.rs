@@ -77,6 +77,8 @@ pub struct Counts {
     pub puts: u64,
     /// Gets and RDMA reads.
     pub gets: u64,
+    /// Operations on words near, which take no card, whatever they are.
+    pub near: u64,
     /// Messages.
     pub messages: u64,
     /// Bulk bytes of puts, gets, transfers and messages.

@@ -34,6 +34,7 @@ use crate::state::{State, Step};
 pub struct Simulation {
     network: Network,
     ranks: u32,
+    per_host: u32,
     seed: u64,
     until: u64,
     deaths: Vec<(Rank, u64)>,
@@ -43,13 +44,22 @@ impl Simulation {
     /// Two ranks on a network, until they are done.
     #[must_use]
     pub const fn new(network: Network) -> Self {
-        Self { network, ranks: 2, seed: 0, until: NEVER, deaths: Vec::new() }
+        Self { network, ranks: 2, per_host: u32::MAX, seed: 0, until: NEVER, deaths: Vec::new() }
     }
 
     /// How many ranks, from 1 to [`Rank::LIMIT`]; the bounds stand in for what lies outside.
     #[must_use]
     pub fn ranks(mut self, ranks: u32) -> Self {
         self.ranks = ranks.clamp(1, Rank::LIMIT);
+        self
+    }
+
+    /// How many ranks share a host, those with the lowest numbers the first one: at least one. All do, if nothing else is
+    /// said. Each has a card of its own all the same, and that is what everything takes but operations on [words
+    /// near](fabric::Fabric::near_word).
+    #[must_use]
+    pub fn per_host(mut self, ranks: u32) -> Self {
+        self.per_host = ranks.max(1);
         self
     }
 
@@ -101,7 +111,7 @@ impl Simulation {
                 state.kill_at(rank, time);
             }
         }
-        let shared = Arc::new(Shared::new(state));
+        let shared = Arc::new(Shared::new(state, self.per_host));
         let ranks = (0..self.ranks).map(Rank);
         let programs = ranks
             .map(|rank| Some(Box::pin(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))))

@@ -2,6 +2,8 @@
 
 mod waiting;
 
+use std::collections::BTreeSet;
+
 use fabric::Task;
 use remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
 
@@ -27,6 +29,8 @@ pub(crate) struct State {
     /// Set at the end: what programs do while they are dropped has no effect.
     pub(crate) over: bool,
     casualty: Option<Rank>,
+    /// Whose operations a rank's card refuses: that rank, and the other.
+    revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
     adopted: Adopted,
 }
@@ -84,6 +88,7 @@ impl State {
             trace: Trace::default(),
             over: false,
             casualty: None,
+            revoked: BTreeSet::new(),
             agenda: Agenda::default(),
             adopted: Adopted::default(),
         }
@@ -143,10 +148,18 @@ impl State {
         let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
         } else {
-            (self.lives[target as usize] == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)))
+            let dead =
+                (self.lives[target as usize] == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)));
+            dead.or_else(|| self.revoked(Rank(origin), Rank(target)))
         };
         if let Some(fault) = refused {
             return self.refuse(operation, fault);
+        }
+        if operation.near {
+            self.counts.near += 1;
+            let slot = self.operations.insert(operation);
+            self.agenda.enter(self.now + self.wire.near, Due::Operation(slot));
+            return slot;
         }
         self.count(&operation.action);
 
@@ -178,6 +191,7 @@ impl State {
     fn advance(&mut self, slot: u32) -> Option<u32> {
         let operation = &self.operations[slot];
         match operation.stage {
+            Stage::Outward if operation.near => return self.reach_near(slot),
             Stage::Outward => {
                 self.arrivals += 1;
                 self.arrive(operation.target, slot);
@@ -187,6 +201,27 @@ impl State {
             Stage::Free | Stage::Complete => debug_assert!(false, "a complete operation has no events"),
         }
         None
+    }
+
+    /// The origin does what the operation says itself.
+    fn reach_near(&mut self, slot: u32) -> Option<u32> {
+        let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
+        let outcome = match self.lives[target as usize].is_over() {
+            true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
+            false => self.apply(slot),
+        };
+        let operation = &mut self.operations[slot];
+        (operation.outcome, operation.stage) = (outcome, Stage::Complete);
+        let value = outcome.unwrap_or_else(Fault::to_bits);
+        self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), offset, value]);
+        if self.lives[origin as usize].is_over() {
+            drop(self.operations.remove(slot));
+            return None;
+        }
+        if !awaited {
+            self.settle(slot);
+        }
+        awaited.then_some(origin)
     }
 
     /// The head of a message is at a card, which receives one after another.
@@ -333,6 +368,12 @@ impl State {
         let operation = &mut self.operations[slot];
         let (region, offset) = (operation.region, operation.offset);
         let target = Rank(operation.target);
+        if self.revoked.contains(&(operation.target, operation.origin)) {
+            if let Action::Send(_) = operation.action {
+                self.ranks[operation.origin as usize].connection(target.0).unread -= 1;
+            }
+            return Err(Fault::of(FaultKind::Revoked, target));
+        }
         let memory = &mut self.ranks[target.index()].more().memory;
         if !matches!(operation.action, Action::Send(_)) && memory.len(region).is_none() {
             return Err(Fault::of(FaultKind::NoSuchRegion, target));

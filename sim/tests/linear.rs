@@ -1,5 +1,5 @@
-//! Random sections over simulated windows, with a lossy network and cancelled acquires: their histories are linearizable,
-//! for every lock design.
+//! Random sections over simulated windows, with a lossy network, cancelled acquires and deaths: their histories are
+//! linearizable, for every lock design.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,10 @@ use windows::{Error, LockDesign, Mode, Window};
 const WORDS: usize = 4;
 /// When the sections begin, in nanoseconds: then the window is there.
 const BEGIN: u64 = 50_000_000;
+/// When all have ended, recoveries included.
+const OVER: u64 = 60_000_000_000;
+/// A death comes up to a hundred times this later than the beginning: most sections are not over then.
+const DEATHS: u64 = 1_500;
 
 async fn pause_until(world: &World<SimFabric>, time: u64) {
     let fabric = world.fabric();
@@ -75,7 +79,13 @@ async fn section(
 fn run(design: LockDesign, case: &Sections, seed: u64) -> Result<(), String> {
     let history = Arc::new(History::default());
     let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
-    let simulation = Simulation::new(network).ranks(case.programs.len() as u32).seed(seed);
+    let ranks = case.programs.len() as u32;
+    let mut simulation = Simulation::new(network).ranks(ranks).per_host(1 + (seed % 3) as u32).seed(seed);
+    // Rank 0 has the lock and the data.
+    let dies = case.death.map(|plan| (1 + plan.rank as u32 % (ranks - 1), BEGIN + DEATHS * plan.when as u64));
+    if let Some((rank, time)) = dies {
+        simulation = simulation.kill(rank, Duration::from_nanos(time));
+    }
     let report = simulation.run({
         let (history, programs) = (Arc::clone(&history), case.programs.clone());
         move |world: World<SimFabric>| {
@@ -86,13 +96,17 @@ fn run(design: LockDesign, case: &Sections, seed: u64) -> Result<(), String> {
                 for (number, one) in (0..).zip(programs[world.rank() as usize].clone()) {
                     section(&scores, &history, number, one).await?;
                 }
-                pause_until(&world, 100 * BEGIN).await;
+                pause_until(&world, OVER).await;
                 Ok::<_, Error>(())
             }
         }
     });
     if report.end != End::Finished {
         return Err(format!("{design:?}: {:?}", report.end));
+    }
+    let ended = report.results.iter().zip(0..).filter(|(result, _)| result.is_some()).map(|(_, rank)| rank);
+    if !ended.eq((0..ranks).filter(|rank| dies.is_none_or(|(dead, _)| *rank != dead))) {
+        return Err(format!("{design:?}: not all who live ended"));
     }
     if let Some(failed) = report.results.iter().flatten().find(|result| result.is_err()) {
         return Err(format!("{design:?}: {failed:?}"));
@@ -105,6 +119,13 @@ proptest! {
 
     #[test]
     fn histories_over_windows_are_linearizable(case in sections(false), seed in any::<u64>()) {
+        for design in LockDesign::ALL {
+            run(*design, &case, seed).map_err(TestCaseError::fail)?;
+        }
+    }
+
+    #[test]
+    fn histories_with_deaths_are_linearizable(case in sections(true), seed in any::<u64>()) {
         for design in LockDesign::ALL {
             run(*design, &case, seed).map_err(TestCaseError::fail)?;
         }

@@ -297,3 +297,45 @@ fn a_hundred_thousand_ranks() {
     assert_eq!(report.results.iter().flatten().count(), 1, "one holds the lock");
     assert!(report.counts.timers > 3000, "{:?}", report.counts);
 }
+
+/// What is on its way then has no effect, and neither has what is posted later, in both directions; waits end. A third rank
+/// goes on with both.
+#[test]
+fn revoked_access_ends_what_is_under_way() {
+    let report = Simulation::new(Network::default()).ranks(3).run_direct(|fabric| async move {
+        let (own, me) = (word(&fabric, fabric.rank().0, 0), fabric.rank());
+        let revoked = |fault: Fault, rank| assert_eq!(fault, Fault::of(FaultKind::Revoked, Rank(rank)));
+        match me.0 {
+            0 => {
+                fabric.write(word(&fabric, 1, 0), 1, Notify::No).await?;
+                fabric.pause(own, 10_000 - fabric.now() - 700).await;
+                revoked(fabric.write(word(&fabric, 1, 0), 2, Notify::No).await.unwrap_err(), 1);
+                revoked(fabric.fetch_add(word(&fabric, 1, 0), 1).await.unwrap_err(), 1);
+                let ended = fabric.wait_until(own, |_| false, Patience::on(Rank(1))).await;
+                revoked(ended.unwrap_err(), 1);
+                fabric.pause(own, 50_000).await;
+            }
+            1 => {
+                let wait = fabric.wait_until(own, |_| false, Patience::on(Rank(0)).and_until(9_999)).await;
+                assert_eq!(wait.unwrap_err().kind(), FaultKind::TimedOut);
+                fabric.pause(own, 10_000 - fabric.now()).await;
+                assert!(fabric.can_revoke(Rank(0)) && !fabric.can_revoke(Rank(1)));
+                assert_eq!(fabric.revoke(Rank(0)), Ok(true));
+                assert_eq!(fabric.revoke(Rank(0)), Ok(true));
+                revoked(fabric.write(word(&fabric, 0, 0), 2, Notify::No).await.unwrap_err(), 0);
+                fabric.pause(own, 50_000).await;
+            }
+            _ => {
+                fabric.pause(own, 20_000).await;
+                for rank in [0, 1] {
+                    fabric.fetch_add(word(&fabric, rank, 0), 10).await?;
+                    assert_eq!(fabric.liveness(Rank(rank)), Liveness::Alive);
+                }
+                fabric.pause(own, 20_000).await;
+            }
+        }
+        fabric.load(own)
+    });
+    let found = finished(report).into_iter().collect::<Result<Vec<_>, _>>().expect("no other faults");
+    assert_eq!(found, [10, 11, 0]);
+}

@@ -68,11 +68,11 @@ impl State {
         }
     }
 
-    /// Why a wait ends without what it waits for, if it does.
-    pub(crate) fn out_of_patience(&self, patience: Patience) -> Option<Fault> {
+    /// Why a rank's wait ends without what it waits for, if it does.
+    pub(crate) fn out_of_patience(&self, rank: Rank, patience: Patience) -> Option<Fault> {
         let watched = match patience.watch {
             Watch::Nobody => None,
-            Watch::Rank(rank) | Watch::Hearing(rank) => self.absent(rank),
+            Watch::Rank(other) | Watch::Hearing(other) => self.absent(other).or_else(|| self.revoked(rank, other)),
         };
         watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
     }
@@ -86,6 +86,21 @@ impl State {
             Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, rank)),
             Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, rank)),
         }
+    }
+
+    /// The fault of needing a rank if one of the two has ended the access of the other.
+    pub(crate) fn revoked(&self, rank: Rank, other: Rank) -> Option<Fault> {
+        let either = [(rank.0, other.0), (other.0, rank.0)].iter().any(|pair| self.revoked.contains(pair));
+        either.then(|| Fault::of(FaultKind::Revoked, other))
+    }
+
+    /// Ends a peer's access to a rank's memory.
+    pub(crate) fn revoke(&mut self, rank: Rank, peer: Rank) {
+        self.revoked.insert((rank.0, peer.0));
+        self.wake_watchers(|watch| match watch {
+            Watch::Rank(other) | Watch::Hearing(other) => other == rank || other == peer,
+            Watch::Nobody => false,
+        });
     }
 
     /// What is known of a rank.
@@ -139,7 +154,7 @@ impl State {
 
     /// Sends a message if there is room on the way.
     pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
-        if let Some(fault) = self.absent(to) {
+        if let Some(fault) = self.absent(to).or_else(|| self.revoked(message.from, to)) {
             return Err(fault);
         }
         let room = self.wire.mailbox;

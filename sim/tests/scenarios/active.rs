@@ -255,7 +255,7 @@ async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -
                 assert!(first.test()?.is_none(), "the first access is open");
                 told.local().write(0, &[round + 100])?;
                 let all = told.lock_all().await?;
-                all.at(1)?.signal(0, round)?;
+                all.at(1).await?.signal(0, round)?;
                 all.unlock_all().await?;
             }
             first.await?;
@@ -269,7 +269,7 @@ async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -
             other.complete().await?;
             if round % 2 == 0 {
                 let all = told.lock_all().await?;
-                all.at(0)?.signal(0, round)?;
+                all.at(0).await?.signal(0, round)?;
                 all.unlock_all().await?;
                 told.local().wait_until(0, |seen| seen == round).from_rank(0).await?;
             }

@@ -25,10 +25,11 @@ async fn fetches_are_a_permutation<F: Fabric>(world: World<F>) -> Outcome {
     let marks = seen.lock_all().await?;
     for _ in 0..ROUNDS {
         let mut before = [0];
-        all.at(0)?.get_accumulate(0, &[1], &mut before, Op::Sum).await?;
-        let fetched = [all.at(0)?.fetch_and_op(0, 1, Op::Sum).await?, before[0], all.at(0)?.fetch_add(0, 1).await?];
+        all.at(0).await?.get_accumulate(0, &[1], &mut before, Op::Sum).await?;
+        let fetched =
+            [all.at(0).await?.fetch_and_op(0, 1, Op::Sum).await?, before[0], all.at(0).await?.fetch_add(0, 1).await?];
         for fetched in fetched {
-            marks.at(0)?.accumulate(fetched as usize, &[1], Op::Sum).await?;
+            marks.at(0).await?.accumulate(fetched as usize, &[1], Op::Sum).await?;
         }
     }
     marks.unlock_all().await?;
@@ -46,7 +47,7 @@ async fn swaps_count_up<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: i16 = 20;
     let window = Window::<i16>::builder().allocate(&world, 5).await?;
     let all = window.lock_all().await?;
-    let home = all.at(world.size() - 1)?;
+    let home = all.at(world.size() - 1).await?;
     for _ in 0..ROUNDS {
         let mut expected = 0;
         loop {
@@ -75,12 +76,12 @@ async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
     let mut sum = 0;
     for _ in 0..ROUNDS {
         let mut before = [0; LEN];
-        all.at(0)?.get_accumulate(1, &[1; LEN], &mut before, Op::Sum).await?;
+        all.at(0).await?.get_accumulate(1, &[1; LEN], &mut before, Op::Sum).await?;
         sum += before.iter().map(|before| u64::from(*before)).sum::<u64>();
     }
     all.unlock_all().await?;
     let all = sums.lock_all().await?;
-    all.at(0)?.accumulate(0, &[sum], Op::Sum).await?;
+    all.at(0).await?.accumulate(0, &[sum], Op::Sum).await?;
     all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {
@@ -102,10 +103,10 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
         let one = T::from(1);
         for _ in 0..8 {
             let mut before = [T::zeroed(); 9];
-            all.at(0)?.accumulate(0, &[one; 9], Op::Sum).await?;
-            all.at(0)?.get_accumulate(0, &[one; 9], &mut before, Op::Sum).await?;
+            all.at(0).await?.accumulate(0, &[one; 9], Op::Sum).await?;
+            all.at(0).await?.get_accumulate(0, &[one; 9], &mut before, Op::Sum).await?;
             for at in 0..9 {
-                all.at(0)?.fetch_and_op(at, one, Op::Sum).await?;
+                all.at(0).await?.fetch_and_op(at, one, Op::Sum).await?;
             }
         }
         all.unlock_all().await?;
@@ -126,8 +127,11 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     let all = best.lock_all().await?;
     for round in 0..5 {
         let index = world.rank() * 10 + round;
-        all.at(0)?.accumulate(0, &[Located::new(7, index), Located::new(-(index as i32), index)], Op::MaxLoc).await?;
-        all.at(0)?.accumulate(1, &[Located::new(-(index as i32), index); 2], Op::MinLoc).await?;
+        all.at(0)
+            .await?
+            .accumulate(0, &[Located::new(7, index), Located::new(-(index as i32), index)], Op::MaxLoc)
+            .await?;
+        all.at(0).await?.accumulate(1, &[Located::new(-(index as i32), index); 2], Op::MinLoc).await?;
     }
     all.unlock_all().await?;
     world.barrier().await.unwrap();
@@ -152,12 +156,12 @@ async fn a_read_is_never_half_a_write<F: Fabric>(world: World<F>) -> Outcome {
     let all = window.lock_all().await?;
     if world.rank() == 0 {
         for round in 1..=ROUNDS {
-            all.at(1)?.accumulate(1, &[round << 32 | round, round << 48 | round], Op::Replace).await?;
+            all.at(1).await?.accumulate(1, &[round << 32 | round, round << 48 | round], Op::Replace).await?;
         }
     } else {
         let (mut last, mut before) = (0, [0; 2]);
         while last < ROUNDS {
-            all.at(1)?.get_accumulate(1, &[], &mut before, Op::NoOp).await?;
+            all.at(1).await?.get_accumulate(1, &[], &mut before, Op::NoOp).await?;
             assert_eq!(before[0] >> 32, before[0] & 0xffff_ffff);
             assert_eq!(before[1] >> 48, before[1] & 0xffff_ffff);
             assert!(before[0] & 0xffff_ffff >= last, "went back");
@@ -176,7 +180,7 @@ async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
     let wide = Window::<u64>::builder().allocate(&world, 8).await?;
     let (few, many) = (narrow.lock_all().await?, wide.lock_all().await?);
     for round in 0..30 {
-        let at = few.at(0)?;
+        let at = few.at(0).await?;
         at.accumulate(me, &[round], Op::Replace).await?;
         at.accumulate(me, &[3], Op::Product).await?;
         at.accumulate(me, &[5], Op::Sum).await?;
@@ -184,7 +188,7 @@ async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(at.fetch_and_op(me, -1, Op::Xor).await?, 3 * round + 5);
         assert_eq!(at.fetch_one(me).await?, !(3 * round + 5));
         // The sum is posted, all else is a loop.
-        let (at, round) = (many.at(0)?, round as u64);
+        let (at, round) = (many.at(0).await?, round as u64);
         at.accumulate(me, &[round], Op::Replace).await?;
         at.accumulate(me, &[4], Op::Sum).await?;
         at.accumulate(me, &[2], Op::Product).await?;
@@ -234,11 +238,11 @@ async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outco
     let (all, next) = (window.lock_all().await?, links.lock_all().await?);
     let mut tail = place(0, 0); // a first element without a value
     for index in 1..=EACH {
-        all.at(me as u32)?.put(index as usize, &[[me, index]])?;
-        all.at(me as u32)?.flush().await?;
+        all.at(me as u32).await?.put(index as usize, &[[me, index]])?;
+        all.at(me as u32).await?.flush().await?;
         loop {
             let (rank, at) = reach(tail);
-            match next.at(rank)?.compare_and_swap(at, 0, place(me, index)).await? {
+            match next.at(rank).await?.compare_and_swap(at, 0, place(me, index)).await? {
                 0 => break,
                 further => tail = further,
             }
@@ -249,14 +253,14 @@ async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outco
     world.barrier().await.unwrap();
     let (all, next) = (window.lock_all().await?, links.lock_all().await?);
     let mut met = vec![0; size as usize];
-    let mut at = next.at(0)?.fetch_one(0).await?;
+    let mut at = next.at(0).await?.fetch_one(0).await?;
     while at != 0 {
         let (rank, index) = reach(at);
         let mut value = [[0; 2]];
-        all.at(rank)?.get(index, &mut value).await?;
+        all.at(rank).await?.get(index, &mut value).await?;
         met[value[0][0] as usize] += 1;
         assert_eq!(value[0][1], met[value[0][0] as usize], "a rank's own elements are in order");
-        at = next.at(rank)?.fetch_one(index).await?;
+        at = next.at(rank).await?.fetch_one(index).await?;
     }
     assert_eq!(met, vec![EACH; size as usize]);
     next.unlock_all().await?;
@@ -271,7 +275,7 @@ async fn more_operands_than_are_under_way<F: Fabric>(world: World<F>) -> Outcome
     let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let operands: Vec<u64> = (0..LEN as u64).collect();
     let all = window.lock_all().await?;
-    let target = all.at((world.rank() + 1) % world.size())?;
+    let target = all.at((world.rank() + 1) % world.size()).await?;
     target.accumulate(0, &operands, Op::Sum).await?;
     target.accumulate(0, &operands, Op::Sum).await?;
     target.accumulate(0, &[3; LEN], Op::Product).await?;

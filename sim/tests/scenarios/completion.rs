@@ -31,13 +31,13 @@ macro_rules! seen_after_a_flush {
             let all = window.lock_all().await?;
             for $round in 1..20_u32 {
                 if world.rank() == 0 {
-                    let $access: &Access<'_, u32, F> = all.at(1)?;
+                    let $access: &Access<'_, u32, F> = all.at(1).await?;
                     $change;
                     $access.flush().await?;
                 }
                 world.barrier().await.unwrap();
                 let mut now = [0];
-                all.at(1)?.get(5, &mut now).await?;
+                all.at(1).await?.get(5, &mut now).await?;
                 assert_eq!(now, [$expected]);
                 if world.rank() == 1 {
                     assert_eq!(window.local().read(4..7), [0, $expected, 0]);
@@ -80,7 +80,7 @@ async fn a_slice_may_be_reused_after_a_local_flush<F: Fabric>(world: World<F>) -
     const LEN: usize = 600;
     let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let all = window.lock_all().await?;
-    let target = all.at(1 - world.rank())?;
+    let target = all.at(1 - world.rank()).await?;
     let mut buffer = vec![0; LEN];
     for round in 1..10 {
         buffer.fill(round);
@@ -104,11 +104,15 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     // All are under way before the first is waited for.
     let (ones, mut before) = ([1; 4], vec![[9; 4]; size as usize]);
     let mut handles = Vec::new();
-    for (target, before) in (0..size).zip(&mut before) {
-        all.at(target)?.put(4 * me, &[5, 6, 7, 8])?;
-        let arrived = all.at(target)?.flush();
+    let mut parts = Vec::new();
+    for target in 0..size {
+        parts.push(all.at(target).await?);
+    }
+    for (part, before) in parts.iter().zip(&mut before) {
+        part.put(4 * me, &[5, 6, 7, 8])?;
+        let arrived = part.flush();
         arrived.await?; // puts and atomics have no order
-        handles.push((all.at(target)?.get_accumulate(4 * me, &ones, before, Op::Sum), all.at(target)?.flush()));
+        handles.push((part.get_accumulate(4 * me, &ones, before, Op::Sum), part.flush()));
     }
     for (accumulate, flush) in handles.into_iter().rev() {
         flush.await?;
@@ -116,16 +120,12 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     }
     assert_eq!(before, vec![[5, 6, 7, 8]; size as usize]);
     let mut after = vec![[0; 4]; size as usize];
-    let gets: Vec<_> = (0..size)
-        .zip(&mut after)
-        .map(|(target, into)| Ok(all.at(target)?.get(4 * me, into)))
-        .collect::<Result<_, windows::Error>>()?;
+    let gets: Vec<_> = parts.iter().zip(&mut after).map(|(part, into)| part.get(4 * me, into)).collect();
     for get in gets.into_iter().rev() {
         get.await?;
     }
     assert_eq!(after, vec![[6, 7, 8, 9]; size as usize]);
-    let fetches: Vec<_> =
-        (0..size).map(|target| Ok(all.at(target)?.fetch_add(4 * me, 10))).collect::<Result<_, windows::Error>>()?;
+    let fetches: Vec<_> = parts.iter().map(|part| part.fetch_add(4 * me, 10)).collect();
     for fetch in fetches {
         assert_eq!(fetch.await?, 6);
     }

@@ -74,7 +74,7 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
             }
         }
     }
-    all.at(0)?.fetch_add(0, done).await?;
+    all.at(0).await?.fetch_add(0, done).await?;
     all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {

@@ -18,7 +18,7 @@ async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u32>::builder().allocate(&world, 5).await?;
     let all = window.lock_all().await?;
     for target in 0..world.size() {
-        let target = all.at(target)?;
+        let target = all.at(target).await?;
         for offset in 0..=5 {
             target.put(offset, &[])?;
             target.get(offset, &mut []).await?;
@@ -47,8 +47,8 @@ async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
     let some = Window::<u64>::builder().uneven().allocate(&world, world.rank() as usize).await?;
     let all = some.lock_all().await?;
     for target in 0..world.size() {
-        assert_eq!(all.at(target)?.len(), target as usize);
-        assert_eq!(all.at(target)?.accumulate(0, &[1], Op::Sum).await.is_ok(), target > 0);
+        assert_eq!(all.at(target).await?.len(), target as usize);
+        assert_eq!(all.at(target).await?.accumulate(0, &[1], Op::Sum).await.is_ok(), target > 0);
     }
     all.unlock_all().await?;
     world.barrier().await.unwrap();

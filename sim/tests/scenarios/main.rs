@@ -9,10 +9,13 @@ mod borrowed;
 mod completion;
 mod fused;
 mod groups;
+mod late;
 mod lives;
+mod lock_all;
 mod memory;
 mod mixed;
 mod no_check;
+mod on_demand;
 mod overlapping;
 mod packed;
 mod programs;
@@ -69,11 +72,13 @@ pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body
     }
 }
 
-/// In virtual time, on a network that loses messages and delays them.
+/// In virtual time, on a network that loses messages and delays them; where the lock has to do with hosts, on several as well.
 pub(crate) fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
     for seed in 0..3 {
-        let report = Simulation::new(network.clone()).ranks(ranks).seed(seed).run(body);
+        let hosts = std::env::var_os("ONESIDED_LOCK").is_some_and(|lock| lock == "two-level");
+        let per_host = if hosts { [u32::MAX, 2, 1][seed as usize] } else { u32::MAX };
+        let report = Simulation::new(network.clone()).ranks(ranks).per_host(per_host).seed(seed).run(body);
         assert_eq!(report.end, End::Finished, "{ranks} ranks, seed {seed}");
         for outcome in report.results {
             outcome.unwrap().unwrap_or_else(|error| panic!("{ranks} ranks, seed {seed}: {error}"));
@@ -89,7 +94,10 @@ fn scenarios_pass_under_every_lock_design() {
     }
     // Hundreds of threads that poll are too much for the virtual machine's one core.
     let on_cards = std::env::var_os("ONESIDED_FABRIC").is_some();
-    let apart = |design: &windows::LockDesign| design.name().ends_with("per-window");
+    // And where no CPU reaches a neighbour the two-level lock is test-and-set.
+    let apart = |design: &windows::LockDesign| {
+        design.name().ends_with("per-window") || *design == windows::LockDesign::TwoLevel
+    };
     let other = |design: &&windows::LockDesign| **design != windows::LockDesign::default();
     for design in windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())

@@ -66,7 +66,7 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
         let window = Window::builder().uneven().create(&world, vec![me as u8; len(me)]).await?;
         let all = window.lock_all().await?;
         for target in 0..world.size() {
-            let part = all.at(target)?;
+            let part = all.at(target).await?;
             assert_eq!(part.len(), len(target));
             if let Some(last) = part.len().checked_sub(1) {
                 part.accumulate(last, &[1], Op::Sum).await?;
@@ -86,7 +86,7 @@ async fn sums_on_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::builder().create(&world, vec![0_u16; 7]).await?;
     let all = window.lock_all().await?;
     for turn in 0..TURNS {
-        let target = all.at((world.rank() + u32::from(turn)) % world.size())?;
+        let target = all.at((world.rank() + u32::from(turn)) % world.size()).await?;
         let (mut before, ones) = ([0; 7], [1; 7]);
         let one = target.get_accumulate(0, &ones, &mut before, Op::Sum);
         let other = target.fetch_and_op(3, 1, Op::Sum);
@@ -226,7 +226,7 @@ async fn change<F: Fabric>(
     };
     let access = match (&epoch, all) {
         (Some(epoch), _) => epoch,
-        (None, Some(all)) => all.at(rank)?,
+        (None, Some(all)) => all.at(rank).await?,
         (None, None) => unreachable!("one of them is held"),
     };
     let node = access.attached(place).await?;
@@ -327,7 +327,7 @@ async fn plain_loads_see_what_was_flushed<F: Fabric>(world: World<F>) -> Outcome
     let all = window.lock_all().await?;
     for turn in 1..20_u64 {
         if world.rank() == 0 {
-            let there = all.at(1)?;
+            let there = all.at(1).await?;
             there.put(0, &[turn])?;
             there.accumulate(1, &[turn], Op::Max).await?;
             there.get_accumulate(2, &[turn], &mut [0], Op::Replace).await?;

@@ -40,7 +40,7 @@ async fn one_way_after_the_other<F: Fabric>(world: World<F>) -> Outcome {
         }
         seen += 1;
         let all = window.lock_all().await?;
-        add(all.at(after)?, seen).await?;
+        add(all.at(after).await?, seen).await?;
         all.unlock_all().await?;
         seen += 1;
         let (exposure, epoch) = (window.post(&[before])?, window.start(&[after]).await?);
@@ -143,7 +143,7 @@ async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
     let all = window.lock_all().await?;
     for round in 1..8 {
         for step in 0..size {
-            let target = all.at(((me + step) % size) as u32)?;
+            let target = all.at(((me + step) % size) as u32).await?;
             target.put(STRIPE * me, &[round; STRIPE])?;
             let mut found = vec![0; STRIPE * size];
             target.get(0, &mut found).await?;
@@ -185,7 +185,7 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     epoch.unlock().await?;
     let all = sums.lock_all().await?;
     for _ in 0..COUNT {
-        all.at(0)?.accumulate(0, &[1], Op::Sum).await?;
+        all.at(0).await?.accumulate(0, &[1], Op::Sum).await?;
     }
     all.unlock_all().await?;
     world.barrier().await.unwrap();

@@ -72,7 +72,7 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
     let mut highest = 0;
     for turn in 0..TURNS {
         let target = ((u64::from(me) + turn) % u64::from(size)) as u32;
-        let (one, other) = (ones.at(target)?, others.at(target)?);
+        let (one, other) = (ones.at(target).await?, others.at(target).await?);
         // All ranks on the same words, by turns through the one and the other.
         if turn % 2 == u64::from(me) % 2 {
             one.fetch_add(4, 1).await?;

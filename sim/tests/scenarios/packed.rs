@@ -60,7 +60,7 @@ async fn fields_are_carried<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<Record>::builder().pack_shapes(true).allocate(&world, LEN).await?;
     let other = 1 - world.rank();
     let all = window.lock_all().await?;
-    let fields = all.at(other)?.fields((field!(Record, right), field!(Record, left)));
+    let fields = all.at(other).await?.fields((field!(Record, right), field!(Record, left)));
     let odd = Shape::Vector { count: LEN / 2, block: 1, stride: 2 };
     let values: Vec<_> = (0..LEN as u16 / 2).map(|at| ([at, other as u16], 7 * u32::from(at))).collect();
     fields.put_shaped(1, odd, &values).await?;

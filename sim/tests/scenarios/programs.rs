@@ -21,21 +21,21 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
     let queue = Window::<u64>::builder().allocate(&world, 3).await?;
     let counter = Window::<u64>::builder().allocate(&world, 1).await?;
     let (all, data) = (queue.lock_all().await?, counter.lock_all().await?);
-    let (home, own) = (all.at(0)?, all.at(world.rank())?);
+    let (home, own) = (all.at(0).await?, all.at(world.rank()).await?);
     for _ in 0..ROUNDS {
         own.accumulate(NEXT, &[0, 0], Op::Replace).await?;
         own.flush().await?;
         let before = home.fetch_and_op(TAIL, me, Op::Replace).await?;
         if before != 0 {
-            all.at(before as u32 - 1)?.accumulate(NEXT, &[me], Op::Replace).await?;
+            all.at(before as u32 - 1).await?.accumulate(NEXT, &[me], Op::Replace).await?;
             while own.fetch_one(GRANTED).await? == 0 {
                 pause(world.fabric()).await;
             }
         }
         let mut count = [0];
-        data.at(0)?.get(0, &mut count).await?;
-        data.at(0)?.put(0, &[count[0] + 1])?;
-        data.at(0)?.flush().await?;
+        data.at(0).await?.get(0, &mut count).await?;
+        data.at(0).await?.put(0, &[count[0] + 1])?;
+        data.at(0).await?.flush().await?;
         if home.compare_and_swap(TAIL, me, 0).await? != me {
             let next = loop {
                 match own.fetch_one(NEXT).await? {
@@ -43,7 +43,7 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
                     next => break next,
                 }
             };
-            all.at(next as u32 - 1)?.accumulate(GRANTED, &[1], Op::Replace).await?;
+            all.at(next as u32 - 1).await?.accumulate(GRANTED, &[1], Op::Replace).await?;
         }
     }
     data.unlock_all().await?;
@@ -92,7 +92,7 @@ async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
     }
     let totals = Window::<u64>::builder().allocate(&world, 2).await?;
     let all = totals.lock_all().await?;
-    all.at(0)?.accumulate(0, &[taken, sum], Op::Sum).await?;
+    all.at(0).await?.accumulate(0, &[taken, sum], Op::Sum).await?;
     all.unlock_all().await?;
     world.barrier().await.unwrap();
     if world.rank() == 0 {

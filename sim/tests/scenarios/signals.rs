@@ -79,10 +79,10 @@ async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
         }
         if to > 0 {
             if round % 2 == 0 {
-                all_data.at(to)?.put_signal(0, &bytes, all_signals.at(to)?, 1, round.into())?;
+                all_data.at(to).await?.put_signal(0, &bytes, all_signals.at(to).await?, 1, round.into())?;
             } else {
-                all_data.at(to)?.put(0, &bytes)?;
-                all_signals.at(to)?.signal(1, round.into())?;
+                all_data.at(to).await?.put(0, &bytes)?;
+                all_signals.at(to).await?.signal(1, round.into())?;
             }
         }
         world.barrier().await.unwrap(); // nobody overwrites what is not read yet
@@ -100,8 +100,8 @@ async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     let at = |origin: u32| 2 * origin as usize;
     for round in 1..=20_i64 {
         for target in 0..world.size() {
-            all.at(target)?.put(at(world.rank()), &[-round])?;
-            all.at(target)?.signal(at(world.rank()) + 1, round)?;
+            all.at(target).await?.put(at(world.rank()), &[-round])?;
+            all.at(target).await?.signal(at(world.rank()) + 1, round)?;
         }
         for origin in 0..world.size() {
             window.local().wait_until(at(origin) + 1, |told| told >= round).from_rank(origin).await?;
@@ -118,12 +118,12 @@ async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let signals = Window::<u64>::builder().name("signals").allocate(&world, 2).await?;
     let (to, flags) = (data.lock_all().await?, signals.lock_all().await?);
     let other = 1 - world.rank();
-    let (there, flag) = (to.at(other)?, flags.at(other)?);
+    let (there, flag) = (to.at(other).await?, flags.at(other).await?);
     let far = there.put_signal(2, &[1; 3], flag, 0, 1).unwrap_err();
     assert!(matches!(far, Error::Range { offset: 2, count: 3, len: 4, .. }), "{far}");
     let far = there.put_signal(0, &[1; 3], flag, 2, 1).unwrap_err();
     assert!(matches!(far, Error::Range { operation: "put_signal", offset: 2, len: 2, .. }), "{far}");
-    let elsewhere = there.put_signal(0, &[1; 3], flags.at(world.rank())?, 0, 1).unwrap_err();
+    let elsewhere = there.put_signal(0, &[1; 3], flags.at(world.rank()).await?, 0, 1).unwrap_err();
     assert!(matches!(elsewhere, Error::Operation { operation: "put_signal", .. }), "{elsewhere}");
     let small = there.put_signal(0, &[1; 3], there, 3, 1).unwrap_err();
     assert!(matches!(small, Error::Type { .. }), "{small}");
@@ -152,8 +152,8 @@ async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     assert!(matches!(nobody, Error::Rank { target: 9, .. }), "{nobody}");
     // What is there already is not waited for.
     let all = window.lock_all().await?;
-    assert!(matches!(all.at(other)?.signal(3, 1).unwrap_err(), Error::Range { .. }));
-    all.at(other)?.signal(2, 7)?;
+    assert!(matches!(all.at(other).await?.signal(3, 1).unwrap_err(), Error::Range { .. }));
+    all.at(other).await?.signal(2, 7)?;
     assert_eq!(local.wait_until(2, |told| told == 7).await?, 7);
     assert_eq!(local.wait_until(2, |told| told == 7).deadline(Duration::ZERO).await?, 7);
     all.unlock_all().await?;
@@ -163,7 +163,7 @@ async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
     assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
     let all = small.lock_all().await?;
-    assert!(matches!(all.at(other)?.signal(0, 1).unwrap_err(), Error::Type { .. }));
+    assert!(matches!(all.at(other).await?.signal(0, 1).unwrap_err(), Error::Type { .. }));
     all.unlock_all().await?;
     small.close().await
 }

@@ -1,0 +1,224 @@
+//! Locks over simulated windows whose owners die: who waits is told, or inherits, whatever was under way.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use fabric::{Fabric, World};
+use sim::{End, Network, SimFabric, Simulation};
+use windows::{Epoch, Error, LockDesign, Mode, Window};
+
+/// When the windows are there, in nanoseconds.
+const BEGIN: u64 = 40_000_000;
+/// When a rank dies. Everybody knows of it a millisecond later.
+const DEATH: u64 = 50_000_000;
+/// When nobody needs anybody's memory any more.
+const OVER: u64 = 60_000_000_000;
+
+const LONG: Duration = Duration::from_secs(20);
+
+async fn pause_until(world: &World<SimFabric>, time: u64) {
+    let fabric = world.fabric();
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    while fabric.now() < time {
+        fabric.pause(fabric.word_in(&own, 0).unwrap(), time - fabric.now()).await;
+    }
+}
+
+async fn window(world: &World<SimFabric>, design: LockDesign) -> Result<Window<u64, SimFabric>, Error> {
+    let window = Window::builder().lock(design).name("mortal").allocate(world, 4).await?;
+    pause_until(world, BEGIN).await;
+    Ok(window)
+}
+
+async fn lock(window: &Window<u64, SimFabric>, target: u32, mode: Mode) -> Result<Epoch<'_, u64, SimFabric>, Error> {
+    match mode {
+        Mode::Exclusive => window.lock_exclusive(target).deadline(LONG).await,
+        Mode::Shared => window.lock_shared(target).deadline(LONG).await,
+    }
+}
+
+/// Rank 1 dies with the lock of rank 0's part. Ranks that have never reached its memory come before anybody can know: they are
+/// told of that rank, and of no other.
+#[test]
+fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
+    for design in LockDesign::ALL {
+        for (mode, detection) in [(Mode::Exclusive, 1), (Mode::Shared, 1), (Mode::Exclusive, 700)] {
+            let network = Network { detection: Duration::from_millis(detection), ..Network::default() };
+            let simulation = Simulation::new(network).ranks(5).kill(1, Duration::from_nanos(DEATH));
+            let report = simulation.run(move |world| async move {
+                let scores = window(&world, *design).await?;
+                match world.rank() {
+                    1 => {
+                        std::mem::forget(lock(&scores, 0, Mode::Exclusive).await?);
+                        pause_until(&world, OVER).await; // dies meanwhile
+                    }
+                    rank => pause_until(&world, DEATH + u64::from(rank) * 100_000).await,
+                }
+                let told = lock(&scores, 0, mode).await.map(drop);
+                pause_until(&world, OVER).await;
+                Ok::<_, Error>(told)
+            });
+            for rank in [0, 2, 3, 4] {
+                let told = report.results[rank].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap_err();
+                let dead = told.fault().unwrap().rank();
+                assert!(
+                    told.is_abandoned() && dead == Some(Rank(1)),
+                    "{design} {mode:?} {detection} rank {rank}: {told}"
+                );
+            }
+        }
+    }
+}
+
+/// Ranks die at whatever time, holding or waiting. The others inherit, and draw tokens: these rise.
+#[test]
+fn tokens_rise_across_deaths() {
+    for design in LockDesign::ALL {
+        for seed in 0..12 {
+            let died =
+                [(seed % 5) * 37, 60 + (seed % 7) * 211].map(|micros| Duration::from_nanos(BEGIN + micros * 1000));
+            let tokens = Arc::new(Mutex::new(Vec::new()));
+            let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
+            let simulation = Simulation::new(network).ranks(6).seed(seed).kill(2, died[0]).kill(4, died[1]);
+            let report = simulation.run({
+                let tokens = Arc::clone(&tokens);
+                move |world| {
+                    let tokens = Arc::clone(&tokens);
+                    async move {
+                        let scores = window(&world, *design).await?;
+                        for round in 0..20 {
+                            let request = match round % 4 {
+                                3 => scores.lock_shared(0),
+                                _ => scores.lock_exclusive(0),
+                            };
+                            let epoch = request.inherit().deadline(LONG).await?;
+                            if epoch.mode() == Mode::Exclusive {
+                                let token = epoch.fencing_token().await?;
+                                tokens.lock().unwrap().push(token);
+                            }
+                            epoch.unlock().await?;
+                        }
+                        pause_until(&world, OVER).await;
+                        Ok::<_, Error>(())
+                    }
+                }
+            });
+            for rank in [0, 1, 3, 5] {
+                let ended = report.results[rank].as_ref();
+                assert!(matches!(ended, Some(Ok(()))), "{design} seed {seed} rank {rank}: {ended:?}");
+            }
+            let tokens = tokens.lock().unwrap();
+            assert!(tokens.len() >= 60 && tokens.is_sorted_by(|a, b| a < b), "{design} seed {seed}: {tokens:?}");
+        }
+    }
+}
+
+/// More locks than a rank of so small a world has slots.
+async fn exhaust<'w>(window: &'w Window<u64, SimFabric>) -> Result<Vec<Epoch<'w, u64, SimFabric>>, Error> {
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        held.push(window.lock_shared(window.world().rank()).await?);
+    }
+    Ok(held)
+}
+
+/// The locks whose recovery asks whose owners live.
+fn recovered() -> impl Iterator<Item = LockDesign> {
+    LockDesign::ALL.iter().copied().filter(|design| !design.is_served())
+}
+
+/// Rank 2, which has no slot left, waits at rank 3 when that dies. It does not count for anything any more then: rank 0 can
+/// inherit from rank 1.
+#[test]
+fn who_fails_without_a_slot_does_not_count_any_more() {
+    for design in recovered() {
+        let died = Duration::from_nanos(DEATH);
+        let simulation = Simulation::new(Network::default()).ranks(4).kill(1, died).kill(3, died);
+        let report = simulation.run(move |world| async move {
+            let scores = window(&world, design).await?;
+            match world.rank() {
+                0 => {
+                    pause_until(&world, 2 * DEATH).await;
+                    let heir = scores.lock_exclusive(0).inherit().deadline(LONG).await?;
+                    assert!(heir.inherited().is_some(), "{design}");
+                    heir.unlock().await?;
+                }
+                2 => {
+                    let held = exhaust(&scores).await?;
+                    pause_until(&world, BEGIN + 1_000_000).await;
+                    let failed = lock(&scores, 3, Mode::Exclusive).await.map(drop).unwrap_err();
+                    assert!(!failed.is_timed_out(), "{design}: {failed}");
+                    drop(held);
+                }
+                rank => {
+                    let target = if rank == 1 { 0 } else { rank };
+                    std::mem::forget(lock(&scores, target, Mode::Exclusive).await?);
+                    pause_until(&world, OVER).await; // dies meanwhile
+                }
+            }
+            pause_until(&world, OVER).await;
+            Ok::<_, Error>(())
+        });
+        for rank in [0, 2] {
+            let ended = report.results[rank].as_ref();
+            assert!(matches!(ended, Some(Ok(()))), "{design} rank {rank}: {ended:?}");
+        }
+    }
+}
+
+/// Rank 2 holds more locks than it has slots, and waits for a lock that rank 1 left: not for itself.
+#[test]
+fn who_holds_locks_without_a_slot_inherits_another_one() {
+    for design in recovered() {
+        let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(DEATH));
+        let report = simulation.run(move |world| async move {
+            let scores = window(&world, design).await?;
+            match world.rank() {
+                1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
+                2 => {
+                    let held = exhaust(&scores).await?;
+                    pause_until(&world, 2 * DEATH).await;
+                    scores.lock_exclusive(0).inherit().deadline(LONG).await?.unlock().await?;
+                    drop(held);
+                }
+                _ => {}
+            }
+            pause_until(&world, OVER).await;
+            Ok::<_, Error>(())
+        });
+        let ended = report.results[2].as_ref();
+        assert!(matches!(ended, Some(Ok(()))), "{design}: {ended:?}");
+    }
+}
+
+/// Two ranks that do so at once cannot tell that neither holds what the other one waits for: they are told, and end.
+#[test]
+fn who_cannot_be_told_apart_without_slots_is_told_full() {
+    for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
+        let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
+        let report = simulation.run(move |world| async move {
+            let scores = window(&world, design).await?;
+            let mut kind = None;
+            match world.rank() {
+                1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
+                0 => {}
+                _ => {
+                    let held = exhaust(&scores).await?;
+                    pause_until(&world, 2 * DEATH).await;
+                    let outcome = scores.lock_exclusive(0).inherit().deadline(LONG).await;
+                    kind = outcome.as_ref().err().map(|error| error.fault().unwrap().kind());
+                    drop((outcome, held));
+                    // Now it can be had.
+                    scores.lock_exclusive(0).inherit().deadline(LONG).await?.unlock().await?;
+                }
+            }
+            pause_until(&world, OVER).await;
+            Ok::<_, Error>(kind)
+        });
+        let kinds = [2, 3].map(|rank| report.results[rank].as_ref().unwrap().as_ref().unwrap());
+        assert!(kinds.contains(&&Some(FaultKind::Full)), "{design}: {kinds:?}");
+        assert!(kinds.iter().all(|kind| matches!(kind, None | Some(FaultKind::Full))), "{design}: {kinds:?}");
+        assert_eq!(report.end, End::Finished);
+    }
+}

@@ -1,0 +1,163 @@
+//! Owners that keep a lock for longer than their lease, and what keeps them from harm then.
+
+use std::time::Duration;
+
+use fabric::remote_memory::FaultKind;
+use fabric::{Agent, Fabric, World};
+use windows::{Error, Inheritance, LatePolicy, LockDesign, Window};
+
+use crate::{Outcome, scenario};
+
+scenario!(late_revoked, what_a_late_owner_does_has_no_effect, [3, 5]);
+scenario!(late_poisoned, who_does_not_inherit_is_told, [3]);
+scenario!(late_at_itself, an_owner_that_is_late_with_its_own_lock_is_waited_for, [2]);
+
+/// Longer than a barrier takes, on an emulated card too.
+fn lease<F: Fabric>(world: &World<F>) -> Duration {
+    Duration::from_millis(if world.fabric().capabilities().agent == Agent::Card { 600 } else { 30 })
+}
+
+/// Windows whose late owners are kept out, and without that policy; `None` where memory is mapped, and nobody can be.
+async fn windows<F: Fabric>(world: &World<F>) -> Result<Option<[Window<u64, F>; 2]>, Error> {
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
+    match builder.late_owners(LatePolicy::Revoke, lease(world)).allocate(world, 8).await {
+        Err(Error::LatePolicy { .. }) => {
+            assert_eq!(world.fabric().capabilities().agent, Agent::Cpu);
+            Ok(None)
+        }
+        made => Ok(Some([made?, Window::<u64>::builder().allocate(world, 8).await?])),
+    }
+}
+
+/// Does nothing for several leases.
+async fn late<F: Fabric>(world: &World<F>, window: &Window<u64, F>) {
+    let fabric = world.fabric();
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    fabric.pause(fabric.word_in(&own, 0).unwrap(), 10 * lease(world).as_nanos() as u64).await;
+    drop(window.local().read(0..1));
+}
+
+/// Reaches a rank's part, perhaps for the first time.
+async fn add<F: Fabric>(window: &Window<u64, F>, rank: u32) -> Result<u64, Error> {
+    window.no_check().at(rank)?.fetch_add(0, 7).await
+}
+
+fn is_revoked(error: &Error, other: u32) -> bool {
+    let told = "access was revoked, because a lock was kept for longer than its lease";
+    let named = error.fault().and_then(|fault| fault.rank()).is_some_and(|rank| rank.0 == other);
+    error.is_revoked() && named && error.to_string().ends_with(&format!("rank {other}: {told}"))
+}
+
+/// Rank 0 is late with the lock of rank 2's part, rank 1 has it after that, and rank 0 goes on.
+async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Outcome {
+    let Some([window, other]) = windows(&world).await? else { return Ok(()) };
+    match world.rank() {
+        0 => {
+            let epoch = window.lock_exclusive(2).await?;
+            epoch.put(0, &[1; 8])?;
+            epoch.flush().await?;
+            world.barrier().await.unwrap();
+            late(&world, &window).await;
+            epoch.put(0, &[7; 8])?;
+            let error = epoch.flush().await.unwrap_err();
+            assert!(is_revoked(&error, 2), "{error}");
+            let error = epoch.unlock().await.unwrap_err();
+            assert!(is_revoked(&error, 2), "{error}");
+            // In other windows as well, and not from other ranks. Nobody takes the target for dead.
+            let error = window.lock_exclusive(2).await.unwrap_err();
+            assert!(is_revoked(&error, 2), "{error}");
+            let error = add(&other, 2).await.unwrap_err();
+            assert!(is_revoked(&error, 2) && world.is_alive(2), "{error}");
+            let own = window.lock_exclusive(0).await?;
+            own.put(0, &[3])?;
+            own.unlock().await?;
+            other.no_check().at(1)?.signal(0, 1)?;
+            other.local().wait_until(1, |done| done == 1).await?;
+        }
+        1 => {
+            world.barrier().await.unwrap();
+            let epoch = window.lock_exclusive(2).inherit().await?;
+            assert_eq!(epoch.inherited(), Some(Inheritance::Late(0)));
+            let mut found = [0; 8];
+            epoch.get(0, &mut found).await?;
+            assert_eq!(found, [1; 8]);
+            epoch.put(0, &[2; 8])?;
+            epoch.flush().await?;
+            assert!(world.is_alive(0));
+            other.local().wait_until(0, |done| done == 1).await?;
+            epoch.get(0, &mut found).await?;
+            assert_eq!(found, [2; 8]);
+            epoch.unlock().await?;
+            // With the others all goes on: the lock is as before, and so is the late rank for who is not the target.
+            let epoch = window.lock_exclusive(2).await?;
+            assert_eq!(epoch.inherited(), None);
+            epoch.unlock().await?;
+            window.lock_exclusive(0).await?.unlock().await?;
+            other.no_check().at(2)?.signal(1, 1)?;
+            other.local().wait_until(1, |done| done == 1).await?;
+            other.no_check().at(0)?.signal(1, 1)?;
+        }
+        2 => {
+            world.barrier().await.unwrap();
+            other.local().wait_until(1, |done| done == 1).await?;
+            assert_eq!((window.local().read(0..8), other.local().read(0..1)), (vec![2; 8], vec![0]));
+            let error = add(&other, 0).await.unwrap_err();
+            assert!(is_revoked(&error, 0) && world.is_alive(0), "{error}");
+            other.no_check().at(1)?.signal(1, 1)?;
+        }
+        _ => world.barrier().await.unwrap(),
+    }
+    Ok(())
+}
+
+/// Rank 1 asks for the lock without saying that it inherits, and again.
+async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
+    let Some([window, other]) = windows(&world).await? else { return Ok(()) };
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(2).await?;
+        world.barrier().await.unwrap();
+        other.local().wait_until(0, |done| done == 1).await?;
+        assert!(epoch.unlock().await.unwrap_err().is_revoked());
+        other.no_check().at(1)?.signal(0, 1)?;
+        return Ok(());
+    }
+    world.barrier().await.unwrap();
+    if world.rank() == 1 {
+        for _ in 0..2 {
+            let error = window.lock_shared(2).await.unwrap_err();
+            let fault = error.fault().unwrap();
+            assert!(error.is_abandoned() && fault.kind() == FaultKind::OwnerLate, "{error}");
+            assert!(error.to_string().ends_with("and was kept from it then (`inherit` takes it over)"), "{error}");
+        }
+        let epoch = window.lock_shared(2).inherit().await?;
+        assert_eq!((epoch.inherited(), epoch.mode()), (Some(Inheritance::Late(0)), lock_algos::Mode::Exclusive));
+        epoch.unlock().await?;
+        let readers = (window.lock_shared(2).await?, window.lock_shared(2).await?);
+        drop(readers);
+        other.no_check().at(0)?.signal(0, 1)?;
+        other.local().wait_until(0, |done| done == 1).await?; // then the target may leave
+        other.no_check().at(2)?.signal(0, 1)?;
+    } else {
+        other.local().wait_until(0, |done| done == 1).await?;
+    }
+    Ok(())
+}
+
+/// Nobody is there to be asked. Rank 1 gives up, then waits for as long as it takes.
+async fn an_owner_that_is_late_with_its_own_lock_is_waited_for<F: Fabric>(world: World<F>) -> Outcome {
+    let Some([window, _]) = windows(&world).await? else { return Ok(()) };
+    if world.rank() == 0 {
+        let epoch = window.lock_exclusive(0).await?;
+        world.barrier().await.unwrap();
+        late(&world, &window).await;
+        epoch.unlock().await?;
+    } else {
+        world.barrier().await.unwrap();
+        let error = window.lock_exclusive(0).inherit().deadline(3 * lease(&world)).await.unwrap_err();
+        assert!(error.is_timed_out(), "{error}");
+        let epoch = window.lock_exclusive(0).inherit().await?;
+        assert_eq!(epoch.inherited(), None);
+        epoch.unlock().await?;
+    }
+    window.close().await
+}
