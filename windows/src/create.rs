@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Fabric, Segment, UserMemory, World};
+use lock_algos::Chosen;
 
 use crate::agent::{Layout, has_packed, is_wordless};
 use crate::homes::{Homes, Table};
+use crate::info::lock_all_note;
 use crate::late::Choice;
 use crate::lent::{Spare, lend};
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LatePolicy, LentMemory, LockDesign, Request, Window, place};
+use crate::{Element, Error, LatePolicy, LentMemory, LockAllDesign, LockDesign, Request, Window, place};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
     name: Arc<str>,
     design: Option<LockDesign>,
+    all: Option<LockAllDesign>,
     uneven: bool,
     populated: bool,
     counted: Option<bool>,
@@ -34,6 +37,7 @@ impl<T: Element> Default for Builder<T> {
         Self {
             name: "".into(),
             design: None,
+            all: None,
             uneven: false,
             populated: false,
             counted: None,
@@ -60,6 +64,25 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// Chooses how [`lock_all`](Window::lock_all) locks. Otherwise as `ONESIDED_LOCK_ALL` names it; if that is not set on demand, or,
+    /// with a lock that is fair, each target's: see [`LockAllDesign`].
+    ///
+    /// ```
+    /// # use windows::{LockAllDesign, Window};
+    /// # fabric::threads(3, |world| {
+    /// let window = Window::<u64>::builder().lock_all(LockAllDesign::Global).allocate(&world, 1).wait()?;
+    /// let all = window.lock_all().wait()?; // one operation, whatever the number of ranks
+    /// all.at(2).wait()?.fetch_add(0, 1).wait()?;
+    /// all.unlock_all().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// ```
+    #[must_use]
+    pub const fn lock_all(mut self, design: LockAllDesign) -> Self {
+        self.all = Some(design);
+        self
+    }
+
     /// Chooses what happens to an exclusive owner that keeps a lock for longer than this lease. Nothing otherwise. With
     /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap. A lease of zero is an error when
     /// the window is made ([`Error::LatePolicy`]).
@@ -78,6 +101,15 @@ impl<T: Element> Builder<T> {
     /// The lock that it will use.
     pub(crate) fn design(&self) -> Result<LockDesign, Error> {
         self.design.map_or_else(LockDesign::from_environment, Ok)
+    }
+
+    /// How its `lock_all` will lock: what has none is not asked.
+    fn all(&self, lock: LockDesign) -> Result<LockAllDesign, Error> {
+        match self.all {
+            _ if self.late.plain || self.table != Table::default() => Ok(LockAllDesign::usual(lock)),
+            Some(design) => Ok(design),
+            None => LockAllDesign::from_environment(lock),
+        }
     }
 
     /// Of words in which a table's locks lie.
@@ -243,6 +275,17 @@ impl<T: Element> Builder<T> {
         Request::new(world.fabric().clone(), "dynamic", self.make(world, (Made::Attached, None), 0))
     }
 
+    /// The lock that it will use, and all of it.
+    fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, Chosen), Error> {
+        let (design, capabilities) = (self.design()?, world.fabric().capabilities());
+        let all = self.all(design)?;
+        self.late.check(design, world, &self.name)?;
+        let algorithm = all.of(self.late.algorithm(design, &capabilities), &capabilities);
+        let why = "who waits for a global lock_all cannot tell who is late";
+        let refused = || Error::LatePolicy { window: self.name.clone(), policy: self.late.policy, design, why };
+        Ok((design, all, algorithm.ok_or_else(refused)?))
+    }
+
     /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why
     /// there is none.
     async fn make<F: Fabric>(
@@ -256,13 +299,11 @@ impl<T: Element> Builder<T> {
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
-        let design = self.design().and_then(|design| {
-            self.late.check(design, world, &self.name)?;
-            Ok(design)
-        });
-        let algorithm = design.as_ref().map_or_else(|_| LockDesign::default(), |design| *design);
-        let algorithm = algorithm.algorithm(&fabric.capabilities());
-        let locks = Homes::new(world.size(), &algorithm).end();
+        let design = self.lock_of(world);
+        let usual = || LockDesign::default().algorithm(&fabric.capabilities());
+        let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
+        let revokes = self.late.policy == LatePolicy::Revoke;
+        let locks = Homes::new(world.size(), &algorithm, revokes).end();
         let layout = Layout::new(world.size(), locks);
         let hidden = match made {
             Made::Allocated if packed => layout.end(),
@@ -270,6 +311,7 @@ impl<T: Element> Builder<T> {
             Made::Created => layout.end(),
             Made::Attached => place::hidden_bytes(layout),
         };
+        let helped = made == Made::Allocated && packed || revokes;
         let parts = match lent {
             Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
             None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
@@ -278,7 +320,7 @@ impl<T: Element> Builder<T> {
             if self.populated && made == Made::Allocated {
                 fabric.populate(&data)?;
             }
-            if made == Made::Allocated && packed {
+            if helped {
                 // Its helper thread has to be there before the others are told that all is well.
                 let ready = Box::pin(std::future::ready(()));
                 fabric.serve(ready).map_err(fabric::Error::operation("start its helper thread"))?;
@@ -293,7 +335,10 @@ impl<T: Element> Builder<T> {
             },
             made,
             element: ElementType::of::<T>(),
-            design: design.as_ref().map_or_else(|_| String::new(), |design| self.late.describe(*design)),
+            design: design.as_ref().map_or_else(
+                |_| String::new(),
+                |(design, all, _)| self.late.describe(*design) + lock_all_note(*design, *all),
+            ),
             name: self.name.chars().take(60).collect(),
         };
         let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
@@ -323,6 +368,9 @@ impl<T: Element> Builder<T> {
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner.attend().map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        if revokes {
+            crate::revoke::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        }
         if made == Made::Allocated && packed {
             crate::agent::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::hint::spin_loop;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::homes::Which;
@@ -180,6 +181,8 @@ fn release_as_lead<'w, F: Fabric>(
         Chosen::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
         Chosen::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
         Chosen::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        Chosen::FetchAddQueue(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        Chosen::TwoLevel(lock) => release_at_once(lock, inner, target, word, owner, holding),
         other => release_at_once(other, inner, target, word, owner, holding),
     }
 }
@@ -202,11 +205,43 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
     match at_once(started) {
         Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
             Ok(true) => inner.nodes.give_back_lead(),
-            Ok(false) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Ok(found)),
+            Ok(false) => finish_at_once(inner, (target, Which::PART), owner, mode, found),
             Err(fault) => keep(inner, target.rank, fault),
         },
         Err(fault) => adopt_found(inner, (target.rank, Which::PART), words.1, mode, Err(fault)),
     }
+}
+
+/// The rest of a release where an operation is done when it is posted. If that waits for another owner's next step, so does
+/// this for a moment, which costs less than to leave it to the endpoint.
+#[inline(never)]
+fn finish_at_once<F: Fabric>(
+    inner: &Arc<Inner<F>>,
+    (target, which): (&Target<F>, Which),
+    owner: u64,
+    mode: Mode,
+    found: u64,
+) {
+    /// How often it is looked: for less than a microsecond.
+    const LOOKS: usize = 64;
+    let (home, spot) = (inner.home(target, which, owner), (target.rank, which));
+    for _ in 0..LOOKS {
+        match inner.algorithm.release_waits(inner.fabric(), home, mode) {
+            Some(true) => spin_loop(),
+            Some(false) => {
+                let rest = pin!(inner.finish_release(spot, owner, mode, std::future::ready(Ok(found))));
+                match rest.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(fault)) => keep(inner, target.rank, fault),
+                    // A fabric that calls itself immediate and is not.
+                    Poll::Pending => keep(inner, target.rank, Fault::new(FaultKind::Protocol)),
+                }
+                return;
+            }
+            None => break,
+        }
+    }
+    adopt_found(inner, spot, owner, mode, Ok(found));
 }
 
 #[cold]
@@ -234,18 +269,19 @@ fn release_node<'w, F: Fabric>(
     if inner.algorithm.releases_in_one_step(home, mode) {
         return inner.give_back(words.1);
     }
+    let spot = (target.rank, which);
     let found = match Pin::new(&mut started).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(found) => found,
-        Poll::Pending => return adopt_release(inner, (target.rank, which), words.1, mode, started),
+        Poll::Ready(Ok(found)) => found,
+        Poll::Ready(Err(fault)) => return adopt_found(inner, spot, owner, mode, Err(fault)),
+        Poll::Pending => return adopt_release(inner, spot, owner, mode, started),
     };
-    match found.map(|found| inner.algorithm.released(inner.fabric(), home, words, mode, found)) {
-        Ok(Ok(true)) => inner.give_back(words.1),
-        Ok(Err(fault)) => {
-            inner.end_late(words.1, fault);
+    match inner.algorithm.released(inner.fabric(), home, words, mode, found) {
+        Ok(true) => inner.give_back(owner),
+        Ok(false) if inner.immediate => finish_at_once(inner, (target, which), owner, mode, found),
+        Ok(false) => adopt_found(inner, spot, owner, mode, Ok(found)),
+        Err(fault) => {
+            inner.end_late(owner, fault);
             keep(inner, target.rank, fault);
-        }
-        Ok(Ok(false)) | Err(_) => {
-            adopt_release(inner, (target.rank, which), words.1, mode, std::future::ready(found));
         }
     }
 }

@@ -68,7 +68,7 @@ pub enum Error {
     /// A lock could not be acquired.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
-        /// `lock_exclusive`, `lock_shared` (those of a `lock_all` as well).
+        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a part on demand).
         operation: &'static str,
         /// Whose lock.
         target: u32,
@@ -240,6 +240,14 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// `ONESIDED_LOCK_ALL` or a configuration names no design of `lock_all`.
+    #[error("no design of lock_all is called \"{name}\"; there is: {known}")]
+    LockAllDesign {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: &'static str,
+    },
     /// `ONESIDED_LOCK` or a configuration names no lock.
     #[error("no lock design is called \"{name}\"; there is: {known}")]
     Design {
@@ -267,11 +275,19 @@ impl Error {
         }
     }
 
-    /// Whether a lock could not be had because a rank died that held it, or that may have:
+    /// Whether a lock could not be had because a rank died that held it, or that may have, or was late, and its access revoked:
     /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied))
+        use FaultKind::{MemberDied, OwnerDied, OwnerLate};
+        self.fault().is_some_and(|fault| matches!(fault.kind(), OwnerDied | MemberDied | OwnerLate))
+    }
+
+    /// Whether what was needed of a rank cannot be had any more because a lock was kept for longer than its lease, by this rank
+    /// or by that one: [`LatePolicy::Revoke`](crate::LatePolicy::Revoke). [`fault`](Self::fault) names the other one.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)
     }
 
     /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
@@ -292,6 +308,11 @@ fn lock_reason(fault: &Fault) -> String {
         (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`inherit` takes it over)"),
         (FaultKind::MemberDied, Some(dead)) => {
             format!("{dead} died, and may have held the lock (`inherit` takes it over)")
+        }
+        (FaultKind::OwnerLate, Some(late)) => {
+            format!(
+                "{late} kept the lock for longer than its lease, and was kept from it then (`inherit` takes it over)"
+            )
         }
         _ => fault.to_string(),
     }

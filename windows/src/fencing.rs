@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Chain, Fault, FaultKind, Link};
+use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, handle, wait_for};
 
-use lock_algos::Mode;
+use lock_algos::{Mode, TokenDraw};
 
 use crate::homes::Which;
 use crate::window::{Inner, Target};
@@ -24,36 +24,29 @@ pub struct FencingToken<'w, F: Fabric> {
 }
 
 enum Drawn<F: Fabric> {
-    UnderWay(F::Op),
-    /// With a look at the lock's word behind it, and what that must be.
-    Checked(Chain<F::Op, 2>, Option<u64>),
+    UnderWay(TokenDraw<F::Op>),
     Done(Result<u64, Fault>),
-}
-
-/// The token that was drawn from a counter that was so far.
-const fn after(drawn: u64) -> u64 {
-    drawn.wrapping_add(1)
 }
 
 impl<F: Fabric> FencingToken<'_, F> {
     /// Says what the lock's word is while its owner has it, if another may take it.
-    fn held_as(mut self, word: Option<u64>) -> Self {
-        if let Drawn::Checked(_, held) = &mut self.drawn {
-            *held = word;
-        }
-        self
-    }
-}
-
-/// The token, if the lock was still held when it had been drawn: then it is smaller than any of whoever took the lock over.
-fn checked([token, found]: [u64; 2], held: Option<u64>) -> Result<u64, Fault> {
-    match held {
-        Some(held) if held != found => Err(Fault::new(FaultKind::NotHeld)),
-        _ => Ok(after(token)),
+    fn held_as(self, word: Option<u64>) -> Self {
+        let drawn = match self.drawn {
+            Drawn::UnderWay(draw) => Drawn::UnderWay(draw.held_as(word)),
+            done => done,
+        };
+        Self { drawn, ..self }
     }
 }
 
 impl<F: Fabric> Inner<F> {
+    /// Whether an acquire whose first operation suffices had that at the target, so that what is posted there behind it is done
+    /// under the lock. A reader of a lock that is spread counts at its own rank, and operations at two ranks have no order.
+    #[inline]
+    pub(crate) fn starts_at_target(&self) -> bool {
+        !self.algorithm.is_spread()
+    }
+
     /// Draws a token of a lock: a fetch-add of the word beside it.
     pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, which: Which) -> FencingToken<'w, F> {
         let word = match (which.is_part(), self.table.token) {
@@ -62,14 +55,13 @@ impl<F: Fabric> Inner<F> {
             (false, None) => Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
         };
         let drawn = word.and_then(|word| match self.commits() && which.is_part() {
-            false => Ok(Drawn::UnderWay(self.fabric().fetch_add(word, 1))),
+            false => Ok(TokenDraw::from(self.fabric(), word)),
             true => {
                 let lock = self.fabric().word_in(&target.locks, self.homes.word(0))?;
-                let draw = Link::FetchAdd { word, add: 1, waited: true };
-                Ok(Drawn::Checked(self.fabric().post([draw, Link::Read { word: lock, waited: true }]), None))
+                Ok(TokenDraw::checked(self.fabric(), word, lock))
             }
         });
-        let drawn = drawn.unwrap_or_else(|fault| Drawn::Done(Err(fault)));
+        let drawn = drawn.map_or_else(|fault| Drawn::Done(Err(fault)), Drawn::UnderWay);
         FencingToken { inner: self, rank: target.rank, drawn }
     }
 }
@@ -81,8 +73,7 @@ impl<F: Drive> FencingToken<'_, F> {
     /// See [`Epoch::fencing_token`].
     pub fn wait(self) -> Result<u64, Error> {
         let token = match self.drawn {
-            Drawn::UnderWay(op) => wait_for(self.inner.fabric(), op).map(after),
-            Drawn::Checked(both, held) => wait_for(self.inner.fabric(), both).and_then(|found| checked(found, held)),
+            Drawn::UnderWay(draw) => wait_for(self.inner.fabric(), draw),
             Drawn::Done(token) => token,
         };
         token.map_err(|fault| self.inner.failed_late("fencing_token", self.rank, fault))
@@ -99,11 +90,7 @@ impl<F: Fabric> Future for FencingToken<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let token = match &mut self.drawn {
-            Drawn::UnderWay(op) => ready!(Pin::new(op).poll(cx)).map(after),
-            Drawn::Checked(both, held) => {
-                let held = *held;
-                ready!(Pin::new(both).poll(cx)).and_then(|found| checked(found, held))
-            }
+            Drawn::UnderWay(draw) => ready!(Pin::new(draw).poll(cx)),
             Drawn::Done(token) => *token,
         };
         self.drawn = Drawn::Done(token);
@@ -175,7 +162,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
         let inner = self.inner();
         // Behind the compare-swap on the same connection: if that took the lock, this was drawn under it.
-        let early = inner.target(self.spot().0).ok().map(|target| inner.draw_token(target, self.spot().1));
+        let target = inner.target(self.spot().0).ok().filter(|_| inner.starts_at_target());
+        let early = target.map(|target| inner.draw_token(target, self.spot().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
             match (self.held().await?, early) {
                 ((epoch, true), Some(early)) => {
@@ -188,5 +176,32 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::block_on;
+
+    use crate::{Error, LockDesign, Window};
+
+    /// A reader of distributed counters holds the lock by its first operation, but that was not at the target.
+    #[test]
+    fn behind_a_spread_lock_nothing_is_under_it() {
+        for (design, at_once) in [(LockDesign::Ticket, true), (LockDesign::DistributedCounters, false)] {
+            let ranks = fabric::threads(1, |world| {
+                let window = Window::<u64>::builder().lock(design).allocate(&world, 1).wait()?;
+                let (epoch, sufficed) = block_on(world.fabric(), window.lock_shared(0).held())?;
+                assert_eq!(sufficed, at_once, "{design}");
+                epoch.unlock().wait()?;
+                for token in 1..4 {
+                    let (epoch, drawn) = window.lock_shared(0).fenced().wait()?;
+                    assert_eq!(drawn, token, "{design}");
+                    epoch.unlock().wait()?;
+                }
+                window.close().wait()
+            });
+            ranks.unwrap().into_iter().collect::<Result<(), Error>>().unwrap();
+        }
     }
 }

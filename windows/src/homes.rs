@@ -1,7 +1,7 @@
 //! Where the words of a window's locks lie, in the hidden region beside each rank's part.
 //!
 //! A lock of few words has them in the line at the region's beginning. What does not fit there lies behind the nodes, and so
-//! do the words that a lock has at every rank, one for each rank whose lock it belongs to.
+//! do the words that a lock has at every rank, one for each rank whose lock it belongs to, and those that it has near.
 
 use lock_algos::Chosen;
 
@@ -25,8 +25,10 @@ pub(crate) struct Which(u32);
 impl Which {
     /// The lock of the rank's part.
     pub(crate) const PART: Self = Self(u32::MAX);
+    /// The locks of all ranks' parts at once: the room of a [global](crate::LockAllDesign::Global) lock.
+    pub(crate) const ALL: Self = Self(u32::MAX - 1);
     /// How many locks of a table a rank may have.
-    pub(crate) const MOST: u64 = u32::MAX as u64;
+    pub(crate) const MOST: u64 = u32::MAX as u64 - 1;
 
     /// Number `index`, below [`MOST`](Self::MOST), of the rank's locks in a table.
     pub(crate) const fn of_table(index: u32) -> Self {
@@ -36,6 +38,12 @@ impl Which {
     #[inline]
     pub(crate) const fn is_part(self) -> bool {
         self.0 == Self::PART.0
+    }
+
+    /// Whether it is not of one rank.
+    #[inline]
+    pub(crate) const fn is_all(self) -> bool {
+        self.0 == Self::ALL.0
     }
 
     /// Tells it from the others of the rank: 0 is the part's.
@@ -67,6 +75,12 @@ impl Table {
     }
 }
 
+/// Where a word of a rank's own lock lies.
+#[inline]
+const fn word(more: u64, index: usize) -> u64 {
+    if index < IN_LINE { 8 * index as u64 } else { more + 8 * (index - IN_LINE) as u64 }
+}
+
 /// Where they lie: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Homes {
@@ -74,27 +88,47 @@ pub(crate) struct Homes {
     more: u64,
     /// A word for each rank's lock.
     spread: u64,
+    /// Those that each rank's lock has here for the ranks of this host, one after the other.
+    near: u64,
+    near_words: u32,
     /// The [lines](crate::served) of a lock that a thread here serves: the first one of each rank, then the second ones.
     lines: u64,
+    /// The words by which ranks ask this one to [revoke](crate::revoke) an owner's access, and by which it is told of what it has
+    /// asked for: two for each rank.
+    asked: u64,
+    /// The last word of a rank's own lock, which at rank 0 is the room of all, where there is one.
+    room: u64,
     size: u32,
     end: u64,
 }
 
 impl Homes {
-    /// In a world of this size.
-    pub(crate) fn new(size: u32, lock: &Chosen) -> Self {
+    /// In a world of this size; `revokes`: owners' access may be revoked.
+    pub(crate) fn new(size: u32, lock: &Chosen, revokes: bool) -> Self {
         let more = nodes::hidden_bytes(size);
         let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
-        let lines = spread + 8 * words;
+        let near = spread + 8 * words;
+        let near_words = lock.near_words() as u32;
+        // In lines of their own: whoever takes the card has nothing to do there.
+        let lines = near + (8 * u64::from(size) * u64::from(near_words)).next_multiple_of(64);
         let count = if lock.is_served() { u64::from(size) * u64::from(served::lines(size)) } else { 0 };
-        Self { more, spread, lines, size, end: (lines + count * served::stride(size)).next_multiple_of(64) }
+        let asked = (lines + count * served::stride(size)).next_multiple_of(64);
+        let words = if revokes { 2 * u64::from(size) } else { 0 };
+        let end = (asked + 8 * words).next_multiple_of(64);
+        let room = word(more, lock.home_words() - 1);
+        Self { more, spread, near, near_words, lines, asked, room, size, end }
     }
 
     /// A word of the rank's own lock.
     #[inline]
     pub(crate) const fn word(self, index: usize) -> u64 {
-        if index < IN_LINE { 8 * index as u64 } else { self.more + 8 * (index - IN_LINE) as u64 }
+        word(self.more, index)
+    }
+
+    /// The room that all ranks' locks share, at rank 0.
+    pub(crate) const fn room(self) -> u64 {
+        self.room
     }
 
     /// The word that the lock of a rank has here.
@@ -102,9 +136,24 @@ impl Homes {
         self.spread + 8 * of as u64
     }
 
+    /// A word that the lock of a rank has here for the ranks of this host.
+    pub(crate) const fn near(self, of: u32, index: usize) -> u64 {
+        self.near + 8 * (self.near_words as u64 * of as u64 + index as u64)
+    }
+
     /// A line of a rank.
     pub(crate) const fn line(self, of: u32, line: u16) -> u64 {
         self.lines + (line as u64 * self.size as u64 + of as u64) * served::stride(self.size)
+    }
+
+    /// Where a rank asks this one to revoke an owner's access.
+    pub(crate) const fn asked(self, by: u32) -> u64 {
+        self.asked + 16 * by as u64
+    }
+
+    /// Where a rank says here that it has done so.
+    pub(crate) const fn told(self, by: u32) -> u64 {
+        self.asked(by) + 8
     }
 
     /// The word that owners commit in, beside the rank's own lock.
@@ -132,18 +181,24 @@ mod tests {
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [Chosen::TestAndSet(TestAndSet::default()), Chosen::Mcs(Mcs::default())] {
-            let homes = Homes::new(7, &lock);
+            let homes = Homes::new(7, &lock, false);
             assert_eq!(homes.end(), nodes::hidden_bytes(7));
             assert_eq!(homes.word(0), 0);
+            let revoking = Homes::new(7, &lock, true);
+            assert_eq!((revoking.asked(0), revoking.told(0)), (homes.end(), homes.end() + 8));
+            assert!(revoking.told(6) + 8 <= revoking.end());
         }
     }
 
     #[test]
     fn words_do_not_overlap() {
-        let homes = Homes { more: 128, spread: 256, lines: 320, size: 8, end: 320 };
+        let (near, lines) = (320, 448);
+        let homes =
+            Homes { more: 128, spread: 256, near, near_words: 2, lines, asked: lines, room: 0, size: 8, end: lines };
         let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| homes.word(index)).collect();
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
-        assert_eq!((homes.spread(0), homes.spread(7) + 8), (256, homes.end()));
+        assert_eq!((homes.spread(0), homes.spread(7) + 8), (256, homes.near(0, 0)));
+        assert_eq!((homes.near(3, 1), homes.near(7, 1) + 8), (homes.near(4, 0) - 8, homes.end()));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fabric::{Agent, Fabric};
 
-use crate::{Element, Kind, LockDesign, Paths, Window};
+use crate::{Element, Kind, LockAllDesign, LockDesign, Paths, Window};
 
 /// What a window is: see [`Window::info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Info {
     pub lengths: Vec<usize>,
     /// Which lock it uses.
     pub lock: LockDesign,
+    /// How `lock_all` locks.
+    pub lock_all: LockAllDesign,
     /// `shm`, `verbs`, `sim`.
     pub fabric: &'static str,
     /// Who makes atomics atomic.
@@ -51,6 +53,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             kind: inner.made.into(),
             lengths: (0..size).map(|rank| inner.len(rank)).collect(),
             lock: inner.design,
+            lock_all: inner.all,
             fabric: capabilities.name,
             agent: capabilities.agent,
             paths: (0..size).map(|rank| self.paths(rank)).collect(),
@@ -60,7 +63,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, element: (element, bytes), kind, lengths, lock, fabric, agent, paths } = self;
+        let Self { name, element: (element, bytes), kind, lengths, lock, lock_all, fabric, agent, paths } = self;
         write!(f, "window \"{name}\": {kind}, {} parts", lengths.len())?;
         let even = lengths.first().filter(|first| lengths.iter().all(|len| len == *first));
         match even {
@@ -68,10 +71,21 @@ impl fmt::Display for Info {
             None => write!(f, " of {lengths:?} {element}")?,
         }
         write!(f, " ({bytes} bytes each) over {fabric}, atomics by the {}, lock {lock}", agent_name(*agent))?;
+        f.write_str(lock_all_note(*lock, *lock_all))?;
         for (rank, paths) in paths.iter().enumerate().filter(|(_, paths)| paths.total() > 0) {
             write!(f, "; operations on rank {rank}: {paths}")?;
         }
         Ok(())
+    }
+}
+
+/// What is told of `lock_all` behind the lock: nothing where it is as usual with such a lock.
+pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> &'static str {
+    match all {
+        _ if all == LockAllDesign::usual(lock) => "",
+        LockAllDesign::OnDemand => ", lock_all on-demand",
+        LockAllDesign::EachTarget => ", lock_all each-target",
+        LockAllDesign::Global => ", lock_all global",
     }
 }
 

@@ -15,8 +15,9 @@ pub enum Inheritance {
     /// This rank died, and may have been among those who held the lock, or waited for it: the lock cannot name them. Others
     /// may have died with it.
     Member(u32),
-    /// This rank lives, and kept the lock for longer than its lease
-    /// ([`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit)): what it commits fails.
+    /// This rank lives, and kept the lock for longer than its lease: what it commits fails
+    /// ([`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit)), or it cannot reach the target any more
+    /// ([`LatePolicy::Revoke`](crate::LatePolicy::Revoke)), and may have left something half done.
     Late(u32),
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
 use fabric::{Capabilities, Fabric, World};
-use lock_algos::{Chosen, Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_algos::{Asked, Chosen, Held, LockAlgorithm, Mode, Owner};
 
 use crate::lock::{Home, Words};
 use crate::window::{Inner, SETTLE, TURN, Target};
@@ -38,8 +38,19 @@ pub enum LatePolicy {
     /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
     /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
     Kill,
-    /// The late owner's access is revoked at the target. No fabric here can do that yet: over a card it takes a message to the
-    /// target's helper thread, which closes the owner's queue pair; so it is an error when the window is made.
+    /// Who waits has the late owner's access to the target's memory revoked: the target's helper thread closes the owner's queue
+    /// pair there, and says so, before anybody else has the lock; so nothing that the late owner has on its way, or does when it
+    /// wakes up, takes effect there any more. Then all is as after a death: the lock is poisoned until it is
+    /// [inherited](crate::LockRequest::inherit), which gives [`Inheritance::Late`](crate::Inheritance::Late). Where all ranks reach
+    /// one another by cards (verbs) and in simulation; not over mapped memory, from which nobody can be kept: there is
+    /// [`Kill`](Self::Kill) for that.
+    ///
+    /// **It ends all between the late owner and the target**, in both directions, in all windows, messages and collective
+    /// operations, for as long as both are in the world: each gets [`Revoked`](FaultKind::Revoked) for whatever needs the other,
+    /// within a second of its going on. There is no way back but to leave the world. Neither is dead for the
+    /// other ranks, with whom both go on; so a lock of the target's that the late owner holds in a window without this policy
+    /// is held until it ends. An owner that is late with the lock of its *own* part is waited for: who would revoke its access
+    /// is late himself, and so is one whose target is stopped.
     Revoke,
 }
 
@@ -93,8 +104,10 @@ impl Choice {
             LatePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
                 "the ranks are not processes of one host on the shm fabric"
             }
-            LatePolicy::Revoke => "no fabric here can revoke a peer's access",
-            LatePolicy::VersionedCommit | LatePolicy::Kill => return Ok(()),
+            LatePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
+                "nobody can be kept from memory that it has mapped: that takes ranks that reach one another by cards alone"
+            }
+            LatePolicy::VersionedCommit | LatePolicy::Kill | LatePolicy::Revoke => return Ok(()),
         };
         Err(Error::LatePolicy { window: window.clone(), policy: self.policy, design, why })
     }
@@ -153,19 +166,18 @@ impl<F: Fabric> Inner<F> {
         home: Home<'m, F>,
         words: Words<'m, F>,
         mode: Mode,
-        mut first: u64,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        mut first: Result<u64, Fault>,
+        wish: Asked<'_>,
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.algorithm);
         let Some(late) = &self.late else { return lock.contend(fabric, home, words, mode, first, wish).await };
-        let (wish, slot) = (Arc::new(wish), Owner::from_bits(words.1).slot);
+        let slot = Owner::from_bits(words.1).slot;
+        // It is asked before each compare-swap.
+        let asked: Asked<'_> = &|| {
+            late.tries(slot, fabric.now());
+            wish()
+        };
         loop {
-            let wish = Arc::clone(&wish);
-            // It is asked before each compare-swap.
-            let asked = move || {
-                late.tries(slot, fabric.now());
-                wish()
-            };
             let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
@@ -178,26 +190,59 @@ impl<F: Fabric> Inner<F> {
                 }
             };
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
-            // No two acquires have the same word: so it is killed only if it has held the lock since `first` was seen. Else the lease
-            // of whoever has it now is waited for.
-            if fabric.read(words.0).await? == first {
-                if fabric.kill(rank).is_err() {
-                    return Err(fault);
+            // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
+            // Else the lease of whoever has it now is waited for.
+            match (late.policy, first) {
+                (LatePolicy::Revoke, Ok(seen)) => {
+                    if let Some(held) = self.take_from(home, (words, seen), fault, wish).await? {
+                        return Ok(held);
+                    }
                 }
-                let until = fabric.now().saturating_add(SETTLE);
-                while fabric.liveness(rank) == Liveness::Alive {
-                    if fabric.now() >= until {
+                (LatePolicy::Kill, Ok(seen)) if fabric.read(words.0).await? == seen => {
+                    if fabric.kill(rank).is_err() {
                         return Err(fault);
                     }
-                    fabric.pause(words.0, TURN).await;
+                    let until = fabric.now().saturating_add(SETTLE);
+                    while fabric.liveness(rank) == Liveness::Alive {
+                        if fabric.now() >= until {
+                            return Err(fault);
+                        }
+                        fabric.pause(words.0, TURN).await;
+                    }
                 }
+                _ => {}
             }
             late.tries(slot, fabric.now());
-            first = lock.start(fabric, home, words, mode)?.await?;
-            if lock.holds::<F>(words, mode, first) {
+            first = lock.start(fabric, home, words, mode)?.await;
+            if first.is_ok_and(|first| lock.holds::<F>(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
         }
+    }
+
+    /// Has the access of an owner that was found late revoked, and takes the lock: not if it has another owner meanwhile.
+    async fn take_from<'m>(
+        &'m self,
+        home: Home<'m, F>,
+        ((word, owner), seen): (Words<'m, F>, u64),
+        fault: Fault,
+        wish: Asked<'_>,
+    ) -> Result<Option<Held>, Fault> {
+        let fabric = self.fabric();
+        if fabric.read(word).await? != seen || fault.rank() == Some(home.target.fabric_rank()) {
+            return Ok(None);
+        }
+        if !self.revoke(home.target, seen, || !wish().is_over()).await? {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        if !wish().inherits {
+            return Err(fault);
+        }
+        if let Some(late) = &self.late {
+            late.tries(Owner::from_bits(owner).slot, fabric.now());
+        }
+        let found = fabric.compare_swap(word, seen, owner).await?;
+        Ok((found == seen).then(|| Held::after(fault, Mode::Exclusive)))
     }
 
     /// Whether the window has something to commit: then a living owner's lock may be taken over.

@@ -19,7 +19,7 @@
 //! | (a million locks) | [`LockTable`] |
 //! | (tokens that only rise) | [`Epoch::fencing_token`], [`LockRequest::fenced`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
-//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
+//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`], [`At`] |
 //! | sync | [`Window::sync`] |
 //! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
 //! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
@@ -53,6 +53,7 @@ mod access;
 mod access_epoch;
 mod accumulate;
 mod agent;
+mod at;
 mod attach;
 mod buffer;
 mod combine;
@@ -91,9 +92,11 @@ mod op;
 mod part;
 mod paths;
 mod place;
+mod reached;
 #[cfg(doctest)]
 mod refused;
 mod request;
+mod revoke;
 mod rw_lock;
 mod scope;
 mod served;
@@ -106,6 +109,7 @@ mod sync;
 mod table;
 mod try_lock;
 mod unlock;
+mod unlock_all;
 mod value;
 mod versioned;
 mod window;
@@ -116,10 +120,11 @@ pub use lock_algos::Mode;
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
+pub use crate::at::At;
 pub use crate::attach::Reach;
 pub use crate::buffer::{Buffer, Transfer};
 pub use crate::create::Builder;
-pub use crate::design::{LockDesign, Threads};
+pub use crate::design::{LockAllDesign, LockDesign, Threads};
 pub use crate::direct::Direct;
 pub use crate::element::{AtomicElement, Element};
 pub use crate::epoch::Epoch;
@@ -131,7 +136,7 @@ pub use crate::fencing::FencingToken;
 pub use crate::fetch::Fetch;
 pub use crate::field_access::FieldAccess;
 pub use crate::fields::{Field, Fields};
-pub use crate::flush_all::{FlushAll, UnlockAll};
+pub use crate::flush_all::FlushAll;
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
 pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
@@ -158,6 +163,7 @@ pub use crate::signalled::WaitUntil;
 pub use crate::table::{LockTable, TableGuard, TableRequest, TableTry};
 pub use crate::try_lock::TryLock;
 pub use crate::unlock::Unlock;
+pub use crate::unlock_all::UnlockAll;
 pub use crate::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;

@@ -17,7 +17,7 @@ use crate::op::Sealed;
 /// let best = Window::<Located<f32>>::allocate(&world, 1).wait()?;
 /// let all = best.lock_all().wait()?;
 /// let mine = Located::new([2.5, 9.0, 9.0][world.rank() as usize], world.rank());
-/// all.at(0)?.accumulate(0, &[mine], Op::MaxLoc).wait()?;
+/// all.at(0).wait()?.accumulate(0, &[mine], Op::MaxLoc).wait()?;
 /// all.unlock_all().wait()?;
 /// world.barrier().wait().unwrap();
 /// if world.rank() == 0 {

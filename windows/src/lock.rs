@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
+use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, Place, Reach, Wanted, Wish};
+use lock_algos::{Asked, Chosen, LockAlgorithm, Mode, Owner, Place, Reach, Wanted, Wish, WithoutSlot};
 
 use crate::homes::Which;
 use crate::inheritance::Holding;
@@ -21,6 +21,9 @@ use crate::{Element, Epoch, Error, Window};
 
 /// The words of a target's lock: the home's first, and the owner's bits.
 pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
+
+/// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
+pub(crate) const ROOM: u32 = 0;
 
 /// Where a window keeps the lock of one target, for one owner: `LEADS` if that is known to have slot 0.
 pub(crate) struct Home<'w, F: Fabric, const LEADS: bool = false> {
@@ -57,6 +60,12 @@ impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
         Ok(&self.inner.target(target)?.locks)
     }
 
+    /// The owner's slot.
+    #[inline(always)] // as what asks
+    fn slot(&self) -> u16 {
+        if LEADS { LEAD } else { Place::owner(self).slot }
+    }
+
     /// The words of an acquire that was begun.
     fn words(&self) -> Result<Words<'w, F>, Fault> {
         Ok((self.home(0)?, self.owner))
@@ -69,6 +78,7 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
         let Self { inner, target, which, .. } = *self;
         match which.is_part() {
             true => inner.fabric().word_in(&target.locks, inner.homes.word(index)),
+            false if which.is_all() => self.room(),
             false => inner.fabric().word_in(&target.data, inner.table.word(which, index as u64)),
         }
     }
@@ -78,6 +88,22 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
+    }
+
+    fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
+        if !self.which.is_part() {
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+        }
+        self.inner.fabric().near_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
+    }
+
+    fn leader(&self) -> Option<Rank> {
+        let fabric = self.inner.fabric();
+        self.inner.neighbours.iter().copied().find(|rank| fabric.liveness(*rank) == Liveness::Alive)
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.inner.fabric().host_of(rank)
     }
 
     #[inline]
@@ -90,8 +116,8 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
 
     #[inline]
     fn node(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        let slot = if LEADS { LEAD } else { self.owner().slot }; // which was taken from those that there are
-        self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(slot, index))
+        // Which was taken from those that there are.
+        self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(self.slot(), index))
     }
 
     #[inline]
@@ -146,6 +172,22 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
     }
 
+    fn room(&self) -> Result<F::Word<'w>, Fault> {
+        self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.homes.room())
+    }
+
+    fn is_of_all(&self) -> bool {
+        self.which.is_all()
+    }
+
+    fn is_inside(&self) -> bool {
+        self.inner.nodes.is_inside()
+    }
+
+    fn mark_inside(&self, inside: bool) {
+        self.inner.nodes.mark_inside(self.owner().slot, inside);
+    }
+
     fn reach(&self) -> Reach {
         // Where an attempt is an instruction, whoever has the core goes on while others pause: that is best.
         if self.inner.immediate { Reach::ALL } else { Reach(self.inner.nodes.reach.load(Ordering::Relaxed)) }
@@ -155,8 +197,22 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
         self.inner.nodes.reach.store(reach, Ordering::Relaxed);
     }
 
+    #[inline]
+    fn passes(&self) -> u8 {
+        self.inner.nodes.passes(self.slot())
+    }
+
+    #[inline]
+    fn keep_passes(&self, passes: u8) {
+        self.inner.nodes.keep_passes(self.slot(), passes);
+    }
+
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        self.inner.count_without_slot(counts)
+        self.inner.count_without_slot(self.lock(), counts)
+    }
+
+    fn without_slot(&self) -> Option<WithoutSlot> {
+        Some(self.inner.without_slot(self.lock()))
     }
 
     #[inline]
@@ -216,7 +272,7 @@ type Parts<'w, F> = (&'w Target<F>, Words<'w, F>, Had);
 /// How a lock was had.
 struct Had {
     holding: Holding,
-    /// By the first operation.
+    /// By the first operation, which was at the target.
     at_once: bool,
 }
 
@@ -292,7 +348,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         };
         let words = words.inspect_err(|_| inner.give_back(home.owner))?;
         let op = inner.algorithm.start(inner.fabric(), home, words, mode);
-        Ok((words.0, words.1, op.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?))
+        Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
     }
 }
 
@@ -307,13 +363,15 @@ fn start_as_lead<'w, F: Fabric>(
     macro_rules! start {
         ($lock:expr) => {{
             let words = $lock.words(inner.home(target, Which::PART, owner).of_lead())?;
-            Ok((words, start_at_once($lock, inner, target, words.1, mode)?))
+            Ok((words, start_at_once($lock, inner, target, words.0, words.1, mode)?))
         }};
     }
     match &inner.algorithm {
         Chosen::TestAndSet(lock) => start!(lock),
         Chosen::Mcs(lock) => start!(lock),
         Chosen::Ticket(lock) => start!(lock),
+        Chosen::FetchAddQueue(lock) => start!(lock),
+        Chosen::TwoLevel(lock) => start!(lock),
         other => start_another(other, inner, target, owner, mode),
     }
 }
@@ -321,31 +379,56 @@ fn start_as_lead<'w, F: Fabric>(
 /// Of a lock that need not be so fast, so that callers stay small.
 #[inline(never)]
 fn start_another<'w, F: Fabric>(
-    lock: &Chosen,
+    lock: &'w Chosen,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     owner: u64,
     mode: Mode,
 ) -> Result<(Words<'w, F>, u64), Fault> {
     let words = lock.words(inner.home(target, Which::PART, owner))?;
-    Ok((words, start_at_once(lock, inner, target, words.1, mode)?))
+    Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
 }
 
 /// Apart, so that it is small, and its result lies in registers.
 #[inline(never)]
-fn start_at_once<F: Fabric, A: LockAlgorithm>(
-    lock: &A,
-    inner: &Inner<F>,
-    target: &Target<F>,
+fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+    lock: &'w A,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
     owner: u64,
     mode: Mode,
 ) -> Result<u64, Fault> {
-    let home = inner.home(target, Which::PART, owner).of_lead();
-    let started = lock.words(home).and_then(|words| lock.start(inner.fabric(), home, words, mode));
-    match started.and_then(at_once) {
-        Ok(first) => Ok(first),
-        Err(fault) => Err(inner.spoiled(owner, mode, fault)),
+    let (home, words) = (inner.home(target, Which::PART, owner).of_lead(), (word, owner));
+    match lock.start(inner.fabric(), home, words, mode) {
+        Ok(op) => at_once(op).map_err(|fault| failed_at_once(inner, target, words, mode, fault)),
+        Err(fault) => Err(never_started(inner, owner, fault)),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault {
+    inner.give_back(owner);
+    fault
+}
+
+/// Ends an acquire whose first operation failed, where an operation is done when it is posted.
+#[cold]
+#[inline(never)]
+fn failed_at_once<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    words: Words<'w, F>,
+    mode: Mode,
+    fault: Fault,
+) -> Fault {
+    let home = inner.home(target, Which::PART, words.1);
+    // Nothing of it is under way: so that ends at once.
+    let contends = pin!(inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Wish::NONE));
+    let _ = contends.poll(&mut Context::from_waker(Waker::noop()));
+    inner.give_up(home.owner, Err(fault), fault);
+    fault
 }
 
 /// The value of an operation, where it is done when it is posted.
@@ -412,8 +495,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Waits until the lock is held, and tells whether the first operation sufficed: then words that were read behind it
-    /// were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
+    /// Waits until the lock is held, and tells whether the first operation sufficed, at the target: then words that were read there
+    /// behind it were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
     ///
     /// # Cancel safety
     /// As the request.
@@ -492,18 +575,15 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 self.started = None; // there is nothing to walk away from
                 match first {
                     Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => {
-                        let had = Had { holding: Holding::cleanly(mode), at_once: true };
+                        let at_once = inner.starts_at_target();
+                        let had = Had { holding: Holding::cleanly(mode), at_once };
                         return Poll::Ready(Ok(Some((target, words, had))));
                     }
-                    Ok(first) => {
-                        let first = std::future::ready(Ok(first));
+                    first => {
+                        let first = std::future::ready(first);
                         let rest = Abandonable::new(Arc::clone(inner), (spot, mode, self.wish), words.1, first);
                         let later = self.later.get_or_insert_default();
                         later.rest = Some((target, words, rest));
-                    }
-                    Err(fault) => {
-                        inner.spoil(words.1, mode, fault);
-                        return Poll::Ready(Err(fault));
                     }
                 }
             }
@@ -533,8 +613,11 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; in a window with a [policy for late owners](crate::LatePolicy), `Full`: this
-    /// rank has as many locks there as it has slots, one for each rank and 31 more, at most 1024; [`Error::Rank`].
+    /// ([`Error::is_timed_out`]), the target died; `Full`: this rank has more locks there than it has slots (one for each rank and
+    /// 31 more, at most 1024), and waits for a lock of the dead, and the named rank does so as well, so that neither knows whether
+    /// the other one is what it waits for; in a window with a [policy for late owners](crate::LatePolicy), or with
+    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global), `Full`: this rank has as many locks there as it has slots
+    /// (readers count as well, because one that finds a late owner has the lock alone); [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let failed = self.failing();
@@ -583,43 +666,21 @@ fn contend<'w, F: Drive>(
     (mode, wish): (Mode, Wish),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
-    let first = first.inspect_err(|fault| inner.spoil(words.1, mode, *fault))?;
     let home = inner.home(target, which, words.1);
     let held = match inner.late {
-        None => {
-            block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, move || wish))
-        }
-        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, move || wish)),
+        None => block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, &|| wish)),
+        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, &|| wish)),
     };
-    held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, *fault))
+    held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, first, *fault))
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Ends an owner whose first operation failed.
-    #[cold]
-    fn spoil(&self, owner: u64, mode: Mode, fault: Fault) {
-        match Owner::from_bits(owner).slot {
-            Owner::NO_SLOT if self.algorithm.uses_node(mode) => drop(self.count_without_slot(false)),
-            Owner::NO_SLOT => {}
-            // Otherwise it may have the lock, and who comes then writes to its node.
-            _ if fault.kind() != FaultKind::Unknown => self.give_back(owner),
-            _ => {}
-        }
-    }
-
-    /// The same, where that is all.
-    #[cold]
-    #[inline(never)]
-    fn spoiled(&self, owner: u64, mode: Mode, fault: Fault) -> Fault {
-        self.spoil(owner, mode, fault);
-        fault
-    }
-
-    /// Ends an owner who contended in vain.
-    fn give_up(&self, owner: u64, fault: Fault) {
+    /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
+    fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, MemberDied, OwnerDied, OwnerLate, TimedOut};
+        let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // What failed in the queue may be written to yet: the node is for nobody any more.
-        if matches!(fault.kind(), Closed | TimedOut | OwnerDied | OwnerLate | MemberDied) {
+        if never_began || matches!(fault.kind(), Closed | TimedOut | OwnerDied | OwnerLate | MemberDied) {
             self.give_back(owner);
         }
     }
@@ -677,16 +738,16 @@ impl<F: Fabric> Abandonable<F> {
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
             let words = home.words()?;
-            let first = first.await.inspect_err(|fault| theirs.spoil(owner, mode, *fault))?;
-            if theirs.algorithm.holds::<F>(words, mode, first) {
+            let first = first.await;
+            if first.is_ok_and(|first| theirs.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
-            let wish = || match still.load(Ordering::Relaxed) {
+            let wish: Asked<'_> = &|| match still.load(Ordering::Relaxed) {
                 true => wish,
                 false => Wish { wanted: Wanted::No, ..wish },
             };
             let held = theirs.contend(home, words, mode, first, wish).await;
-            held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, *fault))
+            held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, first, *fault))
         });
         Self { inner, spot, owner, wanted, rest: Some(rest) }
     }

@@ -6,13 +6,14 @@
 //! [`LockAlgorithm::uses_node`](lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
 //! for ever.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Owner};
+use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, WithoutSlot};
 
 use crate::signals;
 use crate::window::Inner;
@@ -91,12 +92,18 @@ pub(crate) struct Nodes {
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
+    /// Of each slot, the thread whose lock has it, where that is asked for: where `lock_all` is one operation.
+    inside: Box<[AtomicUsize]>,
+    /// Of each slot, how often in a row its owners passed a queue.
+    passes: Box<[AtomicU8]>,
+    /// How many owners there were without one.
+    slotless: AtomicU32,
     /// How far pauses for locks grow, where an attempt is a journey.
     pub(crate) reach: AtomicU8,
     /// What peers are told: how many slots were ever in use ...
     marked: AtomicU32,
-    /// ... and how many owners count without.
-    without: Mutex<u32>,
+    /// ... and how many owners count without. For which locks is for this rank alone.
+    without: Mutex<BTreeMap<u64, u32>>,
 }
 
 /// Tells this thread from the others that there are.
@@ -108,8 +115,8 @@ fn this_thread() -> usize {
 }
 
 impl Nodes {
-    /// `led`: a thread may have slot 0 for itself.
-    pub(crate) fn new(size: u32, led: bool) -> Self {
+    /// `led`: a thread may have slot 0 for itself. `marked`: it is kept which thread has a lock.
+    pub(crate) fn new(size: u32, led: bool, marked: bool) -> Self {
         let slots = slots(size);
         Self {
             slots,
@@ -119,9 +126,40 @@ impl Nodes {
             lead_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            inside: (0..if marked { slots } else { 0 }).map(|_| AtomicUsize::new(0)).collect(),
+            passes: (0..slots).map(|_| AtomicU8::new(0)).collect(),
+            slotless: AtomicU32::new(0),
             reach: AtomicU8::new(0),
             marked: AtomicU32::new(0),
-            without: Mutex::new(0),
+            without: Mutex::default(),
+        }
+    }
+
+    /// Whether this thread has a lock of the window, as far as that is kept: one that another thread waited for may have moved.
+    pub(crate) fn is_inside(&self) -> bool {
+        let here = this_thread();
+        let used = self.inside.iter().take(self.marked.load(Ordering::Relaxed) as usize);
+        used.map(|thread| thread.load(Ordering::Relaxed)).any(|thread| thread == here)
+    }
+
+    /// Keeps that this thread has a lock by this slot, or that nobody has.
+    pub(crate) fn mark_inside(&self, slot: u16, inside: bool) {
+        if let Some(thread) = self.inside.get(usize::from(slot)) {
+            thread.store(if inside { this_thread() } else { 0 }, Ordering::Relaxed);
+        }
+    }
+
+    /// How often in a row the owners of this slot passed a queue.
+    #[inline]
+    pub(crate) fn passes(&self, slot: u16) -> u8 {
+        self.passes.get(usize::from(slot)).map_or(0, |passes| passes.load(Ordering::Relaxed))
+    }
+
+    /// Keeps that for the next owner.
+    #[inline]
+    pub(crate) fn keep_passes(&self, slot: u16, passes: u8) {
+        if let Some(kept) = self.passes.get(usize::from(slot)) {
+            kept.store(passes, Ordering::Relaxed);
         }
     }
 
@@ -201,7 +239,7 @@ impl<F: Fabric> Inner<F> {
             // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
             late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
-        let Some((slot, generation)) = taken else { return Ok(self.slotless()) };
+        let Some((slot, generation)) = taken else { return Ok(self.found_none()) };
         if u32::from(slot) >= self.nodes.marked.load(Ordering::Acquire) {
             self.mark(slot)?;
         }
@@ -219,10 +257,21 @@ impl<F: Fabric> Inner<F> {
         Some(Owner { rank: self.fabric().rank(), slot: LEAD, generation }.to_bits())
     }
 
-    /// This rank, as an owner that needs no slot.
+    /// This rank, as an owner that needs no slot. Where an operation is done when it is posted its outcome is known, and no
+    /// generation is needed.
     #[inline]
     pub(crate) fn slotless(&self) -> u64 {
-        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation: 0 }.to_bits()
+        if self.immediate { self.without_node(0) } else { self.found_none() }
+    }
+
+    /// This rank, as an owner that has found no slot.
+    fn found_none(&self) -> u64 {
+        self.without_node(self.nodes.slotless.fetch_add(1, Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn without_node(&self, generation: u32) -> u64 {
+        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
     }
 
     /// Ends the use of an owner's slot, if it has one: nobody writes to its node any more.
@@ -239,18 +288,33 @@ impl<F: Fabric> Inner<F> {
         self.tell(|_, marked| *marked = (*marked).max(u32::from(slot) + 1))
     }
 
-    /// Adds one owner to those that count without a slot, or takes one away.
+    /// Adds one owner to those that count for a lock without a slot, or takes one away.
     #[cold]
-    pub(crate) fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        self.tell(|without, _| *without = if counts { without.saturating_add(1) } else { without.saturating_sub(1) })
+    pub(crate) fn count_without_slot(&self, lock: u64, counts: bool) -> Result<(), Fault> {
+        self.tell(|without, _| {
+            let here = without.entry(lock).or_default();
+            *here = if counts { here.saturating_add(1) } else { here.saturating_sub(1) };
+            if *here == 0 {
+                without.remove(&lock);
+            }
+        })
     }
 
-    fn tell(&self, change: impl FnOnce(&mut u32, &mut u32)) -> Result<(), Fault> {
+    /// Which owners of this rank count without a slot, seen from one lock.
+    #[cold]
+    pub(crate) fn without_slot(&self, lock: u64) -> WithoutSlot {
+        let without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = without.get(&lock).copied().unwrap_or(0);
+        WithoutSlot { here, elsewhere: without.values().sum::<u32>() - here }
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>, &mut u32)) -> Result<(), Fault> {
         let mut without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
         let mut marked = self.nodes.marked.load(Ordering::Relaxed);
         change(&mut without, &mut marked);
         let word = self.fabric().word_in(&self.own_locks, self.nodes.tally)?;
-        self.fabric().store(word, u64::from(*without) << 32 | u64::from(marked))?;
+        let all = without.values().map(|owners| u64::from(*owners)).sum::<u64>();
+        self.fabric().store(word, all << 32 | u64::from(marked))?;
         self.nodes.marked.store(marked, Ordering::Release);
         Ok(())
     }
@@ -270,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_taken_once_the_lowest_first() {
-        let nodes = Nodes::new(100, true);
+        let nodes = Nodes::new(100, true, false);
         assert_eq!(nodes.slots, 131);
         let all: Vec<_> = std::iter::from_fn(|| nodes.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
@@ -281,8 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_is_inside_by_its_own_locks() {
+        let nodes = Nodes::new(2, true, true);
+        nodes.marked.store(3, Ordering::Relaxed);
+        nodes.mark_inside(2, true);
+        assert!(nodes.is_inside());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!nodes.is_inside()));
+        });
+        nodes.mark_inside(2, false);
+        nodes.mark_inside(Owner::NO_SLOT, true);
+        assert!(!nodes.is_inside());
+    }
+
+    #[test]
     fn threads_share_them() {
-        let nodes = Nodes::new(1, true);
+        let nodes = Nodes::new(1, true, false);
         let taken: Vec<u16> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {

@@ -190,7 +190,25 @@ struct Atomic;
 /// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
 ///     let all = window.lock_all().wait()?;
 ///     all.unlock_all().wait()?;
-///     all.at(0)?.put(0, &[1])
+///     all.at(0).wait()?.put(0, &[1])
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let all = window.lock_all().wait()?;
+///     let part = all.at(0).wait()?;
+///     all.unlock_all().wait()?;
+///     part.put(0, &[1])
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+///     let all = window.lock_all().wait()?;
+///     let part = all.at(0);
+///     all.unlock_all().wait()?;
+///     part.wait().map(drop)
 /// }
 /// ```
 ///

@@ -143,9 +143,9 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// let all = window.lock_all().wait()?;
     /// let (mut left, mut right) = ([1; 10], [1; 10]);
     /// window.scope(|scope| {
-    ///     scope.get(all.at(0)?, 0, &mut left);
-    ///     scope.get(all.at(1)?, 10, &mut right);
-    ///     scope.put(all.at(1)?, 20 + world.rank() as usize, &[7]);
+    ///     scope.get(all.at(0).wait()?, 0, &mut left);
+    ///     scope.get(all.at(1).wait()?, 10, &mut right);
+    ///     scope.put(all.at(1).wait()?, 20 + world.rank() as usize, &[7]);
     ///     Ok(())
     /// })?;
     /// assert_eq!((left, right), ([0; 10], [0; 10]));

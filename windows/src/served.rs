@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 
 use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Assistant, Fabric, SegmentKey, World};
+use fabric::{Attendant, Fabric, SegmentKey, World};
 use lock_algos::{Chosen, LockAlgorithm, Owner, Place};
 
 use crate::design::Threads;
@@ -60,7 +60,7 @@ impl LinesInUse {
 }
 
 /// What the thread that serves this rank's lock needs.
-pub(crate) struct Attendant<F: Fabric> {
+pub(crate) struct LockServer<F: Fabric> {
     world: World<F>,
     lock: Chosen,
     homes: Homes,
@@ -73,7 +73,7 @@ pub(crate) struct Attendant<F: Fabric> {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl<F: Fabric> Attendant<F> {
+impl<F: Fabric> LockServer<F> {
     /// Starts to serve the lock of a window's part.
     ///
     /// # Errors
@@ -81,9 +81,9 @@ impl<F: Fabric> Attendant<F> {
     pub(crate) fn start(
         inner: &Inner<F>,
         keys: Vec<SegmentKey>,
-        (threads, assistant): (Threads, Assistant),
+        (threads, attendant): (Threads, Attendant),
     ) -> Result<Arc<Self>, Fault> {
-        let attendant = Arc::new(Self {
+        let server = Arc::new(Self {
             world: inner.world.background(),
             lock: inner.algorithm,
             homes: inner.homes,
@@ -94,36 +94,36 @@ impl<F: Fabric> Attendant<F> {
             done: AtomicBool::new(false),
             thread: Mutex::new(None),
         });
-        let theirs = Done(Arc::clone(&attendant));
+        let theirs = Done(Arc::clone(&server));
         let task = Box::pin(async move {
-            let Done(attendant) = &theirs;
-            let open = || !attendant.closed.load(Ordering::Acquire);
+            let Done(server) = &theirs;
+            let open = || !server.closed.load(Ordering::Acquire);
             // What it fails with is of its own memory, or that this rank has left: nobody is there to be told.
-            let _ = attendant.lock.serve(attendant.world.fabric(), Desk { attendant }, open).await;
+            let _ = server.lock.serve(server.world.fabric(), Desk { server }, open).await;
         });
         let started = match threads {
-            Threads::Shared => attendant.world.assist(task, assistant).map(|()| None),
-            Threads::PerWindow => attendant.world.fabric().serve_apart(task, assistant),
+            Threads::Shared => server.world.assist(task, attendant).map(|()| None),
+            Threads::PerWindow => server.world.fabric().serve_apart(task, attendant),
         };
         match started {
-            Ok(thread) => *attendant.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,
+            Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,
             Err(fault) => {
-                attendant.give_up();
+                server.give_up();
                 return Err(fault);
             }
         }
-        attendant.wake(); // a thread that is there already
-        Ok(attendant)
+        server.wake(); // a thread that is there already
+        Ok(server)
     }
 
     /// Tells peers, who have a window already, that nobody serves this rank's lock.
     fn give_up(&self) {
-        let serve = pin!(self.lock.serve(self.world.fabric(), Desk { attendant: self }, || false));
+        let serve = pin!(self.lock.serve(self.world.fabric(), Desk { server: self }, || false));
         let _ = serve.poll(&mut Context::from_waker(Waker::noop())); // it waits for nothing
     }
 
     fn wake(&self) {
-        let woken = pin!(self.lock.wake_server(self.world.fabric(), Desk { attendant: self }));
+        let woken = pin!(self.lock.wake_server(self.world.fabric(), Desk { server: self }));
         // The write is posted at the first poll, and nobody waits for it.
         let _ = woken.poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -152,7 +152,7 @@ impl<F: Fabric> Attendant<F> {
 }
 
 /// Tells that the task has ended, however that was.
-struct Done<F: Fabric>(Arc<Attendant<F>>);
+struct Done<F: Fabric>(Arc<LockServer<F>>);
 
 impl<F: Fabric> Drop for Done<F> {
     fn drop(&mut self) {
@@ -162,7 +162,7 @@ impl<F: Fabric> Drop for Done<F> {
 
 /// The place of this rank's lock, for who serves it.
 struct Desk<'a, F: Fabric> {
-    attendant: &'a Attendant<F>,
+    server: &'a LockServer<F>,
 }
 
 impl<F: Fabric> Clone for Desk<'_, F> {
@@ -175,11 +175,11 @@ impl<F: Fabric> Copy for Desk<'_, F> {}
 
 impl<'a, F: Fabric> Desk<'a, F> {
     fn fabric(&self) -> &'a F {
-        self.attendant.world.fabric()
+        self.server.world.fabric()
     }
 
     fn hidden(&self, rank: Rank) -> Result<&'a F::Segment, Fault> {
-        let Attendant { world, own, keys, peers, .. } = self.attendant;
+        let LockServer { world, own, keys, peers, .. } = self.server;
         if rank == world.fabric().rank() {
             return Ok(own);
         }
@@ -196,23 +196,23 @@ impl<'a, F: Fabric> Desk<'a, F> {
 
 impl<'a, F: Fabric> Place<'a, F> for Desk<'a, F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
-        self.fabric().word_in(&self.attendant.own, self.attendant.homes.word(index))
+        self.fabric().word_in(&self.server.own, self.server.homes.word(index))
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'a>, Fault> {
         if slot >= self.slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        let size = self.attendant.world.size();
+        let size = self.server.world.size();
         self.fabric().word_in(self.hidden(rank)?, nodes::node_of(size, slot, index))
     }
 
     fn slots(&self) -> u16 {
-        nodes::slots(self.attendant.world.size())
+        nodes::slots(self.server.world.size())
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
-        let size = self.attendant.world.size();
+        let size = self.server.world.size();
         self.fabric().word_in(self.hidden(rank)?, nodes::tally(size)).map(Some)
     }
 
@@ -221,16 +221,16 @@ impl<'a, F: Fabric> Place<'a, F> for Desk<'a, F> {
     }
 
     fn lines(&self) -> u16 {
-        lines(self.attendant.world.size())
+        lines(self.server.world.size())
     }
 
     fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
-        let of = self.attendant.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.fabric().word_in(&self.attendant.own, self.attendant.homes.line(of, line))
+        let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        self.fabric().word_in(&self.server.own, self.server.homes.line(of, line))
     }
 
     fn lock(&self) -> u64 {
-        self.attendant.world.rank().into()
+        self.server.world.rank().into()
     }
 
     fn owner(&self) -> Owner {

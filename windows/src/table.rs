@@ -59,7 +59,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Errors
     /// Those of [`Builder::allocate`]; [`Error::LatePolicy`] for a [policy](crate::LatePolicy) that a table cannot have, such as
     /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> locks or more at a rank;
-    /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank, or a thread that serves one lock.
+    /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank or for each host, or a thread that serves one lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -99,7 +99,7 @@ impl<F: Fabric> LockTable<F> {
         let words = if here as u64 >= Which::MOST { usize::MAX } else { here.saturating_mul(stride) };
         let window = builder.table(table).plain().uneven().allocate(world, words).await?;
         let inner = window.inner();
-        if lock.is_spread() || lock.is_served() {
+        if !design.fits_tables() {
             // By now it is known that all ranks meet this.
             let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank());
             return Err(inner.failed("make a lock table", world.rank(), fault));

@@ -14,7 +14,7 @@ use lock_algos::{Chosen, Mode, Wish};
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
 use crate::homes::{Homes, Table, Which};
-use crate::info::agent_name;
+use crate::info::{agent_name, lock_all_note};
 use crate::late::{Choice, Late};
 use crate::lent;
 use crate::local::Local;
@@ -23,11 +23,11 @@ use crate::lock_all::LockAllRequest;
 use crate::nodes::Nodes;
 use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
-use crate::served::{Attendant, LinesInUse};
+use crate::served::{LinesInUse, LockServer};
 use crate::signals::Counts;
 use crate::{
-    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockDesign, Request,
-    StartRequest, TryLock,
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockAllDesign, LockDesign,
+    Request, StartRequest, TryLock,
 };
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
@@ -75,6 +75,7 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) world: World<F>,
     pub(crate) name: Arc<str>,
     pub(crate) design: LockDesign,
+    pub(crate) all: LockAllDesign,
     pub(crate) algorithm: Chosen,
     pub(crate) nodes: Nodes,
     pub(crate) homes: Homes,
@@ -106,9 +107,23 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) ending: AtomicBool,
     /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
     pub(crate) ended: AtomicBool,
+    /// The ranks of the fabric that share this one's host, in their order, for a lock that has words near.
+    pub(crate) neighbours: Box<[Rank]>,
     /// Who serves this rank's lock, if somebody has to.
-    attendant: OnceLock<Arc<Attendant<F>>>,
+    server: OnceLock<Arc<LockServer<F>>>,
     maker: Maker,
+}
+
+/// The ranks that share this one's host, if the lock has to do with that.
+fn neighbours<F: Fabric>(world: &World<F>, lock: &Chosen) -> Box<[Rank]> {
+    if lock.near_words() == 0 {
+        return Box::default();
+    }
+    let fabric = world.fabric();
+    let here = |rank: &Rank| fabric.host_of(*rank) == fabric.host_of(fabric.rank());
+    let mut ranks: Vec<_> = (0..world.size()).filter_map(|rank| world.fabric_rank(rank)).filter(here).collect();
+    ranks.sort_unstable();
+    ranks.into()
 }
 
 impl<F: Fabric> Drop for Inner<F> {
@@ -117,8 +132,8 @@ impl<F: Fabric> Drop for Inner<F> {
             return; // a forked child drops a copy: its parent goes on with the window
         }
         self.close_agent();
-        if let Some(attendant) = self.attendant.get() {
-            attendant.close();
+        if let Some(server) = self.server.get() {
+            server.close();
         }
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
@@ -172,23 +187,32 @@ pub(crate) struct Parts<F: Fabric> {
 }
 
 impl<F: Fabric> Inner<F> {
-    pub(crate) fn new(world: World<F>, name: Arc<str>, design: LockDesign, parts: Parts<F>) -> Self {
+    /// With a lock that can be had.
+    pub(crate) fn new(
+        world: World<F>,
+        name: Arc<str>,
+        (design, all, algorithm): (LockDesign, LockAllDesign, Chosen),
+        parts: Parts<F>,
+    ) -> Self {
         let Parts { segments: (own, own_locks), keys, made, counted, table, late } = parts;
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
         let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let capabilities = world.fabric().capabilities();
-        let (immediate, algorithm) = (capabilities.immediate, late.algorithm(design, &capabilities));
-        let nodes = Nodes::new(world.size(), late.policy == LatePolicy::None);
+        let immediate = capabilities.immediate;
+        let nodes = Nodes::new(world.size(), late.policy == LatePolicy::None, all == LockAllDesign::Global);
+        let homes = Homes::new(world.size(), &algorithm, late.policy == LatePolicy::Revoke);
         let late = late.kept(nodes.slots);
         Self {
             nodes,
             late,
-            homes: Homes::new(world.size(), &algorithm),
+            neighbours: neighbours(&world, &algorithm),
+            homes,
             table,
             world,
             name,
             design,
+            all,
             algorithm,
             own,
             own_locks,
@@ -205,7 +229,7 @@ impl<F: Fabric> Inner<F> {
             background: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            attendant: OnceLock::new(),
+            server: OnceLock::new(),
             maker: Maker::this(),
         }
     }
@@ -288,19 +312,19 @@ impl<F: Fabric> Inner<F> {
 
     /// Has this rank's lock served, if somebody has to.
     pub(crate) fn attend(&self) -> Result<(), Fault> {
-        if let Some(how) = self.design.assistant() {
+        if let Some(how) = self.design.attendant() {
             let keys = self.keys.iter().map(|keys| keys.locks).collect();
-            let attendant = Attendant::start(self, keys, how)?;
-            self.attendant.get_or_init(|| attendant);
+            let server = LockServer::start(self, keys, how)?;
+            self.server.get_or_init(|| server);
         }
         Ok(())
     }
 
     /// Ends that, when nobody asks for the lock any more.
     pub(crate) async fn dismiss(&self) -> Result<(), Fault> {
-        let Some(attendant) = self.attendant.get() else { return Ok(()) };
-        attendant.close();
-        attendant.ended().await
+        let Some(server) = self.server.get() else { return Ok(()) };
+        server.close();
+        server.ended().await
     }
 
     /// The memory in which the agent of this rank's part does what peers ask.
@@ -477,8 +501,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
         TryLock::start(self, target, Mode::Shared)
     }
 
-    /// Locks every rank's part shared (`MPI_Win_lock_all`). The first operation to every rank has left when the call
-    /// returns.
+    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`] says.
+    ///
+    /// Usually that is [on demand](LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
+    /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
+    /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
+    /// [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`] neither can be, and the first operation has left when the call
+    /// returns: to every rank, or the only one there is.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
     }
@@ -591,12 +620,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
             _ => agent_name(capabilities.agent),
         };
         format!(
-            "window \"{}\", rank {target}: {} elements of {} bytes over {}; {way}; atomics by the {agent}; lock {}",
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; {way}; atomics by the {agent}; lock {}{}",
             self.name(),
             self.len(target),
             size_of::<T>(),
             capabilities.name,
             self.inner.design,
+            lock_all_note(self.inner.design, self.inner.all),
         )
     }
 }

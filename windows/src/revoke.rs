@@ -1,0 +1,109 @@
+//! Ending a late owner's access at the target whose lock it keeps: [`LatePolicy::Revoke`](crate::LatePolicy::Revoke).
+//!
+//! Who waits cannot do that itself: only the target's card keeps somebody from the target's memory. So it writes the word of the
+//! late owner, which no other acquire has, to a place of its own in the target's hidden region, and rings. The target's helper
+//! thread has the fabric [revoke](Fabric::revoke) the owner's access, and when nothing of the owner's can land any more it writes
+//! the same word to a place in the asker's hidden region. Only then does the asker swap the lock's word for its own. Nobody has
+//! the lock in between: the word still names the late owner, so that every other compare-swap fails.
+//!
+//! Two threads of a rank that ask one target about two owners overwrite one another: who is not answered within a while asks
+//! once more. A target that is stopped answers when it goes on, and until then its lock is waited for.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use fabric::Fabric;
+use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use lock_algos::Owner;
+
+use crate::window::{Inner, TURN, Target};
+
+/// Marks the answer that it cannot be done: a bit that no owner's word has.
+const FAILED: u64 = 1 << 62;
+const _: () = assert!(Owner::BITS <= 62);
+/// After so long without an answer it is asked once more, in nanoseconds.
+const AGAIN: u64 = 250_000_000;
+
+/// Starts to do what peers ask of this rank, until the window is closed or dropped.
+pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
+    let (theirs, mut answered) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
+    inner.fabric().serve(Box::pin(async move {
+        while let Some((asker, owner)) = asked(&theirs, &mut answered).await {
+            let Some(inner) = open(&theirs) else { return };
+            // What fails fails for who asked, whose rank may have ended.
+            let _ = inner.answer(asker, owner).await;
+        }
+    }))
+}
+
+fn open<F: Fabric>(inner: &Weak<Inner<F>>) -> Option<Arc<Inner<F>>> {
+    inner.upgrade().filter(|inner| !inner.is_closed())
+}
+
+/// Waits for what is asked next: by whom, and about which owner. `None` once the window has ended.
+async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Option<(u32, u64)> {
+    poll_fn(|_| {
+        let Some(inner) = open(inner) else { return Poll::Ready(None) };
+        for (asker, answered) in (0..).zip(&mut *answered) {
+            let word = inner.fabric().word_in(&inner.own_locks, inner.homes.asked(asker));
+            match word.and_then(|word| inner.fabric().load(word)) {
+                Ok(owner) if owner != *answered => {
+                    *answered = owner;
+                    return Poll::Ready(Some((asker, owner)));
+                }
+                _ => {}
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl<F: Fabric> Inner<F> {
+    async fn answer(&self, asker: u32, owner: u64) -> Result<(), Fault> {
+        let done = self.revoke_here(owner).await.map_or(owner | FAILED, |()| owner);
+        let told = self.fabric().word_in(&self.target(asker)?.locks, self.homes.told(self.world.rank()))?;
+        drop(self.fabric().write(told, done, Notify::Yes));
+        Ok(())
+    }
+
+    /// Ends an owner's access to this rank's memory.
+    async fn revoke_here(&self, owner: u64) -> Result<(), Fault> {
+        let (fabric, late) = (self.fabric(), Owner::from_bits(owner).rank);
+        while !fabric.revoke(late)? {
+            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
+        }
+        Ok(())
+    }
+
+    /// Ends an owner's access to a target's memory: `true` when nothing of it can take effect there any more, `false` if that is
+    /// not `wanted` any more before.
+    pub(crate) async fn revoke(
+        &self,
+        target: &Target<F>,
+        owner: u64,
+        wanted: impl Fn() -> bool,
+    ) -> Result<bool, Fault> {
+        let (fabric, rank) = (self.fabric(), target.fabric_rank());
+        if rank == fabric.rank() {
+            return self.revoke_here(owner).await.map(|()| true);
+        }
+        let asked = fabric.word_in(&target.locks, self.homes.asked(self.world.rank()))?;
+        let told = fabric.word_in(&self.own_locks, self.homes.told(target.rank))?;
+        let is_answer = move |word: u64| word & !FAILED == owner;
+        while wanted() {
+            let found = fabric.load(told)?;
+            if is_answer(found) {
+                return if found == owner { Ok(true) } else { Err(Fault::of(FaultKind::Refused, rank)) };
+            }
+            drop(fabric.write(asked, owner, Notify::Yes));
+            let patience = Patience::on(rank).and_until(fabric.now().saturating_add(AGAIN));
+            match fabric.wait_until(told, is_answer, patience).await {
+                Err(fault) if fault.kind() != FaultKind::TimedOut => return Err(fault),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
