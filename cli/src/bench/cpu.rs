@@ -29,16 +29,16 @@ pub(crate) fn computing_threads(rank: &RankOfBench, effort: Effort) -> Result<()
     for _ in 0..effort.runs() {
         // What the target's process takes while nobody does anything.
         world.barrier().wait()?;
-        let (begin, used) = (Instant::now(), processor_time());
+        let used = Used::begin();
         thread::sleep(effort.sweeping());
-        idle.push(part(begin, used));
+        idle.push(used.part());
         for (threads, times) in THREADS.into_iter().zip(&mut times) {
             let mut used_part = 0.0;
             let outcome = contests.run(effort.sweeping(), |over| {
                 if !rank.is_target() {
                     return lock_unlock(&window, target, over);
                 }
-                let (begin, used) = (Instant::now(), processor_time());
+                let used = Used::begin();
                 let stop = AtomicBool::new(false);
                 thread::scope(|scope| {
                     for _ in 0..threads {
@@ -53,7 +53,7 @@ pub(crate) fn computing_threads(rank: &RankOfBench, effort: Effort) -> Result<()
                     }
                     stop.store(true, Ordering::Relaxed);
                 });
-                used_part = part(begin, used);
+                used_part = used.part();
                 Ok(0)
             })?;
             times.push(outcome.seconds * 1e9 / outcome.counts[0].max(1.0));
@@ -104,7 +104,7 @@ pub(crate) fn pairs(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
 }
 
 /// The target's figures, for rank 0.
-fn told(rank: &RankOfBench, parts: &[f64]) -> Result<Vec<f64>, Failure> {
+pub(crate) fn told(rank: &RankOfBench, parts: &[f64]) -> Result<Vec<f64>, Failure> {
     if rank.is_target() {
         for (i, part) in parts.iter().enumerate() {
             rank.noted(i).store(part.to_bits(), Ordering::Release);
@@ -116,13 +116,21 @@ fn told(rank: &RankOfBench, parts: &[f64]) -> Result<Vec<f64>, Failure> {
     Ok(parts)
 }
 
-/// Of this process, all threads.
+/// What all threads of this process have used of a core since then.
+pub(crate) struct Used(Instant, Duration);
+
+impl Used {
+    pub(crate) fn begin() -> Self {
+        Self(Instant::now(), processor_time())
+    }
+
+    /// The part of the time.
+    pub(crate) fn part(&self) -> f64 {
+        (processor_time() - self.1).as_secs_f64() / self.0.elapsed().as_secs_f64()
+    }
+}
+
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Of a core's time since then.
-fn part(begin: Instant, used: Duration) -> f64 {
-    (processor_time() - used).as_secs_f64() / begin.elapsed().as_secs_f64()
 }

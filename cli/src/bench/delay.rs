@@ -2,13 +2,13 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::yield_now;
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use windows::Window;
 
-use crate::bench::bare_locks::wakes;
+use crate::bench::bare_locks::{answer_rings, ring};
 use crate::bench::contended::ping_pong;
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
@@ -30,8 +30,6 @@ const NOTED: usize = 1 << 18;
 /// How long the lock is held: the waiter still looks for it after the first, and sleeps after the second.
 const HELD_FOR: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(3)];
 const WHAT: [&str; 2] = ["lock: release to acquired", "lock: release to acquired, long held"];
-/// What wakes a helper at the target that sleeps, where the lock has one.
-const RESTED: &str = "lock, target at rest for 3 ms";
 const LIMITS: [&str; 2] = ["store, seen by the other core", "futex wake, seen by the waker"];
 
 /// Two origins take turns in coming first. The target is a third rank if there is a core for it.
@@ -41,7 +39,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
     let window = Window::<u64>::allocate(world, 8).wait()?;
     let (mut delays, mut limits) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let turns = [effort.turns(), effort.turns() / 4];
-    let (mut turn, mut rings, mut rested) = (0, 0, Vec::new());
+    let (mut turn, mut rings) = (0, 0);
     for _ in 0..effort.runs() {
         for which in 0..2 {
             world.barrier().wait()?;
@@ -60,16 +58,17 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
         }
         if rank.has_limits() && world.size() == 2 {
             limits[0].push(ping_pong(rank)?);
-            let times = 10;
-            let woken = wakes(rank, (BELL, ANSWER), rings + 1, times, world.rank() == 0);
-            rings += times;
-            if !woken.is_empty() {
-                limits[1].push(Spread::of(&woken).median);
+            let counts = rings + 1..=rings + 10;
+            rings += 10;
+            if world.rank() == 0 {
+                let ring = |count| {
+                    sleep(Duration::from_millis(2)); // until the other sleeps
+                    ring(rank, (BELL, ANSWER), count)
+                };
+                limits[1].push(Spread::of(&counts.map(ring).collect::<Vec<_>>()).median);
+            } else {
+                answer_rings(rank, (BELL, ANSWER), counts);
             }
-        }
-        world.barrier().wait()?;
-        if world.rank() == 0 {
-            rested.push(after_a_rest(&window, target)?);
         }
         rank.step()?;
     }
@@ -82,13 +81,6 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
                 rank.at((LIMITS[which], Some(held.clone())), Metric::Latency, &limits[which], None)?;
                 rank.at((WHAT[which], Some(held)), Metric::Latency, &delays[which], Some(LIMITS[which]))?;
             }
-        }
-        // Nobody is woken where no thread serves the lock.
-        if limits[1].is_empty() || !window.info().lock.is_served() {
-            rank.alone((RESTED, None), Metric::Latency, &rested)?;
-        } else {
-            rank.limit(LIMITS[1], Metric::Latency, &limits[1])?;
-            rank.result(RESTED, Metric::Latency, &rested, LIMITS[1])?;
         }
     }
     Ok(window.close().wait()?)
@@ -130,22 +122,6 @@ fn take_turns(
         }
     }
     Ok(())
-}
-
-/// How long it takes to acquire when nobody has done anything for a while: the median, in nanoseconds.
-fn after_a_rest(window: &Window<u64>, target: u32) -> Result<f64, Failure> {
-    let mut all = Vec::new();
-    for _ in 0..10 {
-        let begin = Instant::now();
-        while begin.elapsed() < HELD_FOR[1] {
-            spin_loop();
-        }
-        let begin = Instant::now();
-        let epoch = window.lock_exclusive(target).wait()?;
-        all.push(begin.elapsed().as_nanos() as f64);
-        epoch.unlock().wait()?;
-    }
-    Ok(Spread::of(&all).median)
 }
 
 /// The clock that all processes share.

@@ -67,8 +67,11 @@ enum Metric {
     Overhead,
     /// Acquisitions a second when all ranks are at one lock, and how fair that is
     Contended,
-    /// From one origin's release to another's having the lock, with short and long waits; the first lock after a rest
+    /// From one origin's release to another's having the lock, with short and long waits
     Delay,
+    /// The first lock after a rest, beside a bare futex wake where a thread has to be woken for it, and what a target at rest
+    /// takes of its core
+    Wake,
     /// 1 to 8 origins, each at a window of its own, at one target
     Concurrency,
     /// Operations that leave for an acquire and a release, with 1 to 7 origins at one lock
@@ -105,6 +108,7 @@ impl Metric {
             Self::Contended => each(Suite::Contended, &[2, 4, 8]),
             // Two origins, and a target where it does not take a core from them.
             Self::Delay => vec![(Suite::Delay, if cores > 2 { 3 } else { 2 })],
+            Self::Wake => vec![(Suite::Wake, 2)],
             Self::Concurrency => [2, 3, 5, 9].map(|ranks| (Suite::Concurrency, ranks)).to_vec(),
             Self::Messages => [2, 3, 5, 8].map(|ranks| (Suite::Messages, ranks)).to_vec(),
             Self::Cpu => vec![(Suite::ComputingThreads, 2), (Suite::Pairs, 4)],

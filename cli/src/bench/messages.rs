@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use fabric::{Any, block_on};
-use windows::Window;
+use windows::{LockAllDesign, Window};
 
 use crate::bench::contest::{Contests, Over};
 use crate::bench::rank::RankOfBench;
@@ -27,6 +27,7 @@ pub(crate) fn run(rank: &RankOfBench<Counted<Any>>, effort: Effort) -> Result<()
     if world.rank() == 0 && world.size() <= 2 {
         uncontended(rank, &window)?;
     }
+    lock_all(rank)?;
     contended(rank, &window, effort)?;
     Ok(window.close().wait()?)
 }
@@ -52,6 +53,31 @@ fn uncontended(rank: &RankOfBench<Counted<Any>>, window: &CountedWindow) -> Resu
             let what = format!("{mode} lock: operations of {what}");
             rank.alone((&what, None), Metric::Operations, &[count as f64 / TIMES as f64])?;
         }
+    }
+    Ok(())
+}
+
+/// What the origin posts to lock all parts and to unlock them, on demand, one after the other or at once; and to reach one.
+fn lock_all(rank: &RankOfBench<Counted<Any>>) -> Result<(), Failure> {
+    let world = &rank.world;
+    for design in LockAllDesign::ALL {
+        let window = Window::<u64>::builder().lock_all(*design).allocate(world, 8).wait()?;
+        for (what, reached) in [("lock_all + unlock_all", 0), ("lock_all + at + unlock_all", 1)] {
+            let once = || {
+                let all = window.lock_all().wait()?;
+                (0..reached).try_for_each(|_| all.at(rank.peer()).wait().map(drop))?;
+                all.unlock_all().wait()
+            };
+            if world.rank() == 0 {
+                once()?; // the first reaches all parts
+                let begin = world.fabric().operations();
+                (0..TIMES).try_for_each(|_| once())?;
+                let posted = (world.fabric().operations() - begin).total() as f64 / TIMES as f64;
+                let ranks = Some(Parameter::new("ranks", f64::from(world.size()), "1"));
+                rank.alone((&format!("{what}, {design}: operations"), ranks), Metric::Operations, &[posted])?;
+            }
+        }
+        window.close().wait()?;
     }
     Ok(())
 }

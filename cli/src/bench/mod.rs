@@ -33,6 +33,7 @@ mod table;
 mod transfers;
 mod units;
 mod waits;
+mod wake;
 mod worker;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fabric::{Agent, Capabilities};
 use lock_kit::bench::{Contest, Outcome};
+use lock_kit::lock_algos::{Chosen, LockAlgorithm, TwoLevel};
 use windows::LockDesign;
 
 use crate::bench::json::{Document, Machine};
@@ -19,7 +20,8 @@ use crate::failure::Failure;
 ///
 /// First, of windows on the simulated network: acquire and release apart, the delay from a release to the next one's having the
 /// lock, 1 to 7 origins at a window of their own each, and the operations of as many at one lock. Then the contests.
-/// Every rank has a card of its own, a microsecond away from the others; one more rank is the lock's home. Each origin acquires
+/// Every rank has a card of its own, a microsecond away from the others; one more rank is the lock's home. Only the two-level
+/// lock has to do with hosts: its ranks of one host reach each other's words in 0.1 us. Each origin acquires
 /// the lock, holds it for --section, releases it, and rests for --rest. The figures are exact and the same each time. Where a
 /// curve of acquisitions turns down, the lock stops scaling; its home serves 10 million operations a second. The p99.9 is left out
 /// where there are fewer than 1,000 waits, Jain's index where an origin had fewer than 5 turns on the average. Locks
@@ -38,6 +40,15 @@ pub(crate) struct Args {
     /// How many of a hundred acquire to read; several with commas between them
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=100))]
     readers: Vec<u32>,
+
+    /// How many origins share a host
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    per_host: u32,
+
+    /// How often in a row the two-level lock may be handed over on a host; several with commas between them: beside the figures for
+    /// the 8 that windows have, with the largest number of origins
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    handovers: Vec<u16>,
 
     /// How long the lock is held, in nanoseconds
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 1000)]
@@ -78,9 +89,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for readers in &args.readers {
             for design in &designs {
                 bar.set_message(format!("{design}, {origins} origins, {readers} % readers"));
-                measured.extend(results(args, *design, *origins, *readers));
+                let lock = design.algorithm(&Capabilities::new("sim", Agent::Simulated));
+                measured.extend(results(args, &lock, design.name(), (*origins, *readers), None));
                 bar.inc(1);
             }
+        }
+    }
+    if let Some(origins) = args.origins.iter().max().filter(|_| designs.contains(&LockDesign::TwoLevel)) {
+        for handovers in &args.handovers {
+            bar.set_message(format!("at most {handovers} hand-overs on a host"));
+            let lock = match LockDesign::TwoLevel.algorithm(&Capabilities::new("sim", Agent::Simulated)) {
+                Chosen::TwoLevel(lock) => lock.handovers(*handovers),
+                other => return Err(format!("{other:?} hands nothing over on a host").into()),
+            };
+            measured.extend(results(args, &lock, TwoLevel::NAME, (*origins, 0), Some(*handovers)));
         }
     }
     bar.finish_and_clear();
@@ -101,32 +123,47 @@ fn lasting(args: &Args, origins: u32) -> Duration {
     Duration::from_nanos(nanos.clamp(10_000_000, 500_000_000))
 }
 
-fn results(args: &Args, design: LockDesign, origins: u32, readers: u32) -> Vec<Measured> {
+/// What a contest gives: at so many origins of which so many of a hundred read, or at that many hand-overs.
+fn results<A: LockAlgorithm>(
+    args: &Args,
+    lock: &A,
+    name: &str,
+    (origins, readers): (u32, u32),
+    handovers: Option<u16>,
+) -> Vec<Measured> {
     let lasting = args.lasting.map_or_else(|| lasting(args, origins), Duration::from_millis);
-    let lock = design.algorithm(&Capabilities::new("sim", Agent::Simulated));
-    let outcome: Outcome = Contest::of(&lock)
+    let outcome: Outcome = Contest::of(lock)
         .origins(origins)
         .readers(readers)
         .section(Duration::from_nanos(args.section))
         .rest(Duration::from_nanos(args.rest))
         .lasting(lasting)
+        .per_host(args.per_host)
         .seed(args.seed)
         .simulated();
     let quantile = |part| outcome.waits.quantile(part).map(|nanos| nanos as f64);
     // One in a thousand of fewer is one, by chance.
     let (acquisitions, many) = (outcome.acquisitions(), outcome.waits.count() >= 1_000);
     let turns = acquisitions / u64::from(origins);
-    let what = if readers == 0 { WHAT.to_owned() } else { format!("{WHAT}, {readers} % to read") };
+    let what = match handovers {
+        Some(_) => format!("{WHAT}, {origins} origins, {} on a host", args.per_host),
+        None if readers == 0 => WHAT.to_owned(),
+        None => format!("{WHAT}, {readers} % to read"),
+    };
+    let parameter = match handovers {
+        Some(most) => Parameter::new("hand-overs on a host", f64::from(most), "1"),
+        None => Parameter::new("origins", f64::from(origins), "1"),
+    };
     let measured = |(metric, value): (Metric, Option<f64>)| {
         Some(Measured {
             what: what.clone(),
             size: None,
-            parameter: Some(Parameter::new("origins", f64::from(origins), "1")),
+            parameter: Some(parameter.clone()),
             metric,
             ranks: origins + 1,
             value: Spread::of(&[value?]),
             against: Against::Nothing,
-            lock: design.name().to_owned(),
+            lock: name.to_owned(),
         })
     };
     [

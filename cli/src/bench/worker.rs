@@ -8,7 +8,9 @@ use clap::ValueEnum;
 
 use crate::bench::rank::RankOfBench;
 use crate::bench::sweep::Way;
-use crate::bench::{busy, concurrency, contended, cpu, delay, messages, operations, recovery, sweep, transfers, waits};
+use crate::bench::{
+    busy, concurrency, contended, cpu, delay, messages, operations, recovery, sweep, transfers, waits, wake,
+};
 use crate::failure::Failure;
 use lock_kit::bench::Counted;
 
@@ -30,6 +32,8 @@ pub(crate) enum Suite {
     Contended,
     /// From one origin's release to another one's having the lock.
     Delay,
+    /// The first at a lock after a rest.
+    Wake,
     /// Origins at a window of their own each.
     Concurrency,
     /// Operations that leave, counted.
@@ -69,6 +73,7 @@ impl Suite {
             Self::Uncontended => "uncontended",
             Self::Contended => "contended",
             Self::Delay => "delay",
+            Self::Wake => "wake",
             Self::Concurrency => "concurrency",
             Self::Messages => "messages",
             Self::ComputingThreads => "computing-threads",
@@ -105,6 +110,7 @@ impl Suite {
             Self::Recovery => 1,
             Self::Contended
             | Self::Delay
+            | Self::Wake
             | Self::Concurrency
             | Self::Messages
             | Self::ComputingThreads
@@ -166,6 +172,14 @@ impl Effort {
         }
     }
 
+    /// For how long nobody does anything.
+    pub(crate) const fn resting(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_secs(1),
+            Self::Quick => Duration::from_millis(200),
+        }
+    }
+
     /// How often two origins take turns in a run.
     pub(crate) const fn turns(self) -> u64 {
         match self {
@@ -191,6 +205,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Suite::Contended => contended::run(&rank, args.effort)?,
         Suite::Delay => delay::run(&rank, args.effort)?,
+        Suite::Wake => wake::run(&rank, args.effort)?,
         Suite::Concurrency => concurrency::run(&rank, args.effort)?,
         Suite::Messages => {}
         Suite::ComputingThreads => cpu::computing_threads(&rank, args.effort)?,

@@ -41,34 +41,32 @@ pub(crate) type Point = (usize, f64, (f64, f64), Option<f64>);
 struct Look(usize);
 
 impl Look {
-    const KINDS: usize = 8;
+    const COLOURS: usize = 8;
+    /// Not the same number, so that who shares a colour has another mark.
+    const MARKS: usize = 10;
 
     fn class(self, what: &str) -> String {
-        format!("s{}{what}", self.0 % Self::KINDS)
+        format!("s{}{what}", self.0 % Self::COLOURS)
     }
 
     /// A disc, triangles on their bases and tips, a diamond, a square, empty ones of them.
     fn mark(self, (x, y): (f64, f64)) -> String {
-        let filled = self.class("");
-        let empty = self.class(" empty");
-        match self.0 % Self::KINDS {
-            0 => svg::circle(&filled, (x, y), 3.5),
-            1 => svg::path(
-                &filled,
+        let kind = self.0 % Self::MARKS;
+        let class = self.class(if kind < 5 { "" } else { " empty" });
+        match kind {
+            0 | 5 => svg::circle(&class, (x, y), 3.5),
+            1 | 7 => svg::path(
+                &class,
                 [(x - 4.5, y + 3.5), (x, y - 4.5), (x + 4.5, y + 3.5), (x - 4.5, y + 3.5)].into_iter(),
             ),
-            2 => svg::path(&filled, [(x - 4.5, y), (x, y - 4.5), (x + 4.5, y), (x, y + 4.5), (x - 4.5, y)].into_iter()),
-            3 => svg::path(
-                &filled,
+            2 | 8 => {
+                svg::path(&class, [(x - 4.5, y), (x, y - 4.5), (x + 4.5, y), (x, y + 4.5), (x - 4.5, y)].into_iter())
+            }
+            3 | 9 => svg::path(
+                &class,
                 [(x - 4.5, y - 3.5), (x, y + 4.5), (x + 4.5, y - 3.5), (x - 4.5, y - 3.5)].into_iter(),
             ),
-            4 => svg::rect(&filled, (x - 3.0, y - 3.0), (6.0, 6.0)),
-            5 => svg::circle(&empty, (x, y), 3.5),
-            6 => svg::rect(&empty, (x - 3.0, y - 3.0), (6.0, 6.0)),
-            _ => svg::path(
-                &empty,
-                [(x - 4.5, y + 3.5), (x, y - 4.5), (x + 4.5, y + 3.5), (x - 4.5, y + 3.5)].into_iter(),
-            ),
+            _ => svg::rect(&class, (x - 3.0, y - 3.0), (6.0, 6.0)),
         }
     }
 }
