@@ -148,9 +148,9 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     let all_sizes = sizes.lock_all().wait()?;
     for (owner, batch) in (0..size).zip(&batches) {
         let letters = batch.iter().map(|(_, word, _)| word.len() as u64).sum();
-        all_sizes.at(owner)?.fetch_add(WORDS, batch.len() as u64).wait()?;
-        all_sizes.at(owner)?.fetch_add(LETTERS, letters).wait()?;
-        all_sizes.at(owner)?.fetch_add(FAILED, u64::from(read.is_err())).wait()?;
+        all_sizes.at(owner).wait()?.fetch_add(WORDS, batch.len() as u64).wait()?;
+        all_sizes.at(owner).wait()?.fetch_add(LETTERS, letters).wait()?;
+        all_sizes.at(owner).wait()?.fetch_add(FAILED, u64::from(read.is_err())).wait()?;
     }
     world.barrier().wait()?;
     let mine = sizes.local().read(0..4);
@@ -169,7 +169,7 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
         // Each rank begins elsewhere, so that they do not all wait for the same lock.
         let owner = (world.rank() + turn) % size;
         let lock = table.lock_exclusive(owner).wait()?;
-        let part = Part { table: &lock, text: all_text.at(owner)?, sizes: all_sizes.at(owner)? };
+        let part = Part { table: &lock, text: all_text.at(owner).wait()?, sizes: all_sizes.at(owner).wait()? };
         for (hash, word, count) in &batches[owner as usize] {
             part.add(*hash, word, *count)?;
         }
@@ -182,7 +182,7 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     if world.rank() == 0 {
         for owner in 0..size {
             let lock = table.lock_shared(owner).wait()?;
-            let part = Part { table: &lock, text: all_text.at(owner)?, sizes: all_sizes.at(owner)? };
+            let part = Part { table: &lock, text: all_text.at(owner).wait()?, sizes: all_sizes.at(owner).wait()? };
             part.read_into(&mut counted)?;
         }
     }

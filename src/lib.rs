@@ -51,13 +51,13 @@ pub use lock_algos;
 pub use remote_memory::{Fault, FaultKind};
 pub use windows::Error as WindowError;
 pub use windows::{
-    Access, AccessEpoch, Accumulate, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
+    Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
     FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info,
-    Inheritance, Kind, LatePolicy, LentMemory, Local, Located, LocatedValue, LockAll, LockAllRequest, LockCall,
-    LockDesign, LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op,
-    Path, Paths, Place, Reach, ReadGuard, Request, Runs, RwLock, Scope, Shape, Shaped, StartRequest, TableGuard,
-    TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock, ValueUnlock,
-    Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
+    Inheritance, Kind, LatePolicy, LentMemory, Local, Located, LocatedValue, LockAll, LockAllDesign, LockAllRequest,
+    LockCall, LockDesign, LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex,
+    NoCheckEpoch, Op, Path, Paths, Place, Reach, ReadGuard, Request, Runs, RwLock, Scope, Shape, Shaped, StartRequest,
+    TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
+    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
 };
 
 mod error;

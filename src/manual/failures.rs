@@ -33,6 +33,7 @@
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
 //! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
 //! | an owner kept the lock for longer than its lease, in a window with `VersionedCommit` | it, by its commit, unlock or fencing token | [`Late`](windows::Error::Late) |
+//! | the same in a window with `Revoke` | it, by whatever it does with the target, and the target, by whatever it does with it | [`Revoked`](crate::FaultKind), naming the other; with all others both go on |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
 //!
 //! Running out is an error wherever this library asks for memory, descriptors or threads of its own. Pages of a large allocated

@@ -5,17 +5,17 @@
 //! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
 //! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock all` shows them side by side.
 //!
-//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) | [`DedicatedThread`](crate::LockDesign::DedicatedThread), [`EventThread`](crate::LockDesign::EventThread) |
-//! |---|---|---|---|---|---|---|
-//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` | `distributed-counters` | `dedicated-thread`, `event-thread`, each with `-per-window` for a thread of each window's own |
-//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR | RMA-RW (Schmid, Besta, Hoefler, HPDC 2016), on the tickets of DSLR | jiang-2004, sections 4.1 and 4.2 |
-//! | words at the target | 1 | 1 | 1 | 33 | 2, and one at every rank | 5, and 8 to 64 lines for each rank |
-//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 | 2 | 1 | 3 |
-//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add | fetch-add and fetch-add | shared: two fetch-adds on one's own rank's memory; exclusive: a fetch-add at the target and two at every rank | two writes ask, one answers; two writes, for which nobody waits |
-//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it | makes an entry, by one write, and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers | as tickets; who waits for readers reads their counters | sleeps on a word of its own; the thread at the target answers |
-//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same | the same | whoever finds it taken: the order of coming | the order in which the thread hears them; the same for readers |
-//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same | the same | join readers until a writer has marked their rank, then wait behind it | the same |
-//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody | as tickets | as tickets; a dead reader is named by its rank's counter | the thread names it, readers as well |
+//! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) | [`TwoLevel`](crate::LockDesign::TwoLevel) | [`DedicatedThread`](crate::LockDesign::DedicatedThread), [`EventThread`](crate::LockDesign::EventThread) |
+//! |---|---|---|---|---|---|---|---|
+//! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` | `distributed-counters` | `two-level` | `dedicated-thread`, `event-thread`, each with `-per-window` for a thread of each window's own |
+//! | source | jiang-2004, section 5.1; the shared mode is ours | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is ours | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR | RMA-RW (Schmid, Besta, Hoefler, HPDC 2016), on the tickets of DSLR | HOCL (Wang, Lu, Shu, SIGMOD 2022) and ALock (Baran et al., SPAA 2024), on the tickets of DSLR, with the short way of Fissile locks (Dice, Kogan, NETYS 2020) | jiang-2004, sections 4.1 and 4.2 |
+//! | words at the target | 1 | 1 | 1 | 33 | 2, and one at every rank | 1, and two at a rank of each host | 5, and 8 to 64 lines for each rank |
+//! | a rank's words for each lock that it waits for or holds | 1, of readers | 3 | 1 | 2 | 1 | 3 | 3 |
+//! | uncontended lock and unlock | compare-swap, and a write for which nobody waits (on cards a compare-swap; shared: fetch-add) | compare-swap and compare-swap (shared: fetch-add) | fetch-add and fetch-add | fetch-add and fetch-add | shared: two fetch-adds on one's own rank's memory; exclusive: a fetch-add at the target and two at every rank | compare-swap and compare-swap (shared: fetch-add) at the target; who finds it taken, a ticket and its return among the words of the host as well, by the CPU | two writes ask, one answers; two writes, for which nobody waits |
+//! | who waits | tries again, with exponential backoff | sleeps on a word of its own; one write hands over | reads the word, paced by how many are before it | makes an entry, by one write, and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers | as tickets; who waits for readers reads their counters | on the same host: reads a word there, by the CPU, paced by how many are before it; for another host: as test-and-set | sleeps on a word of its own; the thread at the target answers |
+//! | fairness | none: whoever tries first | the order of coming; readers who follow one another read together | the same | the same | whoever finds it taken: the order of coming | on a host the order of coming, which a rank's slot passes at most 32 times in a row, and at most 8 hand-overs in a row; between hosts none | the order in which the thread hears them; the same for readers |
+//! | readers | join readers, also while a writer waits | wait behind a writer who came before | the same | the same | join readers until a writer has marked their rank, then wait behind it | join readers, also while a writer waits | wait behind a writer who came before |
+//! | when an owner dies | its word names it | anybody who waits behind it finds out; nobody can tell whether it held the lock | as readers: a count, which names nobody | as tickets | as tickets; a dead reader is named by its rank's counter | the next one of its host, or of another one, finds out; a mark names a host, the word of who did not queue the owner | the thread names it, readers as well |
 //!
 //! Test-and-set is the default: it is the cheapest while a lock is free, which most locks are most of the time. The queue is for
 //! locks that many want at once and for long: everybody gets a turn, and nobody polls over the network. With more ranks than
@@ -30,6 +30,10 @@
 //! Distributed counters are for locks that are mostly read: readers of different ranks touch nothing in common, and a reader's lock costs the
 //! same wherever the target is. A writer pays for that, with two operations at every rank.
 //!
+//! The two-level lock is for many ranks on few hosts, with cards between: the ranks of a host hand it over among themselves, by the CPU,
+//! and the target's card sees one of them at a time. On one host alone, and on a fabric where the CPU reaches no neighbour (`verbs`), there is
+//! nothing to gain.
+//!
 //! The threads of jiang-2004, section 4, are here to be compared with: every request is answered by a thread at the target, which
 //! polls (`dedicated-thread`: a core of each rank's host is spent) or sleeps (`event-thread`: idle it costs nothing, and a request that finds
 //! it asleep wakes it up). So they cost many times what the other locks do, and wait for the thread where the target's cores are busy. In
@@ -38,7 +42,44 @@
 //! locks of one target at a time; more wait for one of these.
 //!
 //! **With a queue or tickets, locks are taken in an order.** Whoever holds one target's lock and asks for another's, shared or not, may wait
-//! behind a writer who waits for the first. So ask in the order of the ranks, as [`lock_all`](crate::Window::lock_all) does.
+//! behind a writer who waits for the first. So ask in the order of the ranks; as [`lock_all`](crate::Window::lock_all) does with these locks, if nothing else is chosen.
+//!
+//! # All parts at once
+//!
+//! [`lock_all`](crate::Window::lock_all) locks every rank's part, shared, in one of three ways: [`Builder::lock_all`](crate::Builder::lock_all)
+//! chooses, or `ONESIDED_LOCK_ALL`. Each works with every lock above.
+//!
+//! - [`OnDemand`](crate::LockAllDesign::OnDemand): a part is locked when it is [reached](crate::LockAll::at), once, and `lock_all` costs
+//!   nothing. The way of most MPI libraries, and what a window has if nobody chooses and its lock lets readers join readers.
+//! - [`EachTarget`](crate::LockAllDesign::EachTarget): each part's lock, in the order of the ranks, before `lock_all` is done.
+//! - [`Global`](crate::LockAllDesign::Global): one fetch-add at rank 0, and one to unlock, whatever the number of ranks, after the two
+//!   levels of foMPI (Gerstenberger, Besta, Hoefler, SC 2013). In return each exclusive lock of a part announces itself at rank 0 first, one
+//!   operation more, and leaves by another one. Shared locks of a part do as they did.
+//!
+//! | | `on-demand` | `each-target` | `global` |
+//! |---|---|---|---|
+//! | `lock_all` and `unlock_all`, of `P` parts, of which `R` are reached | those of `R` shared locks | those of `P` shared locks | fetch-add and fetch-add |
+//! | an exclusive lock | that of the design | that of the design | and fetch-add and fetch-add at rank 0 |
+//! | a shared lock | that of the design | that of the design | the same |
+//! | who is kept out | writers of parts that were reached | all writers | all writers |
+//! | waits for | the writer of a part, when it is reached | the writers, one after the other | the writers, once |
+//! | a writer who holds several locks at a time, in the order of the ranks | may wait for ever: so may who locks all | goes on | goes on |
+//! | fairness between `lock_all` and exclusive locks | that of the design | that of the design | by turns: while one waits, none of the others comes in past it, but for those below |
+//! | when a rank dies | its own part's lock | its own part's lock: every `lock_all` fails | if it is rank 0, all locks but shared ones of other parts, where its memory is gone with it |
+//!
+//! **On demand, parts are locked in the order in which the program reaches them.** So no promise can be given to who holds a
+//! lock and waits for another one: writers who hold several, or one beside a `lock_all`; and, with a lock that lets readers wait
+//! behind writers, any two who reach parts in different orders while others write. Such programs take `each-target`, or
+//! `global`, or reach parts in the order of the ranks; with those locks `each-target` is what a window has.
+//!
+//! With `global`, somebody may hold a lock and ask for another one, for which whoever waits for `lock_all` would have to wait: such a one comes in past those
+//! who wait, when its thread has a lock of the same window, and otherwise when for 100 ms nobody has left. So locks that are taken in an order
+//! make no circle, also those of several windows; and exclusive locks that are held for longer than that, one over the
+//! other without a gap, keep `lock_all` waiting.
+//!
+//! Two words may tell of one death: the part's lock, as its design does, and the room at rank 0, which counts, and is doubted after a second. Who
+//! died with an exclusive lock is found at the room only by who locks all; from then on, as after a death in `lock_all`, every exclusive
+//! lock and every `lock_all` of the window is told, until an exclusive one is asked for with [`inherit`](crate::LockRequest::inherit).
 //!
 //! # Which lock for which load
 //!
@@ -49,15 +90,17 @@
 //! - **Many origins over a network**: a lock whose acquire is one fetch-add (tickets, the queue by fetch-add). The queue of Mellor-Crummey and
 //!   Scott hands over by one message, the fastest while some ten want it; but its exchange is emulated by compare-swap, as cards have none, and
 //!   the attempts of those who join grow with their number (section 6.4 of jiang-2004 saw it with 7).
+//! - **Many ranks of a host want it, and so do other hosts**: the two-level lock.
+//! - **Programs that lock whole windows, with many ranks**: [`LockAllDesign::Global`](crate::LockAllDesign::Global), above.
 //! - **Owners may die and their heirs must not wait**: test-and-set or the queue, which find out in milliseconds. Counts, of readers and of
-//!   tickets, name nobody, and take a second.
+//!   tickets (the two-level lock has some), name nobody, and take a second.
 //!
 //! Between processes of one host (`onesided bench locks --lock all --metric contended,wait,messages,readers,section,cpu --picture FILE.svg`):
 //!
 #![doc = include_str!("../../docs/locks.svg")]
 //!
 //! In simulation, where each rank has a card and is a microsecond away (`onesided bench scale --picture FILE.svg`): where a curve turns down,
-//! the lock stops scaling. With 100,000 it is the home that does, whatever the lock: all of them begin at once, and for the 0.2 s
+//! the lock stops scaling. With 100,000 (`--origins 100000`, not drawn) it is the home that does, whatever the lock: all of them begin at once, and for the 0.2 s
 //! that were looked at each release waits behind the others' requests.
 //!
 #![doc = include_str!("../../docs/scale.svg")]
@@ -125,7 +168,7 @@
 //! # Many locks
 //!
 //! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, each at some rank, where it takes the
-//! words that its design has at the target: 8 bytes with one word, 264 with the queue by fetch-add. (Those with words at every rank, and
+//! words that its design has at the target: 8 bytes with one word, 264 with the queue by fetch-add. (Those with words at every rank or for each host, and
 //! those that a thread serves, are not for tables.) A table gives whatever can be asked of a window's lock. They share one set of queue nodes. What is put under such a lock is
 //! flushed by who put it, before the unlock.
 //!
@@ -147,7 +190,7 @@
 //! | `None` | nothing: the lock recovers from death, not from delay | | every design |
 //! | `VersionedCommit` | who waits takes the lock over, and is told ([`Inheritance::Late`](crate::Inheritance::Late)) | [`commit`](crate::Epoch::commit) is a compare-swap on a versioned word: the late one's fails ([`WindowError::Late`](crate::WindowError::Late)), and its unlock does. What it puts is not kept back: data go where nobody reads until they are committed | test-and-set windows |
 //! | `Kill` | who waits kills the owner's process; the lock is poisoned then, as after any death | it is dead | test-and-set, processes of one host (shm) |
-//! | `Revoke` | | | nothing yet: an error when the window is made |
+//! | `Revoke` | who waits has the target's helper thread close the owner's connection, and then has the lock, poisoned as after a death ([`Inheritance::Late`](crate::Inheritance::Late)) | nothing of it reaches the target any more, nor the target it, in any window ([`is_revoked`](crate::WindowError::is_revoked)), until one of them leaves | test-and-set, ranks that reach one another by cards (verbs), simulation |
 //!
 //! Only test-and-set names its owner in its word; readers are never late. The lease is what a waiter measures, from when it saw the owner
 //! first; [`lease_left`](crate::Epoch::lease_left) is what the owner should ask after every wait. Such a window's exclusive locks take a slot

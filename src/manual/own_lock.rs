@@ -8,6 +8,17 @@
 //! cargo run -p onesided-lock-kit --example own_lock
 //! ```
 //!
+//! One call does it all:
+//!
+//! ```text
+//! let report = lock_kit::conformance(&lock);
+//! println!("{report}");
+//! ```
+//!
+//! It panics if something is violated, with the same report. `Conformance::of(&lock)` has its bounds, `.preemptions(n)`, `.states(n)`,
+//! `.cases(n)`, and what a lock promises: `.bypass(0)` if it serves who came first, `.without_inheritance()` if nobody takes it from
+//! the dead. What the suite is made of, for programs and bounds of one's own:
+//!
 //! | a line | what it tries | what it finds |
 //! |---|---|---|
 //! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to so many preemptions; each load and store apart | exclusion, lost updates, lost wake-ups |
@@ -17,7 +28,8 @@
 //! | `Contest::of(&lock).origins(100).simulated()` | a contest, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
 //! A program is a list of rounds for each origin: `Round::EXCLUSIVE`, `Round::SHARED`, and what may be said of them: `.trying()`,
-//! `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`.
+//! `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`, `.fenced(Fencing::Fused)`: with a fencing token, which must
+//! be higher than those of all who held the lock before.
 //!
 //! # When something is wrong
 //!

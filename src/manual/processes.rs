@@ -140,6 +140,7 @@
 //! |---|---|---|
 //! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs`, `mixed` (`onesided run --fabric` sets it) | `shm` |
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
+//! | `ONESIDED_LOCK_ALL` | how `lock_all` of windows locks whose [builder](crate::Window::builder) does not say: `on-demand`, `each-target`, `global` (see [locks](super::locks)) | `on-demand`, and `each-target` with locks that let readers wait behind writers |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set`, `mcs` (see [locks](super::locks)) | `test-and-set` |
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to come together where rank 0 keeps the job; the agents of `run --hosts`, to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; that of the launcher or rank 0 holds for all | 5 |

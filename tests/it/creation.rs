@@ -25,7 +25,7 @@ fn goes_on(world: &World) {
     let window = Window::<u64>::allocate(world, 1).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     for target in 0..world.size() {
-        all.at(target).unwrap().fetch_add(0, 1).wait().unwrap();
+        all.at(target).wait().unwrap().fetch_add(0, 1).wait().unwrap();
     }
     all.unlock_all().wait().unwrap();
     world.barrier().wait().unwrap();
@@ -296,7 +296,7 @@ fn nothing_leaks(world: World) {
         let window = Window::<u64>::allocate(&world, 1000).wait().unwrap();
         let all = window.lock_all().wait().unwrap();
         for target in 0..world.size() {
-            all.at(target).unwrap().put(0, &[round]).unwrap();
+            all.at(target).wait().unwrap().put(0, &[round]).unwrap();
         }
         all.unlock_all().wait().unwrap();
         drop(window.lock_exclusive(0));

@@ -3,17 +3,25 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use onesided::{Error, LockDesign, Mode, Window, World};
+use onesided::{Error, LockAllDesign, LockDesign, Mode, Window, World};
 
 use crate::support::{DEADLINE, poll_once, ranks};
 
 /// Runs ranks that share a window of each design.
 fn each(count: u32, run: fn(&World, &Window<u64>)) {
+    each_of(None, count, run);
+}
+
+/// The same with a `lock_all` of some design.
+fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)) {
     for design in LockDesign::ALL {
         ranks(count, move |world| {
-            let window = Window::<u64>::builder().lock(*design).name("scores").allocate(&world, 8).wait().unwrap();
+            let builder = Window::<u64>::builder().lock(*design).name("scores");
+            let builder = all.map_or_else(|| builder.clone(), |all| builder.clone().lock_all(all));
+            let window = builder.allocate(&world, 8).wait().unwrap();
             assert_eq!(window.info().lock, *design);
-            assert!(window.explain(0).ends_with(&format!("lock {design}")), "{}", window.explain(0));
+            let told = window.explain(0);
+            assert!(all.is_some() || told.ends_with(&format!("lock {design}")), "{told}");
             run(&world, &window);
             window.close().wait().unwrap();
         });
@@ -68,7 +76,7 @@ fn a_try_comes_at_once_with_the_lock_or_without() {
 /// A writer holds rank 0's part and asks for rank 1's, while somebody who locks all of them waits for the first.
 #[test]
 fn who_locks_all_does_not_wait_in_a_circle() {
-    each(2, |world, window| {
+    each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
         if world.rank() == 0 {
             let first = window.lock_exclusive(0).wait().unwrap();
             world.barrier().wait().unwrap();
@@ -86,7 +94,7 @@ fn who_locks_all_does_not_wait_in_a_circle() {
 /// More locks at once than a rank has nodes: some owners go on without.
 #[test]
 fn locks_without_nodes_exclude_as_well() {
-    each(2, |world, window| {
+    each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
         let held: Vec<_> = (0..70).map(|_| window.lock_shared(1).wait().unwrap()).collect();
         world.barrier().wait().unwrap();
         assert!(window.try_lock_exclusive(1).wait().unwrap().is_none());

@@ -100,7 +100,7 @@ fn records(world: World) {
                 _ => {
                     let all = window.lock_all().wait().unwrap();
                     for target in 0..world.size() {
-                        first(all.at(target).unwrap()).check();
+                        first(all.at(target).wait().unwrap()).check();
                     }
                     all.unlock_all().wait().unwrap();
                 }

@@ -143,7 +143,11 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let took = board.since_the_end();
     // A queue cannot tell who of the dead held it; a thread at the target can.
     let design = window.info().lock;
-    let names = matches!(design, LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_));
+    let names = match design {
+        LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_) => true,
+        LockDesign::TwoLevel => true, // the first owner has passed the queue
+        _ => false,
+    };
     let named = exclusive && names;
     let kind = if named { FaultKind::OwnerDied } else { FaultKind::MemberDied };
     let fault = error.fault().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, Mode, Window, WindowError, World};
+use onesided::{Error, FaultKind, LockAllDesign, Mode, Window, WindowError, World};
 
 use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
 
@@ -200,9 +200,18 @@ fn attached_memory_is_reached_by_a_look() {
 
 /// Rank 0 holds a lock while rank 1 looks; what rank 1 begins, looks at and drops leaves nothing locked and nothing put.
 fn while_locked(mode: Mode, run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static) {
+    while_locked_of((mode, None), run);
+}
+
+/// The same with a `lock_all` of some design.
+fn while_locked_of(
+    (mode, all): (Mode, Option<LockAllDesign>),
+    run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static,
+) {
     let steps = Steps::default();
     ranks(2, move |world| {
-        let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
+        let builder = all.map_or_else(Window::<u64>::builder, |all| Window::<u64>::builder().lock_all(all));
+        let window = builder.allocate(&world, 2).wait().unwrap();
         if world.rank() == 0 {
             let epoch = match mode {
                 Mode::Exclusive => window.lock_exclusive(0).wait().unwrap(),
@@ -225,22 +234,47 @@ fn while_locked(mode: Mode, run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync 
 
 #[test]
 fn a_lock_of_all_is_tested() {
-    while_locked(Mode::Exclusive, |window, release| {
-        let mut dropped = window.lock_all();
+    for design in [LockAllDesign::EachTarget, LockAllDesign::Global] {
+        while_locked_of((Mode::Exclusive, Some(design)), |window, release| {
+            let mut dropped = window.lock_all();
+            not_yet!(dropped);
+            drop(dropped);
+            let mut all = window.lock_all();
+            not_yet!(all);
+            release();
+            let all = until_done!(all);
+            all.at(0).wait().unwrap().put(0, &[1]).unwrap();
+            all.unlock_all().wait().unwrap();
+        });
+        while_locked_of((Mode::Exclusive, Some(design)), |window, release| {
+            let mut all = window.lock_all();
+            not_yet!(all);
+            release();
+            all.wait().unwrap().unlock_all().wait().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_part_that_is_locked_on_demand_is_tested() {
+    while_locked_of((Mode::Exclusive, Some(LockAllDesign::OnDemand)), |window, release| {
+        let mut all = window.lock_all();
+        let all = all.test().unwrap().unwrap();
+        let mut free = all.at(1);
+        until_done!(free);
+        assert!(free.test().unwrap().is_some());
+        drop(free);
+        let mut dropped = all.at(0);
         not_yet!(dropped);
         drop(dropped);
-        let mut all = window.lock_all();
-        not_yet!(all);
+        let (mut part, mut again) = (all.at(0), all.at(0));
+        not_yet!(part);
+        not_yet!(again);
         release();
-        let all = until_done!(all);
-        all.at(0).unwrap().put(0, &[1]).unwrap();
+        let part = until_done!(part);
+        assert!(std::ptr::eq(part, soon!(again)));
+        part.put(0, &[1]).unwrap();
         all.unlock_all().wait().unwrap();
-    });
-    while_locked(Mode::Exclusive, |window, release| {
-        let mut all = window.lock_all();
-        not_yet!(all);
-        release();
-        all.wait().unwrap().unlock_all().wait().unwrap();
     });
 }
 
@@ -313,6 +347,7 @@ fn handles_are_futures() {
         future(window.start(&[0]));
         future(window.lock_exclusive(0));
         future(window.lock_all());
+        future(window.lock_all().wait().unwrap().at(0));
         future(window.locked(0).get(0, &mut into));
         future(window.locked(0).put(0, &[1]));
         future(window.locked(0).update(0, &mut into, |_| ()));

@@ -25,6 +25,11 @@ const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
 /// Ends what the harness has written before the ranks' output.
 const BEGIN: &[u8] = b"\n--- output ---\n";
 
+/// Whether ranks reach one another by cards alone.
+pub(crate) fn is_on_cards() -> bool {
+    std::env::var(FABRIC).is_ok_and(|fabric| fabric == "verbs")
+}
+
 /// What a rank of a job does, and the name by which `start` asks for it.
 pub(crate) type Role = (&'static str, fn(World));
 
@@ -184,8 +189,10 @@ fn a_rank() {
 }
 
 fn play(role: &str) -> fn(World) {
-    use crate::{active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus};
-    use crate::{requests, runtimes, tables};
+    use crate::{
+        active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus, lock_all,
+    };
+    use crate::{on_demand, requests, runtimes, tables};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -195,6 +202,8 @@ fn play(role: &str) -> fn(World) {
         requests::ROLES,
         &lent::ROLES.concat(),
         litmus::ROLES,
+        lock_all::ROLES,
+        on_demand::ROLES,
         runtimes::ROLES,
         fields::ROLES,
     ]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onesided::fabric::remote_memory::RemoteMemory as _;
 use onesided::{
     Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, LockTable, Mutex, Window, WindowError, World,
 };
@@ -10,7 +11,8 @@ use rustix::process::Signal;
 use crate::jobs::{self, Role, ok, send, state};
 use crate::support::{DEADLINE, eventually, ranks};
 
-pub(crate) const ROLES: &[Role] = &[("late commit", commits), ("late killed", killed), ("late waited for", waited_for)];
+pub(crate) const ROLES: &[Role] =
+    &[("late commit", commits), ("late killed", killed), ("late revoked", revoked), ("late waited for", waited_for)];
 
 const LEASE: Duration = Duration::from_millis(150);
 
@@ -18,7 +20,7 @@ const LEASE: Duration = Duration::from_millis(150);
 fn board(world: &World) -> Window<u64> {
     let board = Window::<u64>::allocate(world, 2).wait().unwrap();
     if world.rank() == 0 {
-        board.no_check().at(1).unwrap().put(0, &[std::process::id().into()]).unwrap();
+        board.no_check().at(1).unwrap().put(1, &[std::process::id().into()]).unwrap();
     }
     world.barrier().wait().unwrap();
     board
@@ -64,7 +66,7 @@ fn commits(world: World) {
         }
         1 => {
             world.barrier().wait().unwrap();
-            let late = board.local().read(0..1)[0];
+            let late = board.local().read(1..2)[0];
             eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
             // A reader who meets a late owner has the lock alone, as every heir.
             let epoch = window.lock_shared(2).wait().unwrap();
@@ -102,7 +104,7 @@ fn killed(world: World) {
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
-        let late = board.local().read(0..1)[0];
+        let late = board.local().read(1..2)[0];
         eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
         let error = Error::from(window.lock_exclusive(2).wait().unwrap_err());
         assert!(error.is_owner_died() && !world.is_alive(0), "{error}");
@@ -114,6 +116,70 @@ fn killed(world: World) {
     } else {
         eventually(DEADLINE / 2, "rank 1 is done", || window.local().read(15..16) == [1]);
         drop(window.lock_exclusive(2).wait().unwrap());
+    }
+    ok();
+}
+
+/// The same, but rank 1 has rank 2 close its queue pair to rank 0, and has the lock after that. Over mapped memory nobody can be
+/// kept out, and that is told.
+fn revoked(world: World) {
+    let board = board(&world);
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
+    let window = match builder.late_owners(LatePolicy::Revoke, LEASE).allocate(&world, 16).wait() {
+        Err(error @ WindowError::LatePolicy { .. }) => {
+            assert!(!jobs::is_on_cards() && error.to_string().contains("memory that it has mapped"), "{error}");
+            return ok();
+        }
+        made => made.unwrap(),
+    };
+    assert!(jobs::is_on_cards());
+    let done = |rank: u32| board.no_check().at(1).unwrap().fetch_add(0, 1 << (8 * rank)).wait().map(drop);
+    match world.rank() {
+        0 => {
+            let epoch = window.lock_exclusive(2).wait().unwrap();
+            epoch.put(0, &[1; 8]).unwrap();
+            epoch.flush().wait().unwrap();
+            world.barrier().wait().unwrap();
+            stop();
+            assert_eq!(epoch.lease_left(), Some(Duration::ZERO));
+            epoch.put(0, &[7; 8]).unwrap();
+            let began = std::time::Instant::now();
+            let error = epoch.unlock().wait().unwrap_err();
+            let why = "rank 2: access was revoked, because a lock was kept for longer than its lease";
+            assert_eq!(error.to_string(), format!("unlock on rank 2 of window \"scores\": {why}"));
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            assert!(window.lock_exclusive(2).wait().unwrap_err().is_revoked());
+            assert!(world.barrier().wait().is_err());
+            assert!(world.is_alive(2) && world.is_alive(1));
+            done(0).unwrap(); // it goes on with rank 1
+        }
+        1 => {
+            world.barrier().wait().unwrap();
+            let late = board.local().read(1..2)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+            let epoch = window.lock_exclusive(2).inherit().wait().unwrap();
+            assert_eq!(epoch.inherited(), Some(Inheritance::Late(0)));
+            let mut found = [0; 8];
+            epoch.get(0, &mut found).wait().unwrap();
+            assert_eq!(found, [1; 8]);
+            epoch.put(0, &[2; 8]).unwrap();
+            epoch.flush().wait().unwrap();
+            send(late, Signal::CONT);
+            eventually(DEADLINE / 2, "rank 0 has gone on", || board.local().read(0..1) == [1]);
+            epoch.get(0, &mut found).wait().unwrap();
+            assert_eq!(found, [2; 8]);
+            epoch.unlock().wait().unwrap();
+            window.no_check().at(2).unwrap().fetch_add(15, 1).wait().unwrap();
+            eventually(DEADLINE / 2, "rank 2 is done", || board.local().read(0..1) == [1 + (1 << 16)]);
+        }
+        _ => {
+            world.barrier().wait().unwrap();
+            eventually(DEADLINE / 2, "rank 1 is done", || window.local().read(15..16) == [1]);
+            assert_eq!(window.local().read(0..8), [2; 8]);
+            assert_eq!(world.fabric().casualty(), None); // rank 0 may have left by now
+            drop(window.lock_exclusive(2).wait().unwrap());
+            done(2).unwrap();
+        }
     }
     ok();
 }
@@ -132,7 +198,7 @@ fn waited_for(world: World) {
         }
         1 => {
             world.barrier().wait().unwrap();
-            let late = board.local().read(0..1)[0];
+            let late = board.local().read(1..2)[0];
             eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
             let error = window.lock_exclusive(2).deadline(3 * LEASE).wait().unwrap_err();
             assert!(error.is_timed_out(), "{error}");
@@ -160,6 +226,12 @@ fn what_a_late_owner_commits_fails() {
 fn a_late_owner_is_killed() {
     let ended = jobs::start(3, "late killed").wait();
     assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{ended:#?}");
+}
+
+#[test]
+fn a_late_owner_is_kept_out() {
+    let ended = jobs::start(3, "late revoked").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]

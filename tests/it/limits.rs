@@ -63,7 +63,7 @@ fn run(world: World) -> Result<(), Error> {
     let epoch = large.lock_exclusive(next).wait()?;
     epoch.put(0, &[2; 1 << 17])?;
     epoch.unlock().wait()?;
-    drop(large.lock_all());
+    large.lock_all().wait()?.at(next).wait()?;
     large.close().wait()?;
     small.close().wait()?;
     // Memory of the user's: copies by the kernel or the card, and atomics by its owner's helper.

@@ -212,9 +212,9 @@ fn neighbours_in_a_word_are_apart() {
             let mine = 1 + world.rank() as usize;
             let all = window.lock_all().wait().unwrap();
             for _ in 0..100 {
-                all.at(0).unwrap().fetch_add(mine, T::from(1)).wait().unwrap();
-                all.at(0).unwrap().fetch_add(0, T::from(1)).wait().unwrap();
-                all.at(0).unwrap().fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
+                all.at(0).wait().unwrap().fetch_add(mine, T::from(1)).wait().unwrap();
+                all.at(0).wait().unwrap().fetch_add(0, T::from(1)).wait().unwrap();
+                all.at(0).wait().unwrap().fetch_and_op(7, T::from(mine as u8), Op::Max).wait().unwrap();
             }
             all.unlock_all().wait().unwrap();
             world.barrier().wait().unwrap();

@@ -56,7 +56,7 @@ async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
             }
             _ => {
                 let all = window.lock_all().await?;
-                all.at(target)?.accumulate(2, &[1], Op::Sum).await?;
+                all.at(target).await?.accumulate(2, &[1], Op::Sum).await?;
                 all.unlock_all().await?;
             }
         }

@@ -22,7 +22,7 @@ fn random(state: &mut u64) -> u64 {
 
 /// Those that tables can have.
 fn designs() -> impl Iterator<Item = &'static LockDesign> {
-    LockDesign::ALL.iter().filter(|design| !design.is_served() && **design != LockDesign::DistributedCounters)
+    LockDesign::ALL.iter().filter(|design| design.fits_tables())
 }
 
 /// A lock that has words at every rank, or a thread, cannot be had many times.

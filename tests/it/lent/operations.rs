@@ -134,12 +134,12 @@ fn counts(world: World) {
     let begin = Instant::now();
     for turn in 0..TURNS {
         for target in 0..size {
-            all.at(target).unwrap().fetch_add(0, 1).wait().unwrap();
-            all.at(target).unwrap().accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
-            let mut found = all.at(target).unwrap().fetch_one(4).wait().unwrap();
+            all.at(target).wait().unwrap().fetch_add(0, 1).wait().unwrap();
+            all.at(target).wait().unwrap().accumulate(1, &[1, 2, 3], Op::Sum).wait().unwrap();
+            let mut found = all.at(target).wait().unwrap().fetch_one(4).wait().unwrap();
             let mut done = turn % 10 != 0;
             while !done {
-                let before = all.at(target).unwrap().compare_and_swap(4, found, found + 1).wait().unwrap();
+                let before = all.at(target).wait().unwrap().compare_and_swap(4, found, found + 1).wait().unwrap();
                 (done, found) = (before == found, before);
             }
         }
@@ -148,13 +148,13 @@ fn counts(world: World) {
         }
     }
     // Handles that are open at the same time are waited for in any order.
-    let one = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
-    let two = all.at((me + 1) % size).unwrap().fetch_add(5, 1);
+    let one = all.at((me + 1) % size).wait().unwrap().fetch_add(5, 1);
+    let two = all.at((me + 1) % size).wait().unwrap().fetch_add(5, 1);
     two.wait().unwrap();
     one.wait().unwrap();
-    all.at((me + 1) % size).unwrap().put(6 + me as usize % 4, &[7]).unwrap();
+    all.at((me + 1) % size).wait().unwrap().put(6 + me as usize % 4, &[7]).unwrap();
     let mut seen = [0];
-    all.at((me + 1) % size).unwrap().get(6 + me as usize % 4, &mut seen).wait().unwrap();
+    all.at((me + 1) % size).wait().unwrap().get(6 + me as usize % 4, &mut seen).wait().unwrap();
     assert_eq!(seen, [7]);
     let next = (me + 1) % size;
     let (path, paths) = (expected_path(&window, next), window.paths(next));

@@ -22,7 +22,7 @@ fn overlapping(world: World) {
     expected_path(&all, next);
     expected_path(&late, next);
     let (alls, lates) = (all.lock_all().wait().unwrap(), late.lock_all().wait().unwrap());
-    let (there, over) = (alls.at(next).unwrap(), lates.at(next).unwrap());
+    let (there, over) = (alls.at(next).wait().unwrap(), lates.at(next).wait().unwrap());
     for turn in 0..TURNS {
         let at = 500 + turn as usize;
         there.put(at, &[turn + 1, turn + 2]).unwrap();
@@ -32,9 +32,9 @@ fn overlapping(world: World) {
         assert_eq!(seen, [turn + 1, turn + 2]);
         // All ranks on one word of rank 0, through either.
         if turn % 2 == 0 {
-            alls.at(0).unwrap().fetch_add(900, 1).wait().unwrap();
+            alls.at(0).wait().unwrap().fetch_add(900, 1).wait().unwrap();
         } else {
-            lates.at(0).unwrap().accumulate(400, &[1], Op::Sum).wait().unwrap();
+            lates.at(0).wait().unwrap().accumulate(400, &[1], Op::Sum).wait().unwrap();
         }
     }
     alls.unlock_all().wait().unwrap();

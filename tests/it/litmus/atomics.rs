@@ -16,16 +16,16 @@ pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome 
             0 => {
                 rig.skew().await;
                 let mut before = [0];
-                all.at(1)?.fetch_add(0, 1).await?;
-                all.at(1)?.get_accumulate(1, &[round], &mut before, Op::Replace).await?;
-                all.at(1)?.compare_and_swap(2, round - 1, round).await?;
-                all.at(1)?.fetch_and_op(3, round, Op::Max).await?;
+                all.at(1).await?.fetch_add(0, 1).await?;
+                all.at(1).await?.get_accumulate(1, &[round], &mut before, Op::Replace).await?;
+                all.at(1).await?.compare_and_swap(2, round - 1, round).await?;
+                all.at(1).await?.fetch_and_op(3, round, Op::Max).await?;
                 rig.tell(2, round).await;
             }
             2 => {
                 let round = rig.told().await;
                 let mut found = [0; 4];
-                all.at(1)?.get(0, &mut found).await?;
+                all.at(1).await?.get(0, &mut found).await?;
                 seen.forbidden += u64::from(found.iter().any(|found| *found < round));
             }
             _ => {}
@@ -46,7 +46,7 @@ pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
         let of = |value: u64| T::from((value % 100) as u8);
         for round in 1..=rig.rounds() {
             for target in 0..2 {
-                let target = all.at(target)?;
+                let target = all.at(target).await?;
                 rig.skew().await;
                 target.accumulate(place, &[of(round); LEN], Op::Replace).await?;
                 target.accumulate(place, &[of(1); LEN], Op::Sum).await?;
@@ -82,9 +82,9 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
             let all = window.lock_all().await?;
             for _ in 0..TURNS {
                 rig.skew().await;
-                all.at(1)?.accumulate(0, &[one; LEN], Op::Sum).await?;
+                all.at(1).await?.accumulate(0, &[one; LEN], Op::Sum).await?;
                 // Neighbours within a word, each with a rank of its own.
-                all.at(1)?.fetch_and_op(me, one, Op::Sum).await?;
+                all.at(1).await?.fetch_and_op(me, one, Op::Sum).await?;
             }
             all.unlock_all().await?;
             rig.barrier().await;
@@ -117,12 +117,12 @@ pub(super) async fn neighbours<F: Fabric>(world: World<F>) -> Outcome {
     for round in 0..rounds {
         rig.skew().await;
         if rig.rank() == 0 {
-            all.at(1)?.accumulate(2, &[1], Op::Sum).await?;
+            all.at(1).await?.accumulate(2, &[1], Op::Sum).await?;
         } else {
             let mut found = [0];
-            all.at(1)?.put(3, &[round as u16])?;
+            all.at(1).await?.put(3, &[round as u16])?;
             rig.skew().await;
-            all.at(1)?.get(3, &mut found).await?;
+            all.at(1).await?.get(3, &mut found).await?;
             seen.forbidden += u64::from(found != [round as u16]);
         }
     }

@@ -112,9 +112,9 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
         match rig.rank() {
             0 => {
                 let epoch = locks.lock_exclusive(2).await?;
-                all.at(1)?.put(0, &[round])?;
+                all.at(1).await?.put(0, &[round])?;
                 if flushed {
-                    all.at(1)?.flush().await?;
+                    all.at(1).await?.flush().await?;
                 }
                 epoch.put(0, &[round])?;
                 epoch.unlock().await?;
@@ -124,7 +124,7 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
                 let (mut turn, mut found) = ([0], [0]);
                 epoch.get(0, &mut turn).await?;
                 if turn[0] == round {
-                    all.at(1)?.get(0, &mut found).await?;
+                    all.at(1).await?.get(0, &mut found).await?;
                     let late = u64::from(found[0] < round);
                     seen += if flushed { Seen { forbidden: late, weak: 0 } } else { Seen { forbidden: 0, weak: late } };
                     epoch.unlock().await?;
@@ -136,7 +136,7 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
             _ => {}
         }
         // The next round begins with this one's data in its place.
-        all.at(1)?.flush().await?;
+        all.at(1).await?.flush().await?;
     }
     all.unlock_all().await?;
     locks.close().await?;

@@ -18,7 +18,7 @@ pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     for batch in 1..=rig.rounds() {
         // At whose part the two variables lie.
         let homes = [[1, 0], [0, 1], [0, 0], [1, 1]][batch as usize % 4];
-        let (to, from) = (all.at(homes[mine])?, all.at(homes[1 - mine])?);
+        let (to, from) = (all.at(homes[mine]).await?, all.at(homes[1 - mine]).await?);
         rig.barrier().await;
         let mut missed = 0;
         for cell in 0..CELLS {
@@ -50,23 +50,23 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
         rig.skew().await;
         match rig.rank() {
             0 => {
-                all.at(2)?.put(FLAGS, &[round; DATA])?;
-                all.at(2)?.flush().await?;
+                all.at(2).await?.put(FLAGS, &[round; DATA])?;
+                all.at(2).await?.flush().await?;
                 match kind {
-                    0 => all.at(place)?.put(kind, &[round])?,
-                    1 => drop(all.at(place)?.fetch_and_op(kind, round, Op::Replace).await?),
-                    2 => all.at(place)?.accumulate(kind, &[round], Op::Max).await?,
-                    _ => all.at(place)?.signal(kind, round)?,
+                    0 => all.at(place).await?.put(kind, &[round])?,
+                    1 => drop(all.at(place).await?.fetch_and_op(kind, round, Op::Replace).await?),
+                    2 => all.at(place).await?.accumulate(kind, &[round], Op::Max).await?,
+                    _ => all.at(place).await?.signal(kind, round)?,
                 }
             }
             1 => {
                 let mut flag = [0];
                 while flag[0] < round {
                     rig.pause_up_to(500).await;
-                    all.at(place)?.get(kind, &mut flag).await?;
+                    all.at(place).await?.get(kind, &mut flag).await?;
                 }
                 let mut data = [0; DATA];
-                all.at(2)?.get(FLAGS, &mut data).await?;
+                all.at(2).await?.get(FLAGS, &mut data).await?;
                 seen.forbidden += u64::from(data.iter().any(|found| *found < round));
             }
             _ => {}
@@ -89,8 +89,8 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
         let len = [1, 5, LEN][round as usize % 3];
         if rig.rank() == 0 {
             rig.skew().await;
-            all.at(1)?.put(0, &[round; LEN][..len])?;
-            all.at(1)?.flush().await?;
+            all.at(1).await?.put(0, &[round; LEN][..len])?;
+            all.at(1).await?.flush().await?;
             rig.tell(1, round).await;
             rig.tell(2, round).await;
         } else {
@@ -99,7 +99,7 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
             let mut found = vec![0; len];
             match rig.rank() {
                 1 => window.local().read_into(0, &mut found)?,
-                _ => all.at(1)?.get(0, &mut found).await?,
+                _ => all.at(1).await?.get(0, &mut found).await?,
             }
             seen.forbidden += u64::from(found.iter().any(|found| *found < round));
         }
@@ -123,11 +123,11 @@ pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
             let mut found = [0];
             match rig.rank() {
                 0 => {
-                    all.at(1)?.put(0, &[round * PUTS + turn])?;
+                    all.at(1).await?.put(0, &[round * PUTS + turn])?;
                     continue;
                 }
                 1 => window.local().read_into(0, &mut found)?,
-                _ => all.at(1)?.get(0, &mut found).await?,
+                _ => all.at(1).await?.get(0, &mut found).await?,
             }
             seen.forbidden += u64::from(found[0] < last);
             last = found[0];
@@ -149,9 +149,9 @@ pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
         for target in 0..2 {
             rig.skew().await;
             let (place, len) = (rig.rank() as usize * LEN, [1, 3, LEN][round as usize % 3]);
-            all.at(target)?.put(place, &[round; LEN][..len])?;
+            all.at(target).await?.put(place, &[round; LEN][..len])?;
             let mut found = vec![0; len];
-            all.at(target)?.get(place, &mut found).await?;
+            all.at(target).await?.get(place, &mut found).await?;
             seen.forbidden += u64::from(found != vec![round; len]);
         }
     }
@@ -173,12 +173,12 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
         let mine = |rank: u32| u64::from(rank) == round % 2;
         if mine(rig.rank()) {
             rig.skew().await;
-            all.at(peer)?.put(1, &[round; LEN])?;
+            all.at(peer).await?.put(1, &[round; LEN])?;
             if round % 4 < 2 {
-                others.at(peer)?.put_signal(0, &[round; LEN], all.at(peer)?, 0, round)?;
+                others.at(peer).await?.put_signal(0, &[round; LEN], all.at(peer).await?, 0, round)?;
             } else {
-                others.at(peer)?.put(0, &[round; LEN])?;
-                all.at(peer)?.signal(0, round)?;
+                others.at(peer).await?.put(0, &[round; LEN])?;
+                all.at(peer).await?.signal(0, round)?;
             }
         } else {
             window.local().wait_until(0, |told| told >= round).await?;
@@ -219,7 +219,7 @@ pub(super) async fn sync_store_buffering<F: Fabric>(world: World<F>) -> Outcome 
                     window.local().write(cell, &[batch])?;
                     window.sync();
                     let mut found = [0];
-                    all.at(peer)?.get(cell, &mut found).await?;
+                    all.at(peer).await?.get(cell, &mut found).await?;
                     found[0]
                 }
             };
@@ -244,10 +244,10 @@ pub(super) async fn sync_message_passing<F: Fabric>(world: World<F>) -> Outcome 
     for round in 1..=rig.rounds() {
         if u64::from(rig.rank()) == round % 2 {
             rig.skew().await;
-            others.at(peer)?.put(0, &[round; DATA])?;
-            others.at(peer)?.flush().await?;
-            all.at(peer)?.put(0, &[round])?;
-            all.at(peer)?.flush().await?;
+            others.at(peer).await?.put(0, &[round; DATA])?;
+            others.at(peer).await?.flush().await?;
+            all.at(peer).await?.put(0, &[round])?;
+            all.at(peer).await?.flush().await?;
         } else {
             let mut flag = [0];
             while flag[0] < round {
@@ -280,13 +280,13 @@ pub(super) async fn single_access<F: Fabric>(world: World<F>) -> Outcome {
             if rig.rank() == 1 && turn % 2 == 0 {
                 window.local().write(1, &[value])?;
             } else if turn % 2 == 0 {
-                all.at(1)?.put(1, &[!value])?;
+                all.at(1).await?.put(1, &[!value])?;
             } else {
                 let mut found = [0];
                 match rig.rank() {
                     1 => window.local().read_into(1, &mut found)?,
-                    2 if turn % 4 == 1 => found = [all.at(1)?.fetch_one(1).await?],
-                    _ => all.at(1)?.get(1, &mut found).await?,
+                    2 if turn % 4 == 1 => found = [all.at(1).await?.fetch_one(1).await?],
+                    _ => all.at(1).await?.get(1, &mut found).await?,
                 }
                 let bytes = found[0].to_ne_bytes();
                 seen.forbidden += u64::from(bytes.iter().any(|byte| *byte != bytes[0]));

@@ -1,0 +1,167 @@
+//! All parts locked by one operation: who dies inside is told of, whoever waits; and what else locks are in the way of.
+
+use std::process::Command;
+use std::time::Duration;
+
+use onesided::{Error, FaultKind, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mutex, Window, World};
+
+use crate::jobs::{self, Role, die, ok};
+use crate::support::{eventually, ranks};
+
+pub(crate) const ROLES: &[Role] = &[
+    ("all held by the dead", |world| dies(&world, true)),
+    ("one held by the dead", |world| dies(&world, false)),
+    ("one waited for by the dead", waiter_dies),
+];
+
+/// More than a doubt takes.
+const LONG: Duration = Duration::from_secs(10);
+
+fn global(world: &World) -> Window<u64> {
+    Window::builder().lock_all(LockAllDesign::Global).name("scores").allocate(world, 4).wait().unwrap()
+}
+
+/// Rank 0, which has the room, stays until rank 1 has gone on.
+fn both_end(window: &Window<u64>) {
+    if window.world().rank() == 0 {
+        eventually(LONG, "rank 1 has gone on", || window.local().read(3..4)[0] == 1);
+    } else {
+        let epoch = window.lock_shared(0).wait().unwrap();
+        epoch.put(3, &[1]).unwrap();
+        epoch.unlock().wait().unwrap();
+    }
+    ok();
+}
+
+/// The last rank dies inside; rank 0, which has the room, and rank 1 go on.
+fn dies(world: &World, all: bool) {
+    let window = global(world);
+    if world.rank() == 2 {
+        let _all = all.then(|| window.lock_all().wait().unwrap());
+        let _one = (!all).then(|| window.lock_exclusive(1).wait().unwrap());
+        world.barrier().wait().unwrap();
+        die();
+    }
+    let _ = world.barrier().wait(); // whoever dies right behind it may be found dead in it
+    eventually(LONG, "the death is known", || !world.is_alive(2));
+    let window = &window;
+    let told = |error: Error, kinds: &[FaultKind]| {
+        let fault = error.fault().filter(|fault| fault.rank().map(|rank| rank.0) == Some(2));
+        assert!(error.is_abandoned() && fault.is_some_and(|fault| kinds.contains(&fault.kind())), "{error}");
+    };
+    let exclusive = |target: u32| window.lock_exclusive(target).wait().map(drop).map_err(Error::from);
+    if world.rank() == 0 {
+        match all {
+            true => told(exclusive(1).unwrap_err(), &[FaultKind::MemberDied]),
+            false => told(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::MemberDied]),
+        }
+        // Whoever locks all waits for one that was held exclusively; it goes with one that locked all, until that is doubted.
+        let error = Error::from(window.lock_all().wait().map(drop).unwrap_err());
+        assert!(error.to_string().starts_with("lock_all on rank 0 of window \"scores\": "), "{error}");
+        told(error, &[FaultKind::MemberDied]);
+        // Again and again, and also who tries, and for other parts.
+        told(window.lock_all().wait().map(drop).unwrap_err().into(), &[FaultKind::MemberDied]);
+        told(window.try_lock_exclusive(0).wait().map(drop).unwrap_err().into(), &[FaultKind::MemberDied]);
+        let heir = window.lock_exclusive(1).inherit().wait().unwrap();
+        assert!(matches!(heir.inherited(), Some(Inheritance::Owner(2) | Inheritance::Member(2))), "{heir:?}");
+        heir.put(0, &[1]).unwrap();
+        heir.unlock().wait().unwrap();
+    } else {
+        eventually(LONG, "it is healed", || window.local().read(0..1)[0] == 1);
+    }
+    for _ in 0..20 {
+        let all = window.lock_all().wait().unwrap();
+        all.at(2).wait().unwrap().put(world.rank() as usize, &[7]).unwrap();
+        all.unlock_all().wait().unwrap();
+        exclusive(world.rank()).unwrap();
+        exclusive(1).unwrap();
+    }
+    both_end(window);
+}
+
+/// The last rank dies while it waits for rank 0's part, which rank 0 has.
+fn waiter_dies(world: World) {
+    let window = global(&world);
+    let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
+    world.barrier().wait().unwrap();
+    if world.rank() == 2 {
+        let _request = window.lock_exclusive(0);
+        std::thread::sleep(Duration::from_millis(50)); // it is in the room, or waits for it
+        die();
+    }
+    eventually(LONG, "the death is known", || !world.is_alive(2));
+    drop(held);
+    if world.rank() == 1 {
+        // It may have held what it waited for: nobody can tell.
+        let inherit = || window.lock_exclusive(0).inherit().wait().map(drop);
+        inherit().unwrap();
+        if let Err(error) = window.lock_all().wait().map(drop).map_err(Error::from) {
+            assert!(error.is_abandoned(), "{error}");
+            inherit().unwrap();
+        }
+        window.lock_all().wait().unwrap().unlock_all().wait().unwrap();
+        inherit().unwrap();
+    }
+    both_end(&window);
+}
+
+#[test]
+fn a_death_inside_is_told_and_healed() {
+    for design in [LockDesign::TestAndSet, LockDesign::Mcs, LockDesign::Ticket, LockDesign::FetchAddQueue] {
+        for role in ["all held by the dead", "one held by the dead", "one waited for by the dead"] {
+            let ended = jobs::start_under(3, role, ("ONESIDED_LOCK", design.name())).wait();
+            assert_eq!((ended.code, ended.ok()), (128 + 9, vec![0, 1]), "{design} {role} {ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_had_is_refused() {
+    ranks(2, |world| {
+        let builder = || Window::<u64>::builder().lock_all(LockAllDesign::Global).name("scores");
+        let late = builder().late_owners(LatePolicy::VersionedCommit, Duration::from_secs(1));
+        let error = late.allocate(&world, 1).wait().map(drop).unwrap_err();
+        assert!(error.to_string().contains("cannot tell who is late"), "{error}");
+        let design = if world.rank() == 0 { LockAllDesign::Global } else { LockAllDesign::EachTarget };
+        let error = Window::<u64>::builder().lock_all(design).allocate(&world, 1).wait().map(drop).unwrap_err();
+        assert!(
+            error.to_string().contains("test-and-set, lock_all each-target against test-and-set, lock_all global"),
+            "{error}"
+        );
+        // More than there are slots.
+        let window = builder().allocate(&world, 1).wait().unwrap();
+        assert!(window.explain(1).ends_with("lock test-and-set, lock_all global"), "{}", window.explain(1));
+        let shared: Vec<_> = (0..33).map(|_| window.lock_shared(1).wait().unwrap()).collect();
+        for request in [window.lock_shared(1), window.lock_exclusive(0)] {
+            let error = Error::from(request.wait().map(drop).unwrap_err());
+            assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Full), "{error}");
+        }
+        drop(shared);
+        world.barrier().wait().unwrap();
+        window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap();
+        window.close().wait().unwrap();
+        let mutex = Mutex::with(builder(), &world, 0, 7_u64).wait().unwrap();
+        assert_eq!(*mutex.lock().wait().unwrap(), 7);
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Those that lock, where all of them lock so.
+#[test]
+fn the_tests_that_lock_pass() {
+    use LockAllDesign::{EachTarget, Global, OnDemand};
+    if std::env::var_os("ONESIDED_LOCK_ALL").is_some() {
+        return; // it is one of those
+    }
+    let (simple, fair) = (LockDesign::TestAndSet, LockDesign::Ticket);
+    for (design, all) in [(simple, Global), (fair, Global), (simple, EachTarget), (fair, OnDemand)] {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["exclusion::", "litmus::locks::", "requests::", "runtimes::", "handles::", "scopes::"])
+            .env("ONESIDED_LOCK", design.name())
+            .env("ONESIDED_LOCK_ALL", all.name())
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && output.contains("test exclusion::"), "{design}, {all}: {output}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Parts that `lock_all` locks when they are first reached: by threads at once, and of owners who die.
+
+use onesided::{Access, Error, LockAllDesign, LockDesign, Window, World};
+
+use crate::jobs::{self, Role, die, ok};
+use crate::support::{DEADLINE, eventually, ranks};
+
+pub(crate) const ROLES: &[Role] = &[("a part's owner dies", owner_dies)];
+
+/// Of the rank whose part is asked for.
+const THREADS: u64 = 4;
+
+/// Threads of rank 0 reach one part at once, again and again, beside a writer: all have the same, and it is locked once.
+#[test]
+fn threads_reach_a_part_at_once() {
+    for design in LockDesign::ALL {
+        ranks(2, move |world| {
+            let builder = Window::<u64>::builder().lock(*design).lock_all(LockAllDesign::OnDemand);
+            let window = builder.allocate(&world, 1).wait().unwrap();
+            for round in 0..50 {
+                if world.rank() == 0 {
+                    let all = window.lock_all().wait().unwrap();
+                    let reach = || {
+                        let part: &Access<'_, _, _> = all.at(1).wait().unwrap();
+                        part.fetch_add(0, 1).wait().unwrap();
+                        std::ptr::from_ref(part) as usize
+                    };
+                    let parts: Vec<_> = std::thread::scope(|scope| {
+                        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(reach)).collect();
+                        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                    });
+                    assert!(parts.iter().all(|part| *part == parts[0]), "{design}");
+                    match round % 2 {
+                        0 => all.unlock_all().wait().unwrap(),
+                        _ => drop(all),
+                    }
+                } else {
+                    let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+                    let (mut before, mut after) = ([0], [0]);
+                    epoch.get(0, &mut before).wait().unwrap();
+                    epoch.get(0, &mut after).wait().unwrap();
+                    assert_eq!(before, after, "{design}");
+                    epoch.unlock().wait().unwrap();
+                }
+            }
+            world.barrier().wait().unwrap();
+            let epoch = window.lock_exclusive(1).deadline(DEADLINE).wait().unwrap();
+            assert_eq!(epoch.fetch_one(0).wait().unwrap(), 50 * THREADS, "{design}");
+            epoch.unlock().wait().unwrap();
+            world.barrier().wait().unwrap();
+            window.close().wait().unwrap();
+        });
+    }
+}
+
+/// What is there already is not waited for, whoever may have it next; no such rank is told of, again and again.
+#[test]
+fn a_part_that_is_there_is_there_at_once() {
+    for design in LockAllDesign::ALL {
+        ranks(2, move |world| {
+            let window = Window::<u64>::builder().lock_all(*design).name("scores").allocate(&world, 1).wait().unwrap();
+            let all = window.lock_all().wait().unwrap();
+            let part = all.at(1).wait().unwrap();
+            let mut again = all.at(1);
+            for _ in 0..2 {
+                assert!(again.test().unwrap().is_some_and(|again| std::ptr::eq(again, part)), "{design}");
+            }
+            drop(again);
+            for _ in 0..2 {
+                let error = Error::from(all.at(2).wait().map(drop).unwrap_err());
+                assert!(error.to_string().starts_with("access on rank 2 of window \"scores\""), "{error}");
+            }
+            assert!(format!("{:?}", all.at(1)).starts_with("rank 1 of shared locks"));
+            all.unlock_all().wait().unwrap();
+            window.close().wait().unwrap();
+        });
+    }
+}
+
+/// The last rank dies with rank 1's part, which rank 0 asks for when it has others.
+fn owner_dies(world: World) {
+    let window = Window::<u64>::builder().lock_all(LockAllDesign::OnDemand).name("scores");
+    let window = window.allocate(&world, 2).wait().unwrap();
+    if world.rank() == 2 {
+        let _epoch = window.lock_exclusive(1).wait().unwrap();
+        world.barrier().wait().unwrap();
+        die();
+    }
+    let _ = world.barrier().wait(); // whoever dies right behind it may be found dead in it
+    if world.rank() == 0 {
+        eventually(DEADLINE, "the death is known", || !world.is_alive(2));
+        let all = window.lock_all().wait().unwrap();
+        let own = all.at(0).wait().unwrap();
+        for _ in 0..2 {
+            let error = Error::from(all.at(1).wait().map(drop).unwrap_err());
+            let alone = Error::from(window.lock_shared(1).wait().map(drop).unwrap_err());
+            assert!(error.is_abandoned() && error.fault() == alone.fault(), "{error}");
+            assert_eq!(error.to_string(), alone.to_string().replacen("lock_shared", "lock_all", 1));
+        }
+        own.put(0, &[7]).unwrap();
+        window.lock_exclusive(1).inherit().wait().unwrap().unlock().wait().unwrap();
+        all.at(1).wait().unwrap().put(1, &[7]).unwrap();
+        all.unlock_all().wait().unwrap();
+        assert_eq!(window.local().read(0..2), [7, 0]);
+        // The other one's memory stays as long as it does.
+        let told = window.lock_exclusive(1).wait().unwrap();
+        told.put(0, &[1]).unwrap();
+        told.unlock().wait().unwrap();
+    } else {
+        eventually(DEADLINE, "the other one has gone on", || window.local().read(0..1)[0] == 1);
+        assert_eq!(window.local().read(1..2), [7]);
+    }
+    ok();
+}
+
+#[test]
+fn a_death_is_told_of_its_part_alone() {
+    for design in LockDesign::ALL {
+        let ended = jobs::start_under(3, "a part's owner dies", ("ONESIDED_LOCK", design.name())).wait();
+        assert_eq!((ended.code, ended.ok()), (128 + 9, vec![0, 1]), "{design} {ended:#?}");
+    }
+}
