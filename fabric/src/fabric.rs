@@ -213,6 +213,22 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// while the word is held: its owner's process [changes](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
+    /// Resolves words that follow one another, the first at `offset`.
+    ///
+    /// # Errors
+    /// As [`word_in`](Self::word_in) of the first word that cannot be had.
+    fn words_in<'s, const N: usize>(
+        &'s self,
+        segment: &'s Self::Segment,
+        offset: u64,
+    ) -> Result<[Self::Word<'s>; N], Fault> {
+        let mut words = [self.word_in(segment, offset)?; N];
+        for (index, word) in (0..).zip(&mut words).skip(1) {
+            *word = self.word_in(segment, offset + 8 * index)?;
+        }
+        Ok(words)
+    }
+
     /// Resolves a word that only ranks of the segment's host ever touch, and only as such a word: the CPU's, where other words
     /// take the card. Its atomics are atomic with one another, and with no others. Nobody is waked by a write to it, and a
     /// chain has words of one kind.

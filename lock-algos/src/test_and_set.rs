@@ -395,7 +395,7 @@ impl LockAlgorithm for TestAndSet {
         mode == Mode::Shared || self.checked
     }
 
-    #[inline]
+    #[inline(always)] // as `start`
     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
     }

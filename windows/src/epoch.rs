@@ -196,8 +196,11 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
     owner: u64,
     holding: Holding,
 ) {
-    let words = (word, owner);
-    let (home, mode) = (inner.home(target, Which::PART, owner).of_lead(), holding.mode());
+    let (words, mode) = ((word, owner), holding.mode());
+    let home = match inner.home(target, Which::PART, owner).of_lead() {
+        Ok(home) => home,
+        Err(fault) => return keep(inner, target.rank, fault),
+    };
     let started = match lock.start_release(inner.fabric(), home, words, mode) {
         Ok(started) => started,
         Err(fault) => return keep(inner, target.rank, fault),

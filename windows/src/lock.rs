@@ -25,31 +25,69 @@ pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
 /// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const ROOM: u32 = 0;
 
-/// Where a window keeps the lock of one target, for one owner: `LEADS` if that is known to have slot 0.
-pub(crate) struct Home<'w, F: Fabric, const LEADS: bool = false> {
+/// Where a window keeps the lock of one target, for one owner, whose node is looked up when it is needed or known already.
+pub(crate) struct Home<'w, F: Fabric, N = Sought> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
     pub(crate) which: Which,
     pub(crate) owner: u64,
+    pub(crate) node: N,
 }
 
-impl<F: Fabric, const LEADS: bool> Clone for Home<'_, F, LEADS> {
+/// How a home comes to its owner's node.
+pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
+    /// Whether the owner is known to have slot 0.
+    const LEADS: bool;
+
+    /// A word of it, if it is known.
+    fn word(&self, index: usize) -> Option<F::Word<'w>>;
+}
+
+/// Word by word.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought;
+
+/// All of slot 0's at once: a lock looks at them so often that to look them up one by one takes a fifth of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<W>([W; Chosen::NODE_WORDS]);
+
+impl<'w, F: Fabric> Node<'w, F> for Sought {
+    const LEADS: bool = false;
+
+    #[inline]
+    fn word(&self, _index: usize) -> Option<F::Word<'w>> {
+        None
+    }
+}
+
+impl<'w, F: Fabric> Node<'w, F> for Found<F::Word<'w>> {
+    const LEADS: bool = true;
+
+    #[inline]
+    fn word(&self, index: usize) -> Option<F::Word<'w>> {
+        self.0.get(index).copied()
+    }
+}
+
+impl<F: Fabric, N: Copy> Clone for Home<'_, F, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric, const LEADS: bool> Copy for Home<'_, F, LEADS> {}
+impl<F: Fabric, N: Copy> Copy for Home<'_, F, N> {}
 
 impl<'w, F: Fabric> Home<'w, F> {
-    #[inline]
-    pub(crate) const fn of_lead(self) -> Home<'w, F, true> {
-        let Self { inner, target, which, owner } = self;
-        Home { inner, target, which, owner }
+    /// For an owner who has slot 0.
+    #[inline(always)]
+    pub(crate) fn of_lead(self) -> Result<Home<'w, F, Found<F::Word<'w>>>, Fault> {
+        let Self { inner, target, which, owner, node: Sought } = self;
+        let node = Found(inner.fabric().words_in(&inner.own_locks, inner.nodes.node(LEAD, 0))?);
+        Ok(Home { inner, target, which, owner, node })
     }
 }
 
-impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
+impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     /// The hidden region of a rank of the fabric.
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
@@ -63,7 +101,7 @@ impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
     /// The owner's slot.
     #[inline(always)] // as what asks
     fn slot(&self) -> u16 {
-        if LEADS { LEAD } else { Place::owner(self).slot }
+        if N::LEADS { LEAD } else { Place::owner(self).slot }
     }
 
     /// The words of an acquire that was begun.
@@ -72,8 +110,8 @@ impl<'w, F: Fabric, const LEADS: bool> Home<'w, F, LEADS> {
     }
 }
 
-impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
-    #[inline]
+impl<'w, F: Fabric, N: Node<'w, F>> Place<'w, F> for Home<'w, F, N> {
+    #[inline(always)] // a call is a tenth of an uncontended lock
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
         let Self { inner, target, which, .. } = *self;
         match which.is_part() {
@@ -116,13 +154,16 @@ impl<'w, F: Fabric, const LEADS: bool> Place<'w, F> for Home<'w, F, LEADS> {
 
     #[inline]
     fn node(&self, index: usize) -> Result<F::Word<'w>, Fault> {
+        if let Some(word) = self.node.word(index) {
+            return Ok(word);
+        }
         // Which was taken from those that there are.
         self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(self.slot(), index))
     }
 
     #[inline]
     fn has_node(&self) -> bool {
-        LEADS || self.owner().slot < self.slots()
+        N::LEADS || self.owner().slot < self.slots()
     }
 
     #[inline]
@@ -362,7 +403,7 @@ fn start_as_lead<'w, F: Fabric>(
 ) -> Result<(Words<'w, F>, u64), Fault> {
     macro_rules! start {
         ($lock:expr) => {{
-            let words = $lock.words(inner.home(target, Which::PART, owner).of_lead())?;
+            let words = $lock.words(inner.home(target, Which::PART, owner))?;
             Ok((words, start_at_once($lock, inner, target, words.0, words.1, mode)?))
         }};
     }
@@ -399,8 +440,9 @@ fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     owner: u64,
     mode: Mode,
 ) -> Result<u64, Fault> {
-    let (home, words) = (inner.home(target, Which::PART, owner).of_lead(), (word, owner));
-    match lock.start(inner.fabric(), home, words, mode) {
+    let words = (word, owner);
+    let started = inner.home(target, Which::PART, owner).of_lead();
+    match started.and_then(|home| lock.start(inner.fabric(), home, words, mode)) {
         Ok(op) => at_once(op).map_err(|fault| failed_at_once(inner, target, words, mode, fault)),
         Err(fault) => Err(never_started(inner, owner, fault)),
     }

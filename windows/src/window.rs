@@ -18,7 +18,7 @@ use crate::info::{agent_name, lock_all_note};
 use crate::late::{Choice, Late};
 use crate::lent;
 use crate::local::Local;
-use crate::lock::{Home, LockRequest};
+use crate::lock::{Home, LockRequest, Sought};
 use crate::lock_all::LockAllRequest;
 use crate::nodes::Nodes;
 use crate::part::{Keys, Made};
@@ -418,7 +418,7 @@ impl<F: Fabric> Inner<F> {
     /// Where a lock of a target lies, for an owner.
     #[inline]
     pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
-        Home { inner: self, target, which, owner }
+        Home { inner: self, target, which, owner, node: Sought }
     }
 }
 

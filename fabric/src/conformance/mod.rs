@@ -94,6 +94,7 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(ranks::know_themselves, bytes: 64, barriers: 0),
         check!(ranks::gather_any_length, bytes: 64, barriers: 0),
         check!(words::places, bytes: 64, barriers: 0),
+        check!(words::neighbours, bytes: 64, barriers: 0),
         check!(words::operations, bytes: 64, barriers: 1),
         check!(words::own_word_operations, bytes: 64, barriers: 0),
         check!(words::own_words_only, bytes: 64, barriers: 1),

@@ -358,6 +358,21 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     }
 
     #[inline(always)]
+    fn words_in<'s, const N: usize>(
+        &'s self,
+        segment: &'s Self::Segment,
+        offset: u64,
+    ) -> Result<[Self::Word<'s>; N], Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.words_in(segment, offset).map(|words| words.map(First)),
+            (Second(fabric), Second(segment)) => {
+                aside(move || fabric.words_in(segment, offset)).map(|words| words.map(Second))
+            }
+            _ => Err(FOREIGN),
+        }
+    }
+
+    #[inline(always)]
     fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         ask_about!(self, to, |fabric, to| fabric.put(to, offset, from))
     }

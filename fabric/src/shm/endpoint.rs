@@ -480,6 +480,11 @@ impl Fabric for Shm {
     }
 
     #[inline]
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s ShmSegment, offset: u64) -> Result<[ShmWord<'s>; N], Fault> {
+        segment.words_at(offset)
+    }
+
+    #[inline]
     fn put(&self, to: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         to.write(offset, from)
     }

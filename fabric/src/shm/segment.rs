@@ -181,26 +181,32 @@ mod access {
     impl ShmSegment {
         #[inline]
         pub(crate) fn word(&self, offset: u64) -> Result<ShmWord<'_>, Fault> {
-            if offset % 8 != 0 || self.check(offset, 8).is_err() {
-                return Err(self.no_word(offset));
-            }
-            // SAFETY: offset + 8 <= len was just checked, and start is valid for len bytes.
-            let word = unsafe { self.start.add(offset as usize) };
-            // SAFETY: 8 bytes of a mapping that `self` keeps; segments begin at multiples of 8 (pages, or 64-byte lines
-            // of the board), and everybody reaches them by atomics or racy copies.
-            let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
-            Ok(ShmWord { word, owner: self.region.rank })
+            self.words_at(offset).map(|[word]| word)
         }
 
-        /// Why there is none.
+        /// `N` words that follow one another.
+        #[inline]
+        pub(crate) fn words_at<const N: usize>(&self, offset: u64) -> Result<[ShmWord<'_>; N], Fault> {
+            if offset % 8 != 0 || self.check(offset, 8 * N).is_err() {
+                return Err(self.no_words(offset, 8 * N));
+            }
+            // SAFETY: offset + 8 * N <= len was just checked, and start is valid for len bytes.
+            let first = unsafe { self.start.add(offset as usize) };
+            // SAFETY: N words of a mapping that `self` keeps; segments begin at multiples of 8 (pages, or 64-byte lines
+            // of the board), and everybody reaches them by atomics or racy copies.
+            let words = unsafe { first.cast::<[AtomicU64; N]>().as_ref() };
+            Ok(words.each_ref().map(|word| ShmWord { word, owner: self.region.rank }))
+        }
+
+        /// Why there are none.
         #[cold]
         #[inline(never)]
-        fn no_word(&self, offset: u64) -> Fault {
+        fn no_words(&self, offset: u64, bytes: usize) -> Fault {
             if offset % 8 != 0 {
                 return Fault::of(FaultKind::Misaligned, self.region.rank);
             }
-            let outside = self.check(offset, 8).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));
-            self.lent().map_or(outside, |lent| match lent.place(offset, 8) {
+            let outside = self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));
+            self.lent().map_or(outside, |lent| match lent.place(offset, bytes) {
                 Ok(_) => lent.memory.wordless(),
                 Err(fault) => fault,
             })

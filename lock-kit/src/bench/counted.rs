@@ -274,6 +274,14 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.word_in(segment, offset)
     }
 
+    fn words_in<'s, const N: usize>(
+        &'s self,
+        segment: &'s Self::Segment,
+        offset: u64,
+    ) -> Result<[Self::Word<'s>; N], Fault> {
+        self.inner.words_in(segment, offset)
+    }
+
     fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         self.inner.near_word(segment, offset)
     }
