@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
 //! | [`Search`] | proptest: programs, schedules and deaths made up, over a memory whose operations travel | the same, in longer runs; shrunk to the shortest |
-//! | [`Checker`] | every schedule of few rounds, with crashes, lost operations and replies, stopped ranks: replayed, one thread, no chance | the same; that recovery ends; how many are bypassed; tokens that do not rise |
+//! | [`Checker`] | every schedule of few rounds, with crashes, memory that goes with the dead, lost operations and replies, stopped ranks: replayed, one thread, no chance | the same; that recovery ends; how many are bypassed; tokens that do not rise |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
 //! [`conformance`] does all of it in one call, [`Conformance`] in bounds of one's own. Each of them holds fencing tokens to their rule

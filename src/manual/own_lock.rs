@@ -22,7 +22,7 @@
 //! | a line | what it tries | what it finds |
 //! |---|---|---|
 //! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to so many preemptions; each load and store apart | exclusion, lost updates, lost wake-ups |
-//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of few rounds: in which order operations take effect and answers come, a crash at every step, a lost operation or answer, a rank that is stopped | the same; recovery that does not end or tells the wrong ones; with `.bypass(n)` who is overtaken too often; with `.token(f)` tokens that do not rise |
+//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of few rounds: in which order operations take effect and answers come, a crash at every step (with `.memory_goes()` the memory of the dead ends as well, before anybody hears of that), a lost operation or answer, a rank that is stopped | the same; recovery that does not end or tells the wrong ones; with `.bypass(n)` who is overtaken too often; with `.token(f)` tokens that do not rise |
 //! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
 //! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
 //! | `Contest::of(&lock).origins(100).simulated()` | a contest, by threads or simulated ranks | rate, waits, fairness, operations |

@@ -188,7 +188,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
             // Who is counted said so before, and who has come since has changed the counter.
             if nobody_says(self.memory, self.place, *rank, reading(self.place)).await {
-                let word = self.place.spread(*rank)?;
+                let Ok(word) = self.place.spread(*rank) else { continue }; // it has gone
                 let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // it is read next
             }
         }
@@ -225,7 +225,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                     return Err(died);
                 }
                 // Nobody else changes it.
-                let cleared = Task::Clear.post(self.memory, self.place.spread(dead)?).await;
+                let cleared = match self.place.spread(dead) {
+                    Ok(counter) => Task::Clear.post(self.memory, counter).await,
+                    Err(fault) => Err(fault),
+                };
                 self.found(dead, Task::Clear, cleared).await?;
                 inherited = Some(died);
             }
@@ -235,7 +238,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 self.take_away().await?;
                 return Err(Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
-            self.memory.pause(self.place.spread(*first)?, pauses.next_nanos()).await;
+            // Where that has gone there will be news of it.
+            let word = self.place.spread(*first).or_else(|_| self.place.home(STATE))?;
+            self.memory.pause(word, pauses.next_nanos()).await;
             let now = self.memory.now();
             found = self.read(living).await?;
             if now.saturating_sub(*asked.get_or_insert(now)) >= patience {

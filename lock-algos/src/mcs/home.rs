@@ -136,6 +136,7 @@ mod tests {
         let (free, mine, theirs) = (Home::FREE, Home::FREE.behind(a), Home::FREE.behind(b));
         let (one, two) = (Home::FREE.joined(), Home::FREE.joined().joined());
         let frozen = theirs.frozen(Some(b.rank), 5);
+        let read = two.behind(b).frozen(Some(b.rank), 5);
         for (found, new, now, swapped) in [
             (free, mine, mine, Some(true)),
             (two, two.behind(a), one.behind(a), Some(true)), // a reader has gone meanwhile
@@ -154,6 +155,8 @@ mod tests {
             (frozen, one, frozen, Some(false)),
             (frozen, mine, frozen, Some(false)),
             (frozen, mine, theirs, None),
+            (frozen, one, one, None), // whose?
+            (read, one, read, Some(false)),
             (mine, free, mine, Some(false)),
             (mine, free, free, Some(true)),
             (mine, free, one, Some(true)),
@@ -185,6 +188,11 @@ mod tests {
                 && !frozen.is(Home::QUEUED)
                 && !all.frozen(None, u64::MAX).is(Home::LOST | Home::QUEUED)
         );
+        let [seven, other] = [u64::MAX, 0].map(|stamp| last.frozen(Some(Rank(7)), stamp));
+        assert!(seven != other && last.frozen(None, 1) != last.frozen(None, 2));
+        let fewer = Home(seven.0 - Home::READER);
+        assert!(fewer.is_as_frozen(seven) && seven.is_as_frozen(fewer) && !other.is_as_frozen(seven));
+        assert!(!Home::FREE.is_as_frozen(Home(Home::FROZEN)) && !all.is_as_frozen(seven));
         assert!(Home::FREE.joined().has_readers() && !Home::FREE.joined().is(Home::QUEUED));
     }
 }

@@ -3,6 +3,8 @@
 
 mod distributed_counters;
 mod fetch_add_queue;
+#[path = "../verify/frozen.rs"]
+mod frozen;
 #[path = "../verify/given_up.rs"]
 mod given_up;
 mod global;
@@ -59,6 +61,7 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
         checker.run(programs);
         checker.clone().crashes(1).run(programs);
+        checker.clone().crashes(1).memory_goes().departures(2).at_most(5_000).run(programs);
         let loses = checker.clone().losses(1);
         if lost == Lost::Settled { loses.settled() } else { loses }.run(programs);
         checker.clone().stops(1).crashes(1).departures(2).at_most(2_000).run(programs);

@@ -23,6 +23,22 @@ fn checked() {
     }
 }
 
+/// The queue of a host ends with the rank that has it.
+#[test]
+fn a_queue_goes_with_its_rank() {
+    const A: Round = Round::EXCLUSIVE.touching(0);
+    const B: Round = Round::SHARED.touching(0);
+    // On the other host.
+    let programs: [&[&[Round]]; 3] =
+        [&[&[], &[], &[A, A], &[A, A]], &[&[A], &[], &[A], &[A]], &[&[], &[], &[A, B], &[A], &[B]]];
+    for passes in [0, 1] {
+        let checker = Checker::of(&two_level(1).passes(passes)).crashes(1).memory_goes().departures(2);
+        for programs in programs {
+            assert!(checker.clone().run(programs).heirs > 0);
+        }
+    }
+}
+
 /// At the home, where it is another host's.
 #[test]
 fn losses_are_settled() {

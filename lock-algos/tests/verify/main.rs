@@ -16,6 +16,7 @@ mod conformance;
 mod distributed;
 mod explored;
 mod fetch_add_queues;
+mod frozen;
 mod given_up;
 mod global;
 mod heirs;

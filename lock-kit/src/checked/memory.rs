@@ -148,8 +148,13 @@ impl RemoteMemory for CheckedMemory {
     }
 
     fn word(&self, at: At) -> Result<usize, Fault> {
-        let world = self.world();
-        resolve(at, world.ranks(), world.region_words())
+        let mut world = self.world();
+        let word = resolve(at, world.ranks(), world.region_words())?;
+        let reached = world.reach(at.rank);
+        if reached.is_err() {
+            world.told(self.rank, at.rank);
+        }
+        reached.map(|()| word)
     }
 
     fn read(&self, word: usize) -> Reply {
@@ -206,7 +211,7 @@ impl RemoteMemory for CheckedMemory {
         let mut world = self.world();
         let liveness = match rank {
             Rank(rank) if rank >= world.ranks() => Liveness::Left,
-            rank if world.is_dead(rank) => Liveness::Dead,
+            rank if world.is_mourned(rank) => Liveness::Dead,
             _ => Liveness::Alive,
         };
         world.told(self.rank, (rank, liveness == Liveness::Dead));

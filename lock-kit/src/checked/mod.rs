@@ -54,6 +54,7 @@ pub struct Checker<A> {
     token: Option<fn(&[u64]) -> u64>,
     bend: Option<fn(Action) -> Action>,
     near_is_safe: bool,
+    memory_goes: bool,
 }
 
 /// How much was explored.
@@ -105,6 +106,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             token: None,
             bend: None,
             near_is_safe: false,
+            memory_goes: false,
         }
     }
 
@@ -127,6 +129,14 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     #[must_use]
     pub fn near_is_safe(self) -> Self {
         Self { near_is_safe: true, ..self }
+    }
+
+    /// Who crashes takes its memory with it, the home's aside: operations there end with `NoSuchRegion`. The others hear of its end
+    /// at any step after that, and time may pass meanwhile. Of a lock that [is spread](LockAlgorithm::SPREAD) nobody need be told that
+    /// a reader has died: that was in its memory.
+    #[must_use]
+    pub fn memory_goes(self) -> Self {
+        Self { memory_goes: true, ..self }
     }
 
     /// The lock hands no loss on to anybody, and goes on: what a section does to the data is done again.

@@ -44,6 +44,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let slots = Slots { nodes: checker.nodes, per_host: checker.per_host, ..Slots::of(programs) };
         let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
         (world.bend, world.settled) = (checker.bend, checker.settled);
+        world.memory_goes = checker.memory_goes;
         world.safe_within = checker.near_is_safe.then_some(checker.per_host);
         let mut run = Self {
             lock: Arc::new(checker.lock.clone()),
@@ -133,6 +134,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
         if let Event::Crash(rank) = event {
+            if A::SPREAD && lock(&self.world).takes_memory(rank) {
+                self.record.forgets_readers(rank);
+            }
             self.record.dies(rank, lock(&self.world).travels_from(rank));
             self.tasks.retain(|(of, _)| *of != rank);
         }

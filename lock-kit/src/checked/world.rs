@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use remote_memory::{Fault, FaultKind, Rank};
 
+use crate::program::HOME;
 use crate::trace::{Action, Effect, Trace};
 
 /// What happens next.
@@ -20,6 +21,8 @@ pub enum Event {
     LoseOperation(u32),
     /// A rank ends. What is under way of it never takes effect. (What does, did before.)
     Crash(Rank),
+    /// The others hear that a rank has ended.
+    News(Rank),
     /// A rank learns nothing more until the others are done, or stuck for long.
     Stop(Rank),
     /// The rank that was stopped goes on.
@@ -66,6 +69,8 @@ enum Kind {
 const LONGEST_PAUSE: u32 = 28;
 /// Pauses and deadlines that end one after the other without a change, before whoever waits does so for ever.
 const ENDLESS: u32 = 48;
+/// As many while somebody's end is not heard of: no lock waits for news for ever.
+const UNHEARD: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct World {
@@ -75,6 +80,8 @@ pub(super) struct World {
     /// Of each handle: the version of each word that its last operation there saw.
     seen: Vec<BTreeMap<u32, u32>>,
     dead: Vec<bool>,
+    /// Of whose end the others have heard.
+    mourned: Vec<bool>,
     deaths: u32,
     now: u64,
     /// Pauses and deadlines that have ended since a word changed or somebody died.
@@ -92,6 +99,8 @@ pub(super) struct World {
     pub(super) budget: Budget,
     /// How many ranks share a host, if what they do to its memory is not lost.
     pub(super) safe_within: Option<u32>,
+    /// Whether a rank's memory ends with it, before the others hear of that.
+    pub(super) memory_goes: bool,
     /// Whether losses are the lock's affair.
     pub(super) settled: bool,
     pub(super) bend: Option<fn(Action) -> Action>,
@@ -111,6 +120,7 @@ impl World {
             words,
             seen: vec![BTreeMap::new(); ranks],
             dead: vec![false; ranks],
+            mourned: vec![false; ranks],
             deaths: 0,
             now: 0,
             idle: 0,
@@ -122,6 +132,7 @@ impl World {
             histories: vec![0; ranks],
             budget,
             safe_within: None,
+            memory_goes: false,
             settled: false,
             bend: None,
             trace: Trace::default(),
@@ -146,12 +157,30 @@ impl World {
         self.now
     }
 
-    pub(super) fn is_dead(&self, rank: Rank) -> bool {
+    fn is_dead(&self, rank: Rank) -> bool {
         self.dead[rank.index()]
     }
 
+    /// Whether the others have heard that it has ended.
+    pub(super) fn is_mourned(&self, rank: Rank) -> bool {
+        self.mourned[rank.index()]
+    }
+
     pub(super) fn casualty(&self) -> Option<Rank> {
-        (0..self.ranks()).map(Rank).find(|rank| self.is_dead(*rank))
+        (0..self.ranks()).map(Rank).find(|rank| self.is_mourned(*rank))
+    }
+
+    /// Whether a rank's memory ends with it.
+    pub(super) fn takes_memory(&self, rank: Rank) -> bool {
+        self.memory_goes && rank != HOME
+    }
+
+    /// `NoSuchRegion` where a rank took its memory with it. The home's stays: without it there is no lock.
+    pub(super) fn reach(&self, rank: Rank) -> Result<(), Fault> {
+        match self.takes_memory(rank) && self.is_dead(rank) {
+            true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
+            false => Ok(()),
+        }
     }
 
     /// Whether an operation of this rank is not yet in effect.
@@ -321,7 +350,11 @@ impl World {
             events.extend((0..self.ranks()).map(Rank).filter(|_| stops).filter(active).map(Event::Stop));
         }
         let moves = |event: &Event| matches!(event, Event::Effect(_) | Event::Wake(_));
-        if !events.iter().any(moves) {
+        let moves = events.iter().any(moves);
+        let news = (0..self.ranks()).map(Rank).filter(|rank| self.is_dead(*rank) && !self.is_mourned(*rank));
+        let told = events.len();
+        events.extend(news.map(Event::News));
+        if !moves && (events.len() == told || self.idle < UNHEARD) {
             events.extend(self.last_resort(at_work));
         }
         events
@@ -338,7 +371,7 @@ impl World {
         let others_at_work =
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
         // While everybody lives, none is stopped and nothing was lost, whoever waits must be waked.
-        let troubled = self.deaths > 0 || self.stopped.is_some() || self.lost;
+        let troubled = self.dead.contains(&true) || self.stopped.is_some() || self.lost;
         let passes = troubled && self.idle < ENDLESS && others_at_work;
         let end = |(number, pending): (&u32, &Pending)| match pending.kind {
             Kind::Waits { until, .. } | Kind::Pauses { until, .. }
@@ -383,6 +416,7 @@ impl World {
                 self.budget.crashes -= 1;
                 self.bury(rank);
             }
+            Event::News(rank) => self.mourn(rank),
             Event::Stop(rank) => {
                 self.budget.stops -= 1;
                 self.stopped = Some(rank);
@@ -406,6 +440,16 @@ impl World {
         let (index, origin) = (word as usize, pending.origin);
         let found = self.words[index];
         let target = Rank(self.target(word) as u32);
+        if let Err(gone) = self.reach(target) {
+            match pending.detached {
+                true => drop(self.pending.remove(&number)),
+                false => {
+                    let kind = Kind::Returns { word, outcome: Err(lost.unwrap_or(gone)), version: 0 };
+                    self.pending.insert(number, Pending { kind, ..pending });
+                }
+            }
+            return;
+        }
         self.trace.push(Effect { origin, target, word: index % self.region_words, action, found });
         if pending.marked {
             self.last_arrival = Some(origin);
@@ -438,12 +482,21 @@ impl World {
     /// A rank is dead: nothing of it is under way any more.
     pub(super) fn bury(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
-        self.deaths += 1;
         self.idle = 0;
+        if !self.memory_goes {
+            self.mourn(rank);
+        }
         if self.stopped == Some(rank) {
             self.stopped = None;
         }
         self.pending.retain(|_, pending| pending.origin != rank);
+    }
+
+    /// The others hear that it has ended.
+    fn mourn(&mut self, rank: Rank) {
+        self.mourned[rank.index()] = true;
+        self.deaths += 1;
+        self.idle = 0;
     }
 
     /// An event that is about to happen, for people.
@@ -470,6 +523,7 @@ impl World {
             Event::LoseReply(number) => format!("{}; the answer is lost", of(number)),
             Event::LoseOperation(number) => format!("{}: lost on its way", of(number)),
             Event::Crash(rank) => format!("rank {} crashes", rank.0),
+            Event::News(rank) => format!("the others hear that rank {} has ended", rank.0),
             Event::Stop(rank) => format!("rank {} is stopped", rank.0),
             Event::Continue => "who was stopped goes on".into(),
             Event::Time(number) => format!("time passes; {}", of(number)),
@@ -480,7 +534,17 @@ impl World {
     /// whether it is the present one, of numbers their order within a rank.
     pub(super) fn state(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.words, &self.dead, self.now, self.idle, self.stopped, self.lost, &self.histories, self.budget)
+        (
+            &self.words,
+            &self.dead,
+            &self.mourned,
+            self.now,
+            self.idle,
+            self.stopped,
+            self.lost,
+            &self.histories,
+            self.budget,
+        )
             .hash(&mut hasher);
         let passed = |word: u32, version: u32| self.versions[word as usize] != version;
         for seen in &self.seen {

@@ -158,7 +158,10 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             let stops = checker.clone().stops(1).crashes(u8::from(self.inherits));
             if self.inherits {
                 let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody inherits");
-                trial("with a crash", self.schedules(&checker.clone().crashes(1), &programs::CRASHES, nobody));
+                let crashes = checker.clone().crashes(1);
+                trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
+                let gone = crashes.memory_goes().departures(2);
+                trial("memory that goes", self.schedules(&gone, &programs::CRASHES, nobody));
             }
             if self.inherits && self.loses {
                 let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");

@@ -185,6 +185,15 @@ impl Record {
         state.waiting.retain(|(of, _), _| *of != rank.0);
     }
 
+    /// A rank is about to end that alone knew of its readers: nobody can tell whether it had any.
+    pub(crate) fn forgets_readers(&self, rank: Rank) {
+        for (_, stage) in self.state().stages.iter_mut().filter(|((of, _), _)| *of == rank.0) {
+            if *stage == Stage::Inside(Mode::Shared) {
+                *stage = Stage::Between;
+            }
+        }
+    }
+
     /// Who has died.
     #[must_use]
     pub fn dead(&self) -> Vec<Rank> {

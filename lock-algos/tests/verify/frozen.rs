@@ -1,0 +1,83 @@
+//! Who releases into a queue that was frozen while somebody had yet to link himself behind him stays until that one has left: his
+//! node may be written to. He does not wait for whoever takes the lock after that.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use lock_algos::{Held, LockAlgorithm, Mcs, Mode, Wish};
+use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::wrong::mcs;
+use lock_kit::{Ground, ModelMemory};
+use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run, slotted};
+
+/// Events in which everybody comes to where he waits, and in which who need not wait is done.
+const A_WHILE: usize = 60;
+
+type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+
+/// Rank 3 leaves the queue: it had the lock, or, while rank 0 reads, it is not wanted any more. Rank 1 has come behind it and does
+/// not know that yet; rank 2 waits behind rank 1, and dies.
+fn leave(while_read: bool) {
+    let lock = &mcs();
+    let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
+    let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
+    let wanted = AtomicBool::new(true);
+    let mut first: Acquire<'_> = Box::pin(async {
+        let place = Ground::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
+        let words = lock.words(place)?;
+        let started = lock.start(&all[3], place, words, Mode::Exclusive)?;
+        let wish = || if wanted.load(Relaxed) { Wish::LOCK } else { Wish::NONE };
+        lock.finish(&all[3], place, words, Mode::Exclusive, started, wish).await
+    });
+    if while_read {
+        run(&memory, &mut acquire(lock, &all[0], slotted(0), Mode::Shared), ENDLESS).unwrap().unwrap();
+        assert!(run(&memory, &mut first, A_WHILE).is_none());
+    } else {
+        assert_eq!(run(&memory, &mut first, ENDLESS), Some(Ok(Held::cleanly(Mode::Exclusive))));
+    }
+    let last = || lock_and_data::<Mcs>(&memory.region()).0[0] & 0xff_ffff;
+    let mut second = exclusive(1);
+    while last() != 1 {
+        assert!(poll(&mut second).is_none());
+        memory.net().step(None);
+    }
+    assert!(run(&memory, &mut exclusive(2), A_WHILE).is_none() && last() == 2);
+    memory.net().kill(Rank(2), 0);
+
+    wanted.store(false, Relaxed);
+    let mut leaves: Release<'_> = match while_read {
+        true => Box::pin(async { first.await.map(drop) }),
+        false => Box::pin(release(lock, &all[3], slotted(3), Mode::Exclusive)),
+    };
+    assert_eq!(run(&memory, &mut leaves, ENDLESS), None, "nobody has linked himself, and it is gone");
+    if while_read {
+        let mut released: Release<'_> = Box::pin(release(lock, &all[0], slotted(0), Mode::Shared));
+        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert_eq!(run(&memory, &mut leaves, ENDLESS), None, "a reader has gone, and it is gone as well");
+    }
+    let held = run(&memory, &mut second, ENDLESS).expect("rank 1 waits for who is about to leave").unwrap();
+    assert!(held.inherited.is_some());
+    let left = if while_read { Err(Fault::new(FaultKind::Closed)) } else { Ok(()) };
+    assert_eq!(run(&memory, &mut leaves, A_WHILE), Some(left), "it waits for who has the lock now");
+    let node = all[3].region();
+    assert!(node[..node.len() - 1].iter().all(|word| *word == 0 || *word == 1), "what is left of it: {node:x?}");
+
+    let mut released: Release<'_> = Box::pin(release(lock, &all[1], slotted(1), held.mode));
+    assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+    assert!(Mcs::is_free(lock_and_data::<Mcs>(&memory.region()).0));
+    assert!([0, 1, 3].iter().all(|rank| idle::<Mcs>(SLOTS, &all[*rank].region())));
+}
+
+#[test]
+fn the_queue_lock_that_is_released() {
+    leave(false);
+}
+
+#[test]
+fn the_queue_lock_that_is_given_up() {
+    leave(true);
+}
