@@ -117,6 +117,17 @@ impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
         self.fabric.host_of(rank)
     }
 
+    /// The last of the home's.
+    fn room(&self) -> Result<F::Word<'m>, Fault> {
+        let last = self.words.0.checked_sub(1).ok_or(Fault::new(FaultKind::Unsupported))?;
+        self.word(Rank(0), last)
+    }
+
+    /// There is one target.
+    fn is_of_all(&self) -> bool {
+        true
+    }
+
     fn passes(&self) -> u8 {
         self.passes.load(Ordering::Relaxed)
     }
