@@ -58,6 +58,12 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     const B: Round = Round::SHARED.touching(0);
     let checker = Checker::of(lock).per_host(per_host).departures(1);
     checker.clone().departures(2).run(&[&[A], &[A]]);
+    if lost == Lost::Settled {
+        let settled = checker.clone().departures(2).losses(1).settled().at_most(10_000);
+        settled.run(&[&[A, A], &[A]]);
+        settled.clone().crashes(1).run(&[&[A], &[A], &[B]]);
+        settled.crashes(1).run(&[&[A], &[A.without_node()]]);
+    }
     for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
         checker.run(programs);
         checker.clone().crashes(1).run(programs);

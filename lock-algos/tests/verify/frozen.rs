@@ -1,12 +1,12 @@
-//! Who releases into a queue that was frozen while somebody had yet to link himself behind him stays until that one has left: his
-//! node may be written to. He does not wait for whoever takes the lock after that.
+//! Frozen locks: who tries is told, and waits for nobody. And who releases into a queue that was frozen while somebody had yet to
+//! link himself behind him stays until that one has left, because his node may be written to, and no longer.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use lock_algos::{Held, LockAlgorithm, Mcs, Mode, Wish};
 use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::mcs;
+use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use lock_kit::{Ground, ModelMemory};
 use remote_memory::{Fault, FaultKind, Rank};
 
@@ -80,4 +80,62 @@ fn the_queue_lock_that_is_released() {
 #[test]
 fn the_queue_lock_that_is_given_up() {
     leave(true);
+}
+
+/// Rank 1 dies as a reader, while rank 0 reads as well: rank 2 doubts the lock, and waits for rank 0. Rank 3 only tries.
+fn tries<A: LockAlgorithm>(lock: &A) {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
+        let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+        all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
+        let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
+        for rank in [0, 1] {
+            run(&memory, &mut asks(rank, Mode::Shared), ENDLESS).unwrap().unwrap();
+        }
+        memory.net().kill(Rank(1), 0);
+        let mut waits = asks(2, Mode::Exclusive);
+        assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
+
+        let place = Ground::<_, A>::new(&all[3], slotted(3), SLOTS);
+        let mut tries: Acquire<'_> = Box::pin(async {
+            let words = lock.words_to_try(place)?;
+            let started = lock.start(&all[3], place, words, mode)?;
+            lock.finish(&all[3], place, words, mode, started, || Wish::TRY).await
+        });
+        let told = run(&memory, &mut tries, A_WHILE);
+        assert!(told.is_some_and(|told| told.is_err()), "{}, {mode:?}: {told:?}", A::NAME);
+
+        let mut released: Release<'_> = Box::pin(release(lock, &all[0], slotted(0), Mode::Shared));
+        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        let held = run(&memory, &mut waits, ENDLESS).expect("nobody reads any more").unwrap();
+        let mut released: Release<'_> = Box::pin(release(lock, &all[2], slotted(2), held.mode));
+        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
+        assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &all[*rank].region())), "{}", A::NAME);
+    }
+}
+
+#[test]
+fn test_and_set_tried() {
+    tries(&right());
+}
+
+#[test]
+fn the_queue_lock_tried() {
+    tries(&mcs());
+}
+
+#[test]
+fn tickets_tried() {
+    tries(&ticket::<15>());
+}
+
+#[test]
+fn queues_by_fetch_add_tried() {
+    tries(&queue::<15, 16>());
+}
+
+#[test]
+fn two_levels_tried() {
+    tries(&two_level(8));
+    tries(&two_level(8).passes(1));
 }
