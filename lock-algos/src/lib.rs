@@ -32,7 +32,7 @@
 //!
 //! # How it is verified
 //!
-//! `tests/verify` runs the shipped code with the crate `onesided-lock-kit`, over memories of its own, on programs that are
+//! `tests/verify` and, briefly, `tests/quick` run the shipped code with the crate `onesided-lock-kit`, over memories of its own, on programs that are
 //! data. A lock of yours can be run through the same.
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with

@@ -1,23 +1,21 @@
-//! A part of `verify` that is built and run in seconds, the same each time: what mutants of this crate meet first
-//! (`scripts/mutants`). Few cases, one memory; a lock a file, so that a change of one lock builds one of them again.
+//! What is built and run in seconds, the same each time: what mutants of this crate meet first (`scripts/mutants`).
+//!
+//! Of each lock, in a file of its own, so that a change of one lock builds one of them again: few random programs, and every
+//! schedule that departs once or twice from the usual one. And stories of their own: [`heirs`] has two who inherit overtake one another,
+//! [`poisoned`] asks for locks of the dead, [`given_up`] waits and is not wanted any more, [`frozen`] tries and leaves frozen locks,
+//! [`leased`] has owners that are late, and [`promises`] holds locks to what they say of themselves.
 
 mod distributed_counters;
 mod fetch_add_queue;
-#[path = "../verify/frozen.rs"]
 mod frozen;
-#[path = "../verify/given_up.rs"]
 mod given_up;
 mod global;
-#[path = "../verify/heirs.rs"]
 mod heirs;
-#[path = "../verify/leased.rs"]
 mod leased;
 #[path = "../verify/marks.rs"]
 mod marks;
 mod mcs;
-#[path = "../verify/poisoned.rs"]
 mod poisoned;
-#[path = "../verify/promises.rs"]
 mod promises;
 #[path = "../verify/refused.rs"]
 mod refused;
@@ -30,8 +28,14 @@ mod test_and_set;
 mod ticket;
 mod two_level;
 
-use lock_algos::LockAlgorithm;
+use lock_algos::{LockAlgorithm, Owner};
 use lock_kit::{Checker, Round, Search, Setting};
+use remote_memory::Rank;
+
+/// A rank's owner, with a slot.
+const fn slotted(rank: u32) -> Owner {
+    Owner { rank: Rank(rank), slot: 0, generation: 0 }
+}
 
 /// Random programs in which nobody dies or one rank does, with nodes and without.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {

@@ -6,8 +6,7 @@
 //! - [`modelled`]: proptest makes up programs, schedules and deaths, over a memory whose operations travel: posted, in effect
 //!   and completed are three points in time, and the schedule chooses.
 //!
-//! And [`stopped`] stops a waiter at every step of a recovery, [`heirs`] has two who inherit overtake one another, and [`poisoned`]
-//! asks for locks of the dead.
+//! And [`stopped`] stops a waiter at every step of a recovery. What takes seconds is in `tests/quick`.
 //!
 //! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
@@ -16,16 +15,10 @@ mod conformance;
 mod distributed;
 mod explored;
 mod fetch_add_queues;
-mod frozen;
-mod given_up;
 mod global;
-mod heirs;
-mod leased;
 mod linear;
 mod marks;
 mod modelled;
-mod poisoned;
-mod promises;
 mod refused;
 mod room;
 mod served;

@@ -22,11 +22,6 @@ const fn owner(rank: u32, slotted: bool) -> Owner {
     Owner { rank: Rank(rank), slot, generation: 0 }
 }
 
-/// One with a slot.
-pub(crate) const fn slotted(rank: u32) -> Owner {
-    owner(rank, true)
-}
-
 pub(crate) fn acquire<'a, A: LockAlgorithm>(
     lock: &'a A,
     memory: &'a ModelMemory,

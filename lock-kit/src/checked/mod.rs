@@ -184,6 +184,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { departures: Some(times), ..self }
     }
 
+    /// Whether the schedules are bounded [so](Self::departures).
+    pub(crate) fn departs(&self) -> bool {
+        self.departures.is_some()
+    }
+
     /// While everybody lives, at most so many acquires that came later (whose first operation took effect later) enter before
     /// somebody whom they keep out.
     #[must_use]

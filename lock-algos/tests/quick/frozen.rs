@@ -10,7 +10,8 @@ use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use lock_kit::{Ground, ModelMemory};
 use remote_memory::{Fault, FaultKind, Rank};
 
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run, slotted};
+use crate::slotted;
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
 /// Events in which everybody comes to where he waits, and in which who need not wait is done.
 const A_WHILE: usize = 60;

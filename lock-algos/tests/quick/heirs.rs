@@ -7,7 +7,8 @@ use lock_kit::program::{idle, lock_and_data, open, region_words};
 use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use remote_memory::Rank;
 
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run, slotted};
+use crate::slotted;
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
 /// Events in which somebody would come in who could.
 const A_WHILE: usize = 60;
