@@ -136,5 +136,5 @@ fn two_levels() {
 #[test]
 fn all_targets() {
     give_up_everywhere(&global::<_, 15>(right()), false);
-    give_up_everywhere(&global::<_, 2>(right()), false);
+    give_up_everywhere(&global::<_, 1>(right()), false);
 }

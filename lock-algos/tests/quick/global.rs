@@ -28,5 +28,5 @@ fn searched_in_crowds() {
 #[test]
 fn checked() {
     crate::check(&global::<_, 15>(right()), Lost::Told, 2);
-    crate::check(&global::<_, 2>(right()), Lost::Told, 2);
+    crate::check(&global::<_, 1>(right()), Lost::Told, 2);
 }

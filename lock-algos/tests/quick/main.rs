@@ -61,7 +61,9 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     const A: Round = X.touching(0);
     const B: Round = Round::SHARED.touching(0);
     let checker = Checker::of(lock).per_host(per_host).departures(1);
-    checker.clone().departures(2).run(&[&[A], &[A]]);
+    for programs in [&[&[A][..], &[A]][..], &[&[A.abandoned(1), B], &[A, B]], &[&[A], &[A.abandoned(2)], &[B]]] {
+        checker.clone().departures(2).at_most(5_000).run(programs);
+    }
     if lost == Lost::Settled {
         let settled = checker.clone().departures(2).losses(1).settled().at_most(10_000);
         settled.run(&[&[A, A], &[A]]);
