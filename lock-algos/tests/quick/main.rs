@@ -5,6 +5,7 @@
 //! [`poisoned`] asks for locks of the dead, [`given_up`] waits and is not wanted any more, [`frozen`] tries and leaves frozen locks,
 //! [`leased`] has owners that are late, and [`promises`] holds locks to what they say of themselves.
 
+mod chosen;
 mod distributed_counters;
 mod fetch_add_queue;
 mod frozen;

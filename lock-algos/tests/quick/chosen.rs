@@ -1,0 +1,80 @@
+//! A lock that is chosen when the program runs is the one that was chosen, in all that it says of itself and does.
+
+use lock_algos::{
+    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, LockAlgorithm, Mode,
+    Ticket, held_by_word,
+};
+use lock_kit::program::region_words;
+use lock_kit::wrong::{mcs, right, two_level};
+use lock_kit::{Ground, ModelMemory};
+use remote_memory::RemoteMemory;
+
+use crate::slotted;
+use crate::stopped::SLOTS;
+
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+
+/// Both say the same of the lock, and of an owner who finds this by its first operation.
+fn is<A>(chosen: Chosen, lock: &A)
+where
+    A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
+{
+    assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
+    assert_eq!(chosen.near_words(), A::NEAR_WORDS, "{}", A::NAME);
+    assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::SPREAD), "{}", A::NAME);
+    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
+    let place = Ground::<_, Chosen>::new(&memory, slotted(0), SLOTS);
+    let words = [chosen.words(place), lock.words(place)].map(Result::unwrap);
+    assert_eq!(words[0], words[1], "{}", A::NAME);
+    for mode in MODES {
+        assert_eq!(chosen.uses_node(mode), lock.uses_node(mode), "{} {mode:?}", A::NAME);
+        for first in (0..64).map(|bit| 1 << bit).chain([0, words[0].1, u64::MAX]) {
+            let holds = lock.holds::<ModelMemory>(words[1], mode, first);
+            assert_eq!(chosen.holds::<ModelMemory>(words[0], mode, first), holds, "{} {mode:?} {first:x}", A::NAME);
+        }
+    }
+}
+
+#[test]
+fn each_is_what_was_chosen() {
+    let backoff = Backoff::default();
+    macro_rules! both {
+        ($($chosen:ident, $global:ident: $lock:expr;)*) => {$(
+            is(Chosen::$chosen($lock), &$lock);
+            is(Chosen::$global(Global::new($lock, backoff)), &Global::<_>::new($lock, backoff));
+            let global = Chosen::$chosen($lock).with_global(backoff);
+            assert!(matches!(global, Some(Chosen::$global(_))), "{global:?}");
+        )*};
+    }
+    both! {
+        TestAndSet, GlobalTestAndSet: right();
+        Mcs, GlobalMcs: mcs();
+        Ticket, GlobalTicket: Ticket::default();
+        FetchAddQueue, GlobalFetchAddQueue: FetchAddQueue::default();
+        DistributedCounters, GlobalDistributedCounters: DistributedCounters::default();
+        TwoLevel, GlobalTwoLevel: two_level(1);
+        DedicatedThread, GlobalDedicatedThread: DedicatedThread::default();
+        EventThread, GlobalEventThread: EventThread::default();
+    }
+    let checked = Chosen::CheckedTestAndSet(right().checked());
+    is(checked, &right().checked());
+    assert!(checked.with_global(backoff).is_none());
+}
+
+/// Only a test-and-set lock that is held alone, by an owner who has no slot, is released by its word.
+#[test]
+fn the_shortest_way_is_for_one_lock() {
+    let only = |chosen: Chosen| MODES.map(|mode| chosen.only_word(mode).is_some());
+    assert_eq!(only(Chosen::TestAndSet(right())), [true, false]);
+    for other in [Chosen::CheckedTestAndSet(right()), Chosen::Mcs(mcs()), Chosen::TwoLevel(two_level(1))] {
+        assert_eq!(only(other), [false; 2], "{other:?}");
+    }
+    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
+    let without = lock_algos::Owner { slot: lock_algos::Owner::NO_SLOT, ..slotted(0) };
+    for (owner, by_word) in [(without, true), (slotted(0), false)] {
+        let words = right().words(Ground::<_, Chosen>::new(&memory, owner, SLOTS)).unwrap();
+        assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [by_word, false]);
+        let words = mcs().words(Ground::<_, Chosen>::new(&memory, owner, SLOTS)).unwrap();
+        assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [false; 2]);
+    }
+}
