@@ -32,8 +32,8 @@
 //!
 //! # How it is verified
 //!
-//! `tests/verify` and, briefly, `tests/quick` run the shipped code with the crate `onesided-lock-kit`, over memories of its own, on programs that are
-//! data. A lock of yours can be run through the same.
+//! `tests/verify` and, briefly, `tests/quick` run the shipped code with the crate `onesided-lock-kit`, over memories of its own,
+//! on programs that are data. A lock of yours can be run through the same.
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 rounds each at up to 4 preemptions, and of 3 origins with
 //!   1 round each at up to 3 (the other locks: 3 and 2): exclusive, shared, mixed, with owners without a node, with tries, and
