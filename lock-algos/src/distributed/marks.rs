@@ -225,11 +225,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                     return Err(died);
                 }
                 // Nobody else changes it.
-                let cleared = match self.place.spread(dead) {
-                    Ok(counter) => Task::Clear.post(self.memory, counter).await,
-                    Err(fault) => Err(fault),
-                };
-                self.found(dead, Task::Clear, cleared).await?;
+                self.all(std::iter::once(dead), Task::Clear).await?;
                 inherited = Some(died);
             }
             let Some((first, _)) = living.first() else { break };
