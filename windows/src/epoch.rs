@@ -13,9 +13,11 @@ use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
+use crate::abandoned::release;
+use crate::home::Words;
 use crate::homes::Which;
 use crate::inheritance::Holding;
-use crate::lock::{Spot, Words, at_once, release};
+use crate::lock::{Spot, at_once};
 use crate::nodes::LEAD;
 use crate::unlock::Releasing;
 use crate::window::{Inner, Target};

@@ -9,7 +9,7 @@ use fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
 use fabric::{Capabilities, Fabric, World};
 use lock_algos::{Asked, Chosen, Held, LockAlgorithm, Mode, Owner};
 
-use crate::lock::{Home, Words};
+use crate::home::{Home, Words};
 use crate::window::{Inner, SETTLE, TURN, Target};
 use crate::{Element, Epoch, Error, LockDesign, Request};
 

@@ -49,6 +49,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abandoned;
 mod access;
 mod access_epoch;
 mod accumulate;
@@ -76,6 +77,7 @@ mod flush_all;
 mod fused;
 mod given_back;
 mod handles;
+mod home;
 mod homes;
 mod info;
 mod inheritance;

@@ -9,8 +9,9 @@ use std::task::{Context, Waker};
 use fabric::Fabric;
 use fabric::remote_memory::Fault;
 
+use crate::abandoned::release;
+use crate::home::ROOM;
 use crate::homes::Which;
-use crate::lock::{ROOM, release};
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Epoch};
 

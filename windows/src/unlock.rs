@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::Fault;
+use fabric::remote_memory::{Fault, FaultKind};
 use fabric::{Drive, Fabric, block_on, handle, wait_for};
+use lock_algos::{LockAlgorithm, Mode};
 
+use crate::lock::Spot;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
 
@@ -167,5 +169,34 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
 impl<T: Element, F: Fabric> fmt::Debug for Unlock<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unlock of rank {} of window \"{}\"", self.target.rank, self.inner.name)
+    }
+}
+
+impl<F: Fabric> Inner<F> {
+    /// The rest of a release, and the end of its owner.
+    pub(crate) async fn finish_release(
+        &self,
+        (rank, which): Spot,
+        owner: u64,
+        mode: Mode,
+        started: impl Future<Output = Result<u64, Fault>> + Send,
+    ) -> Result<(), Fault> {
+        let home = self.home(self.target(rank)?, which, owner);
+        let words = home.words()?;
+        let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
+        match released {
+            Ok(()) => self.give_back(owner),
+            Err(fault) => self.end_late(owner, fault), // otherwise what hangs on the node may be written to yet
+        }
+        released
+    }
+
+    /// Ends an owner whose release found another in the lock: where leases are nobody comes to the node of an owner that the
+    /// word named.
+    #[cold]
+    pub(crate) fn end_late(&self, owner: u64, fault: Fault) {
+        if self.late.is_some() && fault.kind() == FaultKind::NotHeld {
+            self.give_back(owner);
+        }
     }
 }

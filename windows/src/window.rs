@@ -13,12 +13,13 @@ use lock_algos::{Chosen, Mode, Wish};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
+use crate::home::{Home, Sought};
 use crate::homes::{Homes, Table, Which};
 use crate::info::{agent_name, lock_all_note};
 use crate::late::{Choice, Late};
 use crate::lent;
 use crate::local::Local;
-use crate::lock::{Home, LockRequest, Sought};
+use crate::lock::LockRequest;
 use crate::lock_all::LockAllRequest;
 use crate::nodes::Nodes;
 use crate::part::{Keys, Made};
