@@ -33,8 +33,8 @@ const BEGIN: Duration = Duration::from_millis(20);
 pub(crate) struct Field<'i> {
     /// Ours.
     pub(crate) fabric: &'static str,
-    /// That of our windows.
-    pub(crate) lock: LockDesign,
+    /// Those of our windows: at least one. What no lock has to do with is measured with the first.
+    pub(crate) locks: Vec<LockDesign>,
     pub(crate) installed: &'i [Installed],
     /// Over verbs: what it knows is measured, and nothing else.
     pub(crate) perftest: Option<Perftest>,
@@ -93,8 +93,8 @@ fn job(
     let door = Door::open()?;
     let before = field.perftest.as_ref().map_or(&[][..], Perftest::before);
     let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
-    if field.lock != LockDesign::default() {
-        args.extend(["env".into(), format!("ONESIDED_LOCK={}", field.lock).into()]);
+    if field.locks[0] != LockDesign::default() {
+        args.extend(["env".into(), format!("ONESIDED_LOCK={}", field.locks[0]).into()]);
     }
     args.extend([std::env::current_exe()?.into(), "bench".into(), "peer".into(), door.path().into()]);
     let launch = Launch {
@@ -169,7 +169,9 @@ struct Entrant {
     /// A lane's, or [`LIMIT`].
     name: &'static str,
     lane: usize,
-    probe: &'static str,
+    /// Of several.
+    lock: Option<LockDesign>,
+    probe: String,
     times: u64,
     /// A run's value each, and the share of the least lucky rank.
     values: Vec<f64>,
@@ -189,8 +191,15 @@ fn rounds(
     let mut perftest = field.perftest.as_ref();
     let mut entered = Vec::new();
     for measure in &measures {
-        let mut entrants: Vec<_> =
-            lanes.iter().enumerate().map(|(lane, it)| Entrant::new(it.name, lane, measure.probe)).collect();
+        let mut entrants = Vec::new();
+        for (lane, Lane { name, .. }) in lanes.iter().enumerate() {
+            match &*field.locks {
+                several @ [_, _, ..] if *name == OURS && measure.is_of_locks() => {
+                    entrants.extend(several.iter().map(|lock| Entrant::with(*lock, measure.probe)));
+                }
+                _ => entrants.push(Entrant::new(name, lane, measure.probe)),
+            }
+        }
         entrants.extend(measure.limit.map(|probe| Entrant::new(LIMIT, 0, probe)));
         let mut able = Vec::new();
         for mut entrant in entrants {
@@ -264,7 +273,12 @@ fn rounds(
 
 impl Entrant {
     fn new(name: &'static str, lane: usize, probe: &'static str) -> Self {
-        Self { name, lane, probe, times: 1, values: Vec::new(), shares: Vec::new() }
+        Self { name, lane, lock: None, probe: probe.to_owned(), times: 1, values: Vec::new(), shares: Vec::new() }
+    }
+
+    /// Us, with a window that has this lock.
+    fn with(lock: LockDesign, probe: &'static str) -> Self {
+        Self { lock: Some(lock), probe: format!("{probe}:{lock}"), ..Self::new(OURS, 0, "") }
     }
 
     /// How many times make a batch: the shortest of three counts, for the first is cold and any may lose its core.
@@ -297,7 +311,7 @@ impl Entrant {
             }
             _ => (self.times, measure.argument),
         };
-        subject.ask(Order { probe: self.probe, size: measure.size, times, argument })
+        subject.ask(Order { probe: &self.probe, size: measure.size, times, argument })
     }
 
     /// A batch's value, as the metric has it.
@@ -313,16 +327,27 @@ impl Entrant {
     }
 }
 
-/// What came of a measure. Who did not come through all runs is left out.
+/// What came of a measure: a row for each of several locks, beside the same others. Who did not come through all runs is left
+/// out.
 fn rows(measure: &Measure, ranks: u32, mut entrants: Vec<Entrant>, runs: usize) -> Vec<Row> {
     entrants.retain(|entrant| entrant.values.len() == runs);
     let size = measure.sized.then_some(measure.size);
-    let row = |metric: Metric| Row::new((measure.benchmark, measure.group), size, ranks, metric);
-    let values = entrants.iter().map(|entrant| (entrant.name, &*entrant.values)).collect::<Vec<_>>();
-    let mut rows = vec![row(measure.metric).with(&values)];
-    if matches!(measure.how, How::Contest(_)) {
-        let shares = entrants.iter().map(|entrant| (entrant.name, &*entrant.shares)).collect::<Vec<_>>();
-        rows.push(row(Metric::Share).with(&shares));
+    let mut locks: Vec<_> = entrants.iter().filter_map(|entrant| entrant.lock).map(Some).collect();
+    if locks.is_empty() {
+        locks.push(None);
+    }
+    let mut rows = Vec::new();
+    for lock in locks {
+        let benchmark =
+            lock.map_or_else(|| measure.benchmark.to_owned(), |lock| format!("{}, {lock}", measure.benchmark));
+        let row = |metric: Metric| Row::new((&benchmark, measure.group), size, ranks, metric);
+        let beside = || entrants.iter().filter(|entrant| entrant.name != OURS || entrant.lock == lock);
+        let values = beside().map(|entrant| (entrant.name, &*entrant.values)).collect::<Vec<_>>();
+        rows.push(row(measure.metric).with(&values));
+        if matches!(measure.how, How::Contest(_)) {
+            let shares = beside().map(|entrant| (entrant.name, &*entrant.shares)).collect::<Vec<_>>();
+            rows.push(row(Metric::Share).with(&shares));
+        }
     }
     rows
 }

@@ -26,6 +26,7 @@ use std::time::SystemTime;
 use windows::LockDesign;
 
 use crate::bench::json::Machine;
+use crate::bench::locks::{Locks, locks, unique};
 use crate::bench::measure::{command, create};
 use crate::bench::peers::document::{Document, Program};
 use crate::bench::peers::install::MPIS;
@@ -66,9 +67,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
-    /// Which lock our windows have
-    #[arg(long, value_name = "NAME", default_value_t)]
-    lock: LockDesign,
+    /// Which lock our windows have, by name; several with commas between them, or all: then whatever is a lock's is measured with
+    /// each, in the same turns, and the rest with the first
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = locks)]
+    locks: Vec<Locks>,
 
     /// Where the peers are installed and compiled
     #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
@@ -87,7 +89,7 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 
     /// Measure nothing: tell and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "lock"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "locks"])]
     from: Option<PathBuf>,
 
     /// Fewer and shorter runs: some seconds, and more noise
@@ -192,10 +194,14 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         }
         perftest = Some(Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?);
     }
-    if args.lock != LockDesign::default() {
-        note(format!("onesided's windows have the lock {}", args.lock));
+    let locks = unique(&args.locks);
+    if locks.len() > 1 && perftest.is_some() {
+        return Err("several locks: perftest has none to compare with".into());
     }
-    let field = Field { fabric, lock: args.lock, installed: &installed, perftest };
+    if locks[0] != LockDesign::default() {
+        note(format!("onesided's windows have the lock {}", locks[0]));
+    }
+    let field = Field { fabric, locks, installed: &installed, perftest };
     let interrupts = interrupts()?;
     let results = match measure::run(effort, &field, &interrupts, &mut note)? {
         Ok(results) => results,

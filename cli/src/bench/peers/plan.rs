@@ -136,6 +136,11 @@ pub(crate) fn over_cards() -> Vec<Measure> {
 }
 
 impl Measure {
+    /// Whether it is a lock's doing.
+    pub(crate) fn is_of_locks(&self) -> bool {
+        matches!(self.group, LOCKS | BUSY | CONTESTS)
+    }
+
     /// Batches of a run.
     pub(crate) const fn batches(&self, effort: Effort) -> usize {
         match (self.how, effort) {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use windows::{Error, Op, Window};
+use windows::{Error, LockDesign, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::busy;
@@ -56,13 +56,22 @@ impl<'r> Probes<'r> {
 
     /// On rank 0 how many nanoseconds all times took, or what the probe says; nothing if there is no such probe.
     pub(crate) fn run(&mut self, order: Order<'_>) -> Result<Option<f64>, Failure> {
+        if let Some((probe, lock)) = order.probe.split_once(':') {
+            // For one order: a thread that serves a lock would take its core from the others.
+            let window =
+                Window::<u64>::builder().lock(lock.parse::<LockDesign>()?).allocate(&self.rank.world, 8).wait()?;
+            let told = self.locking(&window, Order { probe, ..order })?;
+            window.close().wait()?;
+            return Ok(told);
+        }
+        if let Some(told) = self.locking(&self.window, order)? {
+            return Ok(Some(told));
+        }
         let held: Held = match order.probe {
-            "lock_unlock" => return self.locking(lock_unlock, order).map(Some),
-            "lock_put_unlock" => return self.locking(lock_put_unlock, order).map(Some),
             "allocate" => return self.allocate(order).map(Some),
-            "first_lock" => return self.first_lock(order).map(Some),
-            "contend" => return self.contend(order, false).map(Some),
-            "bare_contend" => return self.contend(order, true).map(Some),
+            "bare_contend" => {
+                return self.contend(order, |over| Ok(bare::contend(self.rank.word(LOCK), over, 1))).map(Some);
+            }
             "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), order.times).map(Some),
             "message_echo" | "message_many" => {
                 let many = if order.probe.ends_with("_many") { MANY } else { 1 };
@@ -81,8 +90,20 @@ impl<'r> Probes<'r> {
         self.held(held, order, (order.size * many) as usize / WORD).map(Some)
     }
 
-    fn locking(&self, run: Loop, order: Order<'_>) -> Result<f64, Failure> {
-        timed(self.rank, || Ok(time(order.times, |n| run(&self.window, self.rank.peer(), n))?))
+    /// What has to do with the window's lock.
+    fn locking(&self, window: &Window<u64>, order: Order<'_>) -> Result<Option<f64>, Failure> {
+        let told = match order.probe {
+            "lock_unlock" => self.loops(window, lock_unlock, order),
+            "lock_put_unlock" => self.loops(window, lock_put_unlock, order),
+            "first_lock" => self.first_lock(window, order),
+            "contend" => self.contend(order, |over| Ok(lock_until(window, over)?)),
+            _ => return Ok(None),
+        };
+        told.map(Some)
+    }
+
+    fn loops(&self, window: &Window<u64>, run: Loop, order: Order<'_>) -> Result<f64, Failure> {
+        timed(self.rank, || Ok(time(order.times, |n| run(window, self.rank.peer(), n))?))
     }
 
     fn held(&mut self, run: Held, order: Order<'_>, elements: usize) -> Result<f64, Failure> {
@@ -143,14 +164,14 @@ impl<'r> Probes<'r> {
 
     /// The first lock, put and unlock after a while, the target being at its work for some milliseconds; in a barrier
     /// if none.
-    fn first_lock(&self, order: Order<'_>) -> Result<f64, Failure> {
+    fn first_lock(&self, window: &Window<u64>, order: Order<'_>) -> Result<f64, Failure> {
         let (world, peer) = (&self.rank.world, self.rank.peer());
         let mut taken = 0.0;
         world.barrier().wait()?;
         if world.rank() == 0 {
             thread::sleep(Duration::from_millis(10));
             let start = Instant::now();
-            lock_put_unlock(&self.window, peer, 1)?;
+            lock_put_unlock(window, peer, 1)?;
             taken = start.elapsed().as_nanos() as f64;
         } else if world.rank() == peer {
             busy::compute(Duration::from_millis(order.argument));
@@ -159,8 +180,12 @@ impl<'r> Probes<'r> {
         Ok(taken)
     }
 
-    /// All ranks at the lock of rank 0, or a bare one, from `argument` for `times` ms: how often this one had it.
-    fn contend(&self, order: Order<'_>, is_bare: bool) -> Result<f64, Failure> {
+    /// All ranks at one lock from `argument` for `times` ms: how often this one had it.
+    fn contend(
+        &self,
+        order: Order<'_>,
+        lock_until: impl FnOnce(&AtomicU64) -> Result<u64, Failure>,
+    ) -> Result<f64, Failure> {
         let over = AtomicU64::new(0);
         self.rank.world.barrier().wait()?;
         let acquired = thread::scope(|scope| {
@@ -169,7 +194,7 @@ impl<'r> Probes<'r> {
                 over.store(1, Ordering::Relaxed);
             });
             sleep_until(order.argument);
-            if is_bare { Ok(bare::contend(self.rank.word(LOCK), &over, 1)) } else { lock_until(&self.window, &over) }
+            lock_until(&over)
         })?;
         self.rank.world.barrier().wait()?;
         Ok(acquired as f64)

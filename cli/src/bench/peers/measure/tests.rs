@@ -6,7 +6,9 @@ use std::thread;
 
 use super::*;
 
-const FIELD: Field<'static> = Field { fabric: "shm", lock: LockDesign::TestAndSet, installed: &[], perftest: None };
+fn field(locks: &[LockDesign]) -> Field<'static> {
+    Field { fabric: "shm", locks: locks.to_vec(), installed: &[], perftest: None }
+}
 
 /// After so many orders.
 #[derive(Clone, Copy)]
@@ -51,7 +53,14 @@ fn beside(fate: Fate) -> (Result<Vec<Row>, String>, Vec<String>) {
     let over = AtomicBool::new(false);
     let mut lanes = vec![lane(OURS, Fate::Answers, &over), lane("peer", fate, &over)];
     let mut notes = Vec::new();
-    let rows = rounds(2, Effort::Quick, &FIELD, &mut lanes, &mut |note| notes.push(note), &ProgressBar::hidden());
+    let rows = rounds(
+        2,
+        Effort::Quick,
+        &field(&[LockDesign::TestAndSet]),
+        &mut lanes,
+        &mut |note| notes.push(note),
+        &ProgressBar::hidden(),
+    );
     (rows, notes)
 }
 
@@ -99,7 +108,36 @@ fn without_us_there_is_nothing_to_go_on_with() {
     let over = AtomicBool::new(false);
     for after in [20, 60] {
         let mut lanes = vec![lane(OURS, Fate::Dies(after), &over), lane("peer", Fate::Answers, &over)];
-        let why = rounds(2, Effort::Quick, &FIELD, &mut lanes, &mut |note| panic!("{note}"), &ProgressBar::hidden());
+        let why = rounds(
+            2,
+            Effort::Quick,
+            &field(&[LockDesign::Mcs]),
+            &mut lanes,
+            &mut |note| panic!("{note}"),
+            &ProgressBar::hidden(),
+        );
         assert!(why.unwrap_err().starts_with("at `"));
     }
+}
+
+#[test]
+fn each_of_several_locks_stands_beside_the_same_peer() {
+    let over = AtomicBool::new(false);
+    let mut lanes = vec![lane(OURS, Fate::Answers, &over), lane("peer", Fate::Answers, &over)];
+    let locks = [LockDesign::TestAndSet, LockDesign::Mcs];
+    let rows =
+        rounds(2, Effort::Quick, &field(&locks), &mut lanes, &mut |note| panic!("{note}"), &ProgressBar::hidden());
+    let rows = rows.unwrap();
+    assert_eq!(measured(&rows), rows.len());
+    for (benchmark, metrics) in
+        [("lock + unlock", 1), ("lock + unlock, contended", 2), ("target waits in a barrier", 1)]
+    {
+        assert!(!rows.iter().any(|row| row.benchmark == benchmark));
+        for lock in locks {
+            let name = format!("{benchmark}, {lock}");
+            assert_eq!(rows.iter().filter(|row| row.benchmark == name).count(), metrics, "{name}");
+        }
+    }
+    let puts = rows.iter().filter(|row| row.benchmark == "put + flush" && row.size.is_none());
+    assert_eq!(puts.count(), 1, "what is no lock's doing is measured once");
 }
