@@ -303,6 +303,17 @@ mod tests {
         }
     }
 
+    /// Who was told to look once is told once more by the next one.
+    #[test]
+    fn hints_differ_and_are_no_grants() {
+        let entries = [(4, 5), (4, 6), (5, 5)]
+            .map(|(others, attempt)| Entry::new(Owner { rank: Rank(1), slot: 2, generation: 3 }, others, attempt));
+        for (at, entry) in entries.iter().enumerate() {
+            assert!(!Entry(entry.hint()).is_valid());
+            assert!(entries[..at].iter().all(|other| other.hint() != entry.hint()), "{at}");
+        }
+    }
+
     /// However regularly a slot is used, whether two of its tickets have one tag is chance.
     #[test]
     fn tags_do_not_rise_with_the_generation() {

@@ -22,6 +22,8 @@ where
     assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
     assert_eq!(chosen.near_words(), A::NEAR_WORDS, "{}", A::NAME);
     assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::SPREAD), "{}", A::NAME);
+    let has_room = Chosen::HOME_WORDS >= A::HOME_WORDS && Chosen::NODE_WORDS >= A::NODE_WORDS;
+    assert!(has_room && Chosen::NEAR_WORDS >= A::NEAR_WORDS, "{}", A::NAME);
     let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
     let place = Ground::<_, Chosen>::new(&memory, slotted(0), SLOTS);
     let words = [chosen.words(place), lock.words(place)].map(Result::unwrap);

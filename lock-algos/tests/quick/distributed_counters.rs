@@ -1,6 +1,10 @@
+use lock_algos::{DistributedCounters, Held, LockAlgorithm, Mode, Wish};
+use lock_kit::modelled::drive;
+use lock_kit::program::{open, region_words};
 use lock_kit::wrong::distributed;
+use lock_kit::{Checker, Ground, ModelMemory, Round, Slots};
 
-use crate::Lost;
+use crate::{Lost, slotted};
 
 #[test]
 fn searched() {
@@ -11,4 +15,44 @@ fn searched() {
 #[test]
 fn checked() {
     crate::check(&distributed::<15>(), Lost::Settled, 2);
+}
+
+/// A mark that is lost is set again before the writer goes in, and readers come all the while.
+#[test]
+fn marks_that_are_lost() {
+    const A: Round = Round::EXCLUSIVE;
+    const B: Round = Round::SHARED;
+    let checker = Checker::of(&distributed::<15>()).losses(1).settled().departures(2);
+    let programs: [&[&[Round]]; 3] =
+        [&[&[A], &[B, B, B]], &[&[A, A], &[B, B, B, B, B, B, B, B, B]], &[&[B, B, B], &[A], &[B]]];
+    for programs in programs {
+        assert!(checker.run(programs).lost > 0);
+    }
+}
+
+/// Who has written lets readers go by their counters again.
+#[test]
+fn marks_go_with_the_writer() {
+    let lock = distributed::<15>();
+    let slots = Slots::new(1);
+    let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
+    open::<_, DistributedCounters>(&memory, slots).unwrap();
+    let place = Ground::<_, DistributedCounters>::new(&memory, slotted(0), slots);
+    let words = lock.words(place).unwrap();
+    for _ in 0..2 {
+        let held = drive(&memory, async {
+            let started = lock.start(&memory, place, words, Mode::Exclusive)?;
+            lock.finish(&memory, place, words, Mode::Exclusive, started, || Wish::LOCK).await
+        });
+        assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)));
+        let released = drive(&memory, async {
+            let started = lock.start_release(&memory, place, words, Mode::Exclusive)?;
+            lock.finish_release(&memory, place, words, Mode::Exclusive, started).await
+        });
+        assert_eq!(released, Ok(()));
+        let first = drive(&memory, lock.start(&memory, place, words, Mode::Shared).unwrap());
+        assert!(lock.holds::<ModelMemory>(words, Mode::Shared, first.unwrap()), "a reader after a writer waits");
+        let released = drive(&memory, lock.start_release(&memory, place, words, Mode::Shared).unwrap());
+        assert_eq!(lock.released(&memory, place, words, Mode::Shared, released.unwrap()), Ok(true));
+    }
 }

@@ -15,6 +15,8 @@ fn searched_without_time() {
     let setting = Setting { timeless: true, ..Setting::USUAL };
     Search::of(&queue::<15, 16>()).setting(setting).seed(1).cases(300).run();
     Search::of(&queue::<2, 1>()).setting(setting).seed(1).cases(300).run();
+    Search::of(&queue::<15, 1>()).setting(setting).seed(1).cases(3000).run();
+    Search::of(&queue::<15, 2>()).setting(setting).seed(1).cases(3000).run();
 }
 
 #[test]

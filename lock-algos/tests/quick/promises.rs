@@ -77,6 +77,10 @@ fn the_queue_lock() {
 #[test]
 fn tickets() {
     keeps(&ticket::<15>(), (Takes::Link, Takes::Link));
+}
+
+#[test]
+fn queues_by_fetch_add() {
     keeps(&queue::<15, 16>(), (Takes::Link, Takes::Link));
 }
 
