@@ -1,14 +1,16 @@
 //! A lock that is chosen when the program runs is the one that was chosen, in all that it says of itself and does.
 
 use lock_algos::{
-    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, LockAlgorithm, Mode,
-    Ticket, held_by_word,
+    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, LockAlgorithm,
+    Mode, Ticket, Wish, held_by_word,
 };
+use lock_kit::modelled::drive;
 use lock_kit::program::region_words;
 use lock_kit::wrong::{mcs, right, two_level};
 use lock_kit::{Ground, ModelMemory};
 use remote_memory::RemoteMemory;
 
+use crate::promises::waits_as_it_says;
 use crate::slotted;
 use crate::stopped::SLOTS;
 
@@ -35,6 +37,64 @@ where
             assert_eq!(chosen.holds::<ModelMemory>(words[0], mode, first), holds, "{} {mode:?} {first:x}", A::NAME);
         }
     }
+}
+
+/// Both do the same to a memory.
+fn does<A>(chosen: Chosen, lock: &A)
+where
+    A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
+{
+    for mode in MODES {
+        let did = (used(&chosen, mode), used(lock, mode));
+        assert!(did.0 == did.1, "{} {mode:?}: {did:?}", A::NAME);
+    }
+}
+
+/// Takes the lock and gives it back: what it said meanwhile, and what there was in memory while it was held and after that.
+fn used<A>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 2])
+where
+    A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
+{
+    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
+    let place = Ground::<_, Chosen>::new(&memory, slotted(0), SLOTS);
+    let words = lock.words(place).unwrap();
+    let held = drive(&memory, async {
+        let started = lock.start(&memory, place, words, mode)?;
+        lock.finish(&memory, place, words, mode, started, || Wish::LOCK).await
+    });
+    assert_eq!(held, Ok(Held::cleanly(mode)));
+    let while_held = memory.region();
+    let in_one_step = lock.releases_in_one_step(place, mode);
+    let is_link = in_one_step && lock.release_link(&memory, words, mode).is_some();
+    let waits = lock.release_waits(&memory, place, mode);
+    let found = drive(&memory, lock.start_release(&memory, place, words, mode).unwrap());
+    let released = in_one_step || lock.released(&memory, place, words, mode, found.unwrap()).unwrap();
+    if !released {
+        let rest = lock.finish_release(&memory, place, words, mode, std::future::ready(found));
+        assert_eq!(drive(&memory, rest), Ok(()));
+    }
+    (in_one_step, is_link, waits, released, [while_held, memory.region()])
+}
+
+#[test]
+fn each_does_what_was_chosen() {
+    macro_rules! both {
+        ($($chosen:ident, $global:ident: $lock:expr;)*) => {$(
+            does(Chosen::$chosen($lock), &$lock);
+            let backoff = Backoff::default();
+            does(Chosen::$global(Global::new($lock, backoff)), &Global::<_>::new($lock, backoff));
+        )*};
+    }
+    both! {
+        TestAndSet, GlobalTestAndSet: right();
+        Mcs, GlobalMcs: mcs();
+        Ticket, GlobalTicket: Ticket::default();
+        FetchAddQueue, GlobalFetchAddQueue: FetchAddQueue::default();
+        DistributedCounters, GlobalDistributedCounters: DistributedCounters::default();
+        TwoLevel, GlobalTwoLevel: two_level(1);
+    }
+    does(Chosen::CheckedTestAndSet(right().checked()), &right().checked());
+    assert_eq!(waits_as_it_says(&Chosen::Mcs(mcs())), waits_as_it_says(&mcs()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_algos::{Backoff, Held, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
+use lock_algos::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, TokenDraw, Wish};
 use lock_kit::modelled::drive;
 use lock_kit::program::{lock_and_data, region_words};
 use lock_kit::{Ground, ModelMemory, Slots};
@@ -116,4 +116,21 @@ fn who_has_no_lease_is_never_late() {
         assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, 0, mode)), Ok(Held::cleanly(mode)));
         assert_eq!(two.go_on(pin!(two.acquire(&lock, 0, 9, X)), 5 * LEASE), None);
     }
+}
+
+/// A token that is drawn with a look at the lock's word is of who has it then.
+#[test]
+fn a_token_is_of_who_holds() {
+    let (two, lock) = (Two::new(), leased(true));
+    let (memory, place) = (&two.0[0], two.place(0, 1));
+    let draw = |held| {
+        let (counter, word) = (place.token().unwrap(), place.home(0).unwrap());
+        drive(memory, TokenDraw::checked(memory, counter, word).held_as(held))
+    };
+    drive(memory, two.acquire(&lock, 0, 1, X)).unwrap();
+    let mine = lock_and_data::<TestAndSet>(&memory.region()).0[0];
+    assert_eq!(draw(Some(mine)), Ok(1));
+    assert_eq!(draw(Some(mine ^ 1)), Err(Fault::new(FaultKind::NotHeld)));
+    assert_eq!(draw(None), Ok(3), "one is lost with a draw that fails");
+    assert_eq!(drive(memory, TokenDraw::from(memory, place.token().unwrap()).held_as(Some(0))), Ok(4));
 }

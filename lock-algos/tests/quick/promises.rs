@@ -104,7 +104,7 @@ fn all_targets() {
 
 /// Rank 1 comes while rank 0 has the lock, and is stopped at any step: rank 0's release ends without it, unless it says that it
 /// waits. How often one of them was so.
-fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
+pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
     /// More events than it takes to queue.
     const EVENTS: usize = 40;
     let slots = crate::stopped::SLOTS;
