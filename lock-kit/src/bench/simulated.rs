@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use fabric::Fabric;
 use lock_algos::LockAlgorithm;
-use remote_memory::{Fault, RemoteMemory};
+use remote_memory::{Fault, Rank, RemoteMemory};
 use sim::{SimFabric, Simulation};
 
 use super::contest::{Contest, Origin, Outcome};
-use super::place::{Ground, Spot, leader};
+use super::place::{Ground, Spot};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> Contest<'_, A> {
@@ -32,7 +32,8 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         let run = |fabric: SimFabric| async move {
             let number = fabric.rank().index().checked_sub(1)?; // the home has none
             let (mine, mine_waited) = (counts_of.get(number)?, each_of.get(number)?);
-            let leader = fabric.world_segment(leader(&fabric)).ok()?;
+            let Rank(rank) = fabric.rank();
+            let leader = fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?; // the lowest of its host
             let passes = AtomicU8::new(0);
             let mut origin = Origin::new(self, &fabric, Ground::World, &leader, (acquired_of, &passes));
             loop {
