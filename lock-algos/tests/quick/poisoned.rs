@@ -1,11 +1,13 @@
 //! A lock of the dead: who does not inherit is told, again and again, until somebody inherits.
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Wish};
 use lock_kit::modelled::drive;
 use lock_kit::program::{idle, lock_and_data, open, region_words};
 use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+
+use crate::stopped::{Acquire, ENDLESS, run};
 
 const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
 
@@ -93,6 +95,49 @@ fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
             }
         }
     }
+}
+
+/// Rank 1 dies inside, and rank 3 has an owner without a slot, which may count for this lock: whoever asks waits for that one, but
+/// where his rank has such owners at other locks, for which rank 3 may wait in turn.
+fn entangle<A: LockAlgorithm>(lock: &A) {
+    let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
+    let owner = |rank, slot| Owner { rank: Rank(rank), slot, generation: 0 };
+    let user = User { lock, memory: &all[1], owner: owner(1, 0) };
+    assert_eq!(user.ask(Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    memory.net().kill(Rank(1), 0);
+    let counts = |counts| Ground::<_, A>::new(&all[3], owner(3, Owner::NO_SLOT), SLOTS).count_without_slot(counts);
+    counts(true).unwrap();
+
+    let ask = |elsewhere| {
+        let asks = &all[2];
+        let place = Ground::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
+        let mut asked: Acquire<'_> = Box::pin(async move {
+            let words = lock.words(place)?;
+            let started = lock.start(asks, place, words, Mode::Exclusive)?;
+            lock.finish(asks, place, words, Mode::Exclusive, started, || Wish::LOCK).await
+        });
+        run(&memory, &mut asked, 20 * ENDLESS)
+    };
+    let full = Fault::of(FaultKind::Full, Rank(3));
+    let begun = all[2].now();
+    assert_eq!(ask(1), Some(Err(full)), "{}", A::NAME);
+    assert!(all[2].now() - begun >= 1_000_000_000, "{}: it may end yet", A::NAME);
+    assert_eq!(ask(0), None, "{}: it may count", A::NAME);
+    counts(false).unwrap();
+    for elsewhere in [0, 1] {
+        let told = ask(elsewhere).map(|held| held.map_err(|fault| fault.rank()));
+        assert_eq!(told, Some(Err(Some(Rank(1)))), "{}: nobody counts", A::NAME);
+    }
+}
+
+#[test]
+fn who_waits_for_owners_without_slots_is_told_if_they_may_wait_for_his() {
+    entangle(&mcs());
+    entangle(&ticket::<15>());
+    entangle(&queue::<15, 16>());
+    entangle(&distributed::<15>());
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use lock_algos::{LockAlgorithm, Owner, Place};
+use lock_algos::{LockAlgorithm, Owner, Place, WithoutSlot};
 use remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use super::{Manner, Round};
@@ -30,6 +30,8 @@ pub struct Slots {
     pub deaf: bool,
     /// Whether an owner may be without a slot.
     pub tallied: bool,
+    /// How many owners without a slot each rank is told to have that count for other locks.
+    pub elsewhere: u32,
     /// How many ranks share a host, those of the lowest numbers the first one; not 0.
     pub per_host: u32,
 }
@@ -38,7 +40,7 @@ impl Slots {
     /// So many slots with nodes, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
-        Self { each, nodes: true, deaf: false, tallied: false, per_host: 2 }
+        Self { each, nodes: true, deaf: false, tallied: false, elsewhere: 0, per_host: 2 }
     }
 
     /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
@@ -224,6 +226,12 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
         let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
         self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
+    }
+
+    /// Whoever asks does not count himself.
+    fn without_slot(&self) -> Option<WithoutSlot> {
+        let elsewhere = self.slots.elsewhere;
+        (elsewhere > 0).then_some(WithoutSlot { here: 0, elsewhere })
     }
 
     /// Of a lock with a room, the last of its words.
