@@ -362,6 +362,44 @@ mod tests {
         assert_eq!(office.ask(3, S, TRY), [(3, Outcome::Busy)]);
     }
 
+    /// Also who stands behind an heir that waits for readers who live.
+    #[test]
+    fn all_who_do_not_inherit_are_told_at_once() {
+        let mut office = Office::new(5);
+        let death = Death { rank: Rank(0), held: S };
+        assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.ask(1, S, PLAIN), [(1, GRANTED)]);
+        assert_eq!(office.ask(2, X, HEIR), []);
+        assert_eq!(office.ask(3, X, PLAIN), []);
+        assert_eq!(office.ask(4, S, HEIR), []);
+        assert_eq!(office.kill(0), [(3, Outcome::Poisoned(death))]);
+        assert_eq!(office.release(1), [(2, Outcome::Granted(Some(death)))]);
+        assert_eq!(office.release(2), [(4, GRANTED)]);
+    }
+
+    #[test]
+    fn who_is_inside_or_waits_is_counted_and_so_are_a_death_and_a_crowd() {
+        let mut office = Office::new(4);
+        let everybody = |_| true;
+        assert_eq!((office.desk.occupied(), office.desk.holders()), (0, vec![]));
+        assert_eq!(office.ask(2, S, PLAIN), [(2, GRANTED)]);
+        assert_eq!((office.desk.occupied(), office.desk.holders()), (1, vec![2]));
+        assert_eq!(office.ask(3, S, PLAIN), [(3, GRANTED)]);
+        assert_eq!(office.ask(1, X, HEIR), []);
+        assert_eq!((office.desk.occupied(), office.desk.holders()), (3, vec![2, 3]));
+        office.desk.set_crowd(2, None, everybody);
+        assert_eq!((office.desk.occupied(), office.desk.crowd()), (4, 2));
+        office.desk.set_crowd(1, Some(Rank(0)), everybody);
+        assert_eq!(office.desk.occupied(), 5, "one of the crowd has died");
+        office.desk.retire(2, everybody);
+        assert_eq!((office.desk.occupied(), office.desk.holders()), (4, vec![3]));
+        office.desk.retire(3, everybody);
+        assert_eq!((office.desk.take_told().collect::<Vec<_>>(), office.desk.occupied()), (vec![], 3));
+        office.desk.set_crowd(0, None, everybody);
+        let heir = (1, Outcome::Granted(Some(Death { rank: Rank(0), held: S })));
+        assert_eq!((office.desk.take_told().collect::<Vec<_>>(), office.desk.occupied()), (vec![heir], 1));
+    }
+
     #[test]
     fn the_dead_are_passed_over() {
         let mut office = Office::new(3);

@@ -1,9 +1,214 @@
-use lock_algos::{DedicatedThread, EventThread};
-use lock_kit::Search;
+//! The locks that a thread at the target serves: stories with the server driven by hand.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+
+use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::modelled::{Server, run};
+use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
+use remote_memory::{Fault, FaultKind, Rank};
 
 #[test]
 fn searched() {
     Search::of(&EventThread::default()).seed(1).cases(300).run();
     Search::of(&EventThread::default()).deaths().seed(1).cases(300).run();
     Search::of(&DedicatedThread::default()).seed(1).cases(300).run();
+}
+
+#[test]
+fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
+    let writes = |programs: &[&[Round]]| {
+        let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
+        let scenario = Scenario { programs, schedule: vec![], death: None };
+        let Posted { writes, compare_swaps, fetch_adds, .. } =
+            run(Setting::USUAL, &EventThread::default(), &scenario).unwrap().posted;
+        assert_eq!((compare_swaps, fetch_adds), (0, 0));
+        writes
+    };
+    let quiet = Round::EXCLUSIVE.touching(0);
+    let stopped = 1; // the bell, at the end
+    assert_eq!(writes(&[&[quiet], &[]]), 5 + stopped);
+    assert_eq!(writes(&[&[quiet; 3], &[]]), 3 * 5 + stopped);
+    assert_eq!(writes(&[&[quiet], &[quiet], &[quiet], &[quiet]]), 4 * 5 + stopped, "however many ask");
+}
+
+const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
+
+/// A lock with its server, driven by hand.
+struct Office {
+    all: Vec<ModelMemory>,
+    lock: Arc<EventThread>,
+    server: std::cell::RefCell<Server>,
+}
+
+impl Office {
+    fn new() -> Self {
+        let memory = ModelMemory::new(4, region_words::<EventThread>(SLOTS));
+        let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+        all.iter().try_for_each(|memory| open::<_, EventThread>(memory, SLOTS)).unwrap();
+        let lock = Arc::new(EventThread::default());
+        let server = Server::start(&memory, &lock, SLOTS).into();
+        Self { all, lock, server }
+    }
+
+    fn drive<T>(&self, future: impl Future<Output = T>) -> T {
+        let (mut future, mut cx) = (pin!(future), Context::from_waker(Waker::noop()));
+        for _ in 0..2_000 {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+                return value;
+            }
+            assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
+            assert!(self.all[0].net().step(None), "waits for ever");
+        }
+        panic!("waits for ever")
+    }
+
+    fn place(&self, rank: u32, slot: u16) -> Ground<'_, ModelMemory, EventThread> {
+        Ground::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
+    }
+
+    fn ask(&self, (rank, slot): (u32, u16), mode: Mode, wish: Wish) -> Result<Held, Fault> {
+        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
+        self.drive(async {
+            let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || wish).await
+        })
+    }
+
+    fn release(&self, (rank, slot): (u32, u16), mode: Mode) -> Result<(), Fault> {
+        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
+        self.drive(async {
+            let words = lock.words(place)?;
+            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+        })
+    }
+
+    /// Nobody is there any more.
+    fn fire(&self) {
+        self.server.borrow_mut().task = Box::pin(std::future::pending());
+    }
+
+    /// Ends the server, and looks whether the lock is free.
+    fn close(self) -> bool {
+        let Server { mut task, open } = self.server.into_inner();
+        open.store(false, Relaxed);
+        let memory = &self.all[0];
+        lock_kit::modelled::drive(
+            memory,
+            self.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)),
+        )
+        .unwrap();
+        lock_kit::modelled::drive(memory, &mut task).unwrap();
+        let home = memory.region();
+        EventThread::is_free(lock_and_data::<EventThread>(&home).0)
+    }
+}
+
+/// Who does not inherit is told, again and again, until somebody inherits.
+fn poison(slot: u16, dying: Mode, heir: Wish) {
+    let office = Office::new();
+    let case = format!("slot {slot} {dying:?} {heir:?}");
+    let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+    let died = Fault::of(kind, Rank(1));
+    assert_eq!(office.ask((1, slot), dying, Wish::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    let busy = Err(Fault::new(FaultKind::TimedOut));
+    assert_eq!(office.ask((2, slot), Mode::Exclusive, Wish::TRY), busy, "{case}");
+    office.all[0].net().kill(Rank(1), 0);
+    for _ in 0..2 {
+        for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
+            assert_eq!(office.ask((rank, slot), mode, Wish::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(office.ask((rank, slot), mode, Wish::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = office.ask((rank, slot), mode, Wish::NONE);
+            assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
+        }
+    }
+    assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
+    assert_eq!(office.ask((0, slot), Mode::Shared, Wish::TRY.inheriting()), busy, "{case}: beside the heir");
+    assert_eq!(office.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK.inheriting()] {
+            assert_eq!(office.ask((2, slot), mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
+            assert_eq!(office.release((2, slot), mode), Ok(()), "{case}: healed");
+        }
+    }
+    for rank in [0, 2, 3] {
+        assert!(idle::<EventThread>(SLOTS, &office.all[rank].region()), "{case}: rank {rank} counts");
+    }
+    assert!(office.close(), "{case}");
+}
+
+#[test]
+fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
+    for slot in [0, Owner::NO_SLOT] {
+        for dying in [Mode::Exclusive, Mode::Shared] {
+            for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
+                poison(slot, dying, heir);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_dead_home_is_told() {
+    for slot in [0, Owner::NO_SLOT] {
+        let office = Office::new();
+        assert_eq!(office.ask((1, slot), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        office.all[0].net().kill(Rank(0), 0);
+        office.fire();
+        let ended = office.ask((2, slot), Mode::Shared, Wish::LOCK);
+        assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))), "slot {slot}");
+    }
+}
+
+#[test]
+fn who_asks_where_nobody_serves_is_told() {
+    for slot in [0, Owner::NO_SLOT] {
+        let office = Office::new();
+        office.server.borrow().open.store(false, Relaxed);
+        let memory = &office.all[0];
+        lock_kit::modelled::drive(
+            memory,
+            office.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)),
+        )
+        .unwrap();
+        lock_kit::modelled::drive(memory, &mut office.server.borrow_mut().task).unwrap();
+        office.fire();
+        let refused = office.ask((2, slot), Mode::Shared, Wish::LOCK);
+        assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))), "slot {slot}");
+    }
+}
+
+#[test]
+fn a_release_without_a_lock_is_told_and_harms_nothing() {
+    let not_held = Err(Fault::new(FaultKind::NotHeld));
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let office = Office::new();
+        assert_eq!(office.release((2, 0), mode), not_held, "nobody holds it");
+        assert_eq!(office.ask((1, 0), mode, Wish::LOCK), Ok(Held::cleanly(mode)));
+        let before = office.all[0].region();
+        assert_eq!(office.release((2, 0), mode), not_held, "a stranger");
+        assert_eq!(office.all[0].region(), before);
+        assert_eq!(office.release((1, 0), mode), Ok(()));
+        assert_eq!(office.release((1, 0), mode), not_held, "twice");
+        assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Exclusive), not_held, "without a node");
+        assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Shared), not_held, "without a node");
+        assert!(office.close());
+    }
+}
+
+/// A server that ends leaves word of who is inside.
+#[test]
+fn a_lock_that_is_held_when_its_server_ends_is_not_free() {
+    for (slot, mode) in
+        [(0, Mode::Exclusive), (0, Mode::Shared), (Owner::NO_SLOT, Mode::Exclusive), (Owner::NO_SLOT, Mode::Shared)]
+    {
+        let office = Office::new();
+        assert_eq!(office.ask((1, slot), mode, Wish::LOCK), Ok(Held::cleanly(mode)));
+        assert!(!office.close(), "slot {slot} {mode:?}");
+    }
+    assert!(Office::new().close());
 }
