@@ -47,10 +47,10 @@ pub(crate) fn attends() -> bool {
 }
 
 /// One of them, while it runs.
-struct Attending;
+pub(crate) struct Attending;
 
 impl Attending {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         ATTENDING.fetch_add(1, Ordering::Relaxed);
         Self
     }
@@ -81,7 +81,11 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A rank with such a thread has two that look.
-    let looks = if drive.crowded() || cores < 2 * drive.size() as usize { LOOKS_CROWDED } else { LOOKS };
+    let looks = if drive.crowded() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
+        LOOKS_CROWDED
+    } else {
+        LOOKS
+    };
     let mut cx = Context::from_waker(drive::NOBODY);
     let mut turn = 0_u32;
     while task.as_mut().poll(&mut cx).is_pending() {

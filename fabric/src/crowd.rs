@@ -12,8 +12,7 @@ use crate::assist;
 use crate::shm::Board;
 
 /// Whether a host runs more ranks than it has cores for them. That a rank is kept on one core says nothing about it: what
-/// counts is the cores that all of them have together. But a rank that shares its only core with a thread that serves others has
-/// to let that one go on.
+/// counts is the cores that all of them have together.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     /// Of this rank.
@@ -48,7 +47,7 @@ impl Crowd {
     #[inline]
     pub(crate) fn is(&self, board: &Board, me: Rank) -> bool {
         match self.state.load(Ordering::Relaxed) {
-            NO => self.alone && assist::attends(),
+            NO => false,
             YES => true,
             looks => self.look(board, me, looks),
         }
@@ -76,7 +75,13 @@ impl Crowd {
             NO
         };
         self.state.store(state, Ordering::Relaxed);
-        crowded || self.alone && assist::attends()
+        crowded
+    }
+
+    /// Whether this rank shares its only core with a thread that serves others.
+    #[inline]
+    pub(crate) fn attends(&self) -> bool {
+        self.alone && assist::attends()
     }
 }
 
@@ -98,9 +103,13 @@ mod tests {
             one.set(cores[0]);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert!(!crowd_of(cores.len() as u32) && crowd_of(cores.len() as u32 + 1));
+            let _serves = assist::Attending::begin();
+            assert!(Crowd::new().attends());
         })
         .join()
         .unwrap();
+        let _serves = assist::Attending::begin();
+        assert_eq!(Crowd::new().attends(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
         assert!(!crowd_of(time) && crowd_of(time + 1));
     }

@@ -605,6 +605,12 @@ pub trait Drive: Fabric {
     /// kept on a core each are none too many.
     fn crowded(&self) -> bool;
 
+    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives the core away at once, but goes
+    /// on looking for as long as it would take to be woken up.
+    fn shares_its_core(&self) -> bool {
+        false
+    }
+
     /// How many adopted tasks are not finished.
     fn unfinished(&self) -> usize;
 }

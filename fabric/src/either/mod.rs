@@ -509,6 +509,10 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         ask!(self, fabric => fabric.crowded())
     }
 
+    fn shares_its_core(&self) -> bool {
+        ask!(self, fabric => fabric.shares_its_core())
+    }
+
     fn unfinished(&self) -> usize {
         ask!(self, fabric => fabric.unfinished())
     }

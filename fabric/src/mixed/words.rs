@@ -162,6 +162,10 @@ impl Drive for Mixed {
         self.verbs.crowded()
     }
 
+    fn shares_its_core(&self) -> bool {
+        self.verbs.shares_its_core()
+    }
+
     fn unfinished(&self) -> usize {
         self.verbs.unfinished()
     }

@@ -602,6 +602,10 @@ impl Drive for Shm {
         self.0.crowd.is(self.board(), self.me())
     }
 
+    fn shares_its_core(&self) -> bool {
+        self.0.crowd.attends()
+    }
+
     fn unfinished(&self) -> usize {
         self.0.endpoint.adopted()
     }

@@ -74,6 +74,10 @@ impl Drive for Verbs {
         self.0.crowd.is(&self.0.board, self.0.rank)
     }
 
+    fn shares_its_core(&self) -> bool {
+        self.0.crowd.attends()
+    }
+
     fn unfinished(&self) -> usize {
         self.0.endpoint.adopted()
     }

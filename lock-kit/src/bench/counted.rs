@@ -401,6 +401,10 @@ impl<F: Drive> Drive for Counted<F> {
         self.inner.crowded()
     }
 
+    fn shares_its_core(&self) -> bool {
+        self.inner.shares_its_core()
+    }
+
     fn unfinished(&self) -> usize {
         self.inner.unfinished()
     }
