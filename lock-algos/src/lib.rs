@@ -63,7 +63,8 @@
 //!   whoever loses a compare-swap at its tail. With what is lost the locks settle: nobody is told `Unknown`, and whoever asks has
 //!   the lock in the end (`checked`); whole for 2 origins with 1 round each, up to 20,000 states for more. [`FetchAddQueue`] and
 //!   [`DistributedCounters`], which take minutes, run with up to 10,000 states a program, and whole with 2 origins and 1 round
-//!   each that leaves the data alone, where nothing goes wrong. The served locks are left out there.
+//!   each that leaves the data alone, where nothing goes wrong. The served locks run with their server, which neither crashes nor is
+//!   told of losses, up to 10,000 states a program; owners at the side door likewise (`tests/quick`).
 //! - **linearizability**: random sections that read, write, add and flush words of several ranks, with cancelled acquires and
 //!   deaths, are held to a sequential model by Wing and Gong's search (`conformance`; over simulated windows `sim/tests/linear.rs`, without
 //!   deaths). A missing flush is caught.

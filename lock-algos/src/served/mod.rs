@@ -96,8 +96,8 @@ const LOOK: u64 = 100_000_000;
 ///
 /// Every word is written by one owner or the server alone, so what is not answered is written again: a request every 100 ms for
 /// as long as it waits, an answer until it is known to have come; one that has come already is not heard twice. The door's word
-/// names who stands there. The crowd is a count: one that nobody is in for a second is taken away. A release that nobody
-/// waits for is not settled; it is over when the line is used again.
+/// names who stands there. The crowd is a count: one that nobody is in for a second is taken away. A release is said again if the line
+/// says still what it said before; one that nobody waits for is not settled, and is over when the line is used again.
 ///
 /// # Without a node or a line
 ///
@@ -242,10 +242,13 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await;
-        if place.has_node() {
-            return found.map(drop);
-        }
         let errand = Errand { memory, place, sleeps: SLEEPS };
+        if place.has_node() {
+            return match found {
+                Err(fault) if fault.is_unknown() => errand.release_again().await,
+                found => found.map(drop),
+            };
+        }
         let released = match mode {
             Mode::Shared if place.slots() > 0 => {
                 let left = errand.left_the_crowd(found).await;

@@ -10,7 +10,7 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, BELL, ENDED, LOOK, TURN};
 use crate::backoff::Pauses;
 use crate::recovery;
-use crate::settle;
+use crate::settle::{self, Tries};
 use crate::{Asked, Held, Mode, Place, Wanted, Wish};
 
 /// An owner on its way to the server and back.
@@ -116,6 +116,27 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
             }
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Releases once more, if nobody knows whether it was said and the line says still what it said before: it is not this
+    /// owner's any more, and may have been used since.
+    pub(super) async fn release_again(&self) -> Result<(), Fault> {
+        let Self { memory, place, .. } = *self;
+        let (turn, Some(at)) = self.noted()? else { return Ok(()) };
+        let owner = place.owner();
+        let (line, release) = (place.line_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
+        let mut tries = Tries::default();
+        loop {
+            let says = settle::read(memory, line).await?;
+            let asks = Request::from_bits(says).filter(|says| matches!(says.verb, Verb::Acquire(..)));
+            if asks.is_none_or(|asks| (asks.turn, asks.slot) != (turn, owner.slot)) {
+                break;
+            }
+            if let Err(fault) = memory.compare_swap(line, says, release.to_bits()).await {
+                tries.again(memory, line, fault).await?;
+            }
+        }
+        self.ring_until_told(ring(owner.rank, at, release)).await
     }
 
     /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has asked, if there was a line.

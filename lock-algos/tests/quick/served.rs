@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Place, Wish};
 use lock_kit::modelled::{Server, run};
 use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
+use lock_kit::{Checker, Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
 use remote_memory::{Fault, FaultKind, Rank};
+
+use crate::Lost;
 
 #[test]
 fn searched() {
@@ -197,6 +199,52 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Exclusive), not_held, "without a node");
         assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Shared), not_held, "without a node");
         assert!(office.close());
+    }
+}
+
+#[test]
+fn checked() {
+    crate::check(&EventThread::default(), Lost::Settled, 2);
+    crate::check(&DedicatedThread::default(), Lost::Settled, 2);
+}
+
+/// Owners without nodes: one at a time stands at the door, and readers go in from there.
+#[test]
+fn checked_at_the_door() {
+    const A: Round = Round::EXCLUSIVE;
+    const B: Round = Round::SHARED;
+    let [a, b] = [A, B].map(Round::without_node);
+    let programs: [&[&[Round]]; 4] =
+        [&[&[], &[b], &[A]], &[&[b], &[a], &[b]], &[&[A], &[b, b], &[a]], &[&[a], &[b.abandoned(1)], &[b.trying(), B]]];
+    let checker = Checker::of(&EventThread::default()).departures(2).at_most(10_000);
+    for programs in programs {
+        checker.clone().run(programs);
+        checker.clone().crashes(1).run(programs);
+        assert!(checker.clone().losses(1).settled().run(programs).lost > 0);
+        checker.clone().stops(1).crashes(1).run(programs);
+    }
+}
+
+/// Nobody knows whether a release was said: it was not, or it was and the line has been used since.
+#[test]
+fn a_release_that_is_lost_is_said_again() {
+    for is_used in [false, true] {
+        let office = Office::new();
+        assert_eq!(office.ask((1, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
+        let line = place.line_of(Rank(1), 0).unwrap();
+        let asked = memory.net().words[line];
+        let words = lock.words(place).unwrap();
+        let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
+        lock_kit::modelled::drive(memory, released).unwrap();
+        let says = if is_used { asked + (1 << 32) } else { asked };
+        memory.net().words[line] = says;
+        let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
+        assert_eq!(office.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+        assert_eq!(memory.net().words[line] == says, is_used);
+        if !is_used {
+            assert_eq!(office.ask((2, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        }
     }
 }
 

@@ -61,11 +61,11 @@ fn all_targets() {
     conforms(&suite, [10_000, 50_000, 10_000, 10_000]);
 }
 
-/// Where the checker has nobody who serves.
 #[test]
 fn the_served() {
-    conforms(&Conformance::of(&EventThread::default()).preemptions(1).cases(300), [0; 4]);
-    conforms(&Conformance::of(&DedicatedThread::default()).preemptions(1).cases(300), [0; 4]);
+    let at_least = [10_000, 50_000, 10_000, 10_000];
+    conforms(&Conformance::of(&EventThread::default()).preemptions(1).states(10_000).cases(300), at_least);
+    conforms(&Conformance::of(&DedicatedThread::default()).preemptions(1).states(1_000).cases(300), [1_000; 4]);
 }
 
 /// Its report says which part found something, and how to see it again.

@@ -37,6 +37,9 @@ use world::Budget;
 /// waked by a change of the word that it waits for. What a rank does between two awaits is one step, loads and stores of its
 /// own words included: [`Exploration`](crate::Exploration) has them apart.
 ///
+/// Of a lock that is [served](LockAlgorithm::SERVED) the server is one more task of the home's rank, which does not crash then: a
+/// loss of which that rank is told ends it, so such a lock has to [settle](Self::settled) them.
+///
 /// Checked in every schedule: exclusion, no lost update, that everybody ends, that the heirs of the dead are told and nobody
 /// else is, that the lock is free at the end and a survivor can have it. And, if asked for, that nobody is
 /// [bypassed](Self::bypass) too often and that [tokens](Self::token) rise.

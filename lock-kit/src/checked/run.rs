@@ -1,17 +1,20 @@
 //! One schedule.
 
 use std::fmt::Write as _;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use lock_algos::LockAlgorithm;
-use remote_memory::Rank;
+use remote_memory::{Fault, Rank};
 
 use super::Checker;
 use super::memory::{CheckedMemory, lock};
 use super::world::{Event, World};
 use crate::Record;
-use crate::program::{self, LOCK, Round, Slots, Task, idle, lock_and_data};
+use crate::program::{self, Ground, HOME, LOCK, Round, Slots, Task, idle, lock_and_data};
 
 /// More events than any schedule has that ends.
 const ENDLESS: usize = 3_000;
@@ -22,6 +25,7 @@ pub(super) struct Run<A> {
     world: Arc<Mutex<World>>,
     record: Arc<Record>,
     tasks: Vec<(Rank, Task)>,
+    serving: Option<Serving>,
     adopted: Arc<Mutex<Vec<(Rank, Task)>>>,
     /// Whether a survivor has asked for the lock at the end.
     probed: bool,
@@ -29,6 +33,34 @@ pub(super) struct Run<A> {
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
     events: Vec<(Event, String)>,
+}
+
+/// Who serves the lock, at its home.
+struct Serving {
+    task: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>,
+    /// Whether it goes on.
+    open: Arc<AtomicBool>,
+    ended: Option<Result<(), Fault>>,
+}
+
+impl Serving {
+    fn begin<A: LockAlgorithm>(memory: CheckedMemory, lock: Arc<A>, slots: Slots) -> Self {
+        let open = Arc::new(AtomicBool::new(true));
+        let still = Arc::clone(&open);
+        let task = Box::pin(async move {
+            let place = Ground::<_, A>::of_server(&memory, slots);
+            lock.serve(&memory, place, move || still.load(Relaxed)).await
+        });
+        Self { task, open, ended: None }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) {
+        if self.ended.is_none()
+            && let Poll::Ready(ended) = self.task.as_mut().poll(context)
+        {
+            self.ended = Some(ended);
+        }
+    }
 }
 
 /// How a schedule ended.
@@ -46,12 +78,14 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         (world.bend, world.settled) = (checker.bend, checker.settled);
         world.memory_goes = checker.memory_goes;
         world.safe_within = checker.near_is_safe.then_some(checker.per_host);
+        world.home_lives = A::SERVED;
         let mut run = Self {
             lock: Arc::new(checker.lock.clone()),
             slots,
             world: Arc::new(Mutex::new(world)),
             record: Arc::default(),
             tasks: Vec::new(),
+            serving: None,
             adopted: Arc::default(),
             probed: false,
             entered: 0,
@@ -59,6 +93,10 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             token: checker.token,
             events: Vec::new(),
         };
+        if A::SERVED {
+            let memory = CheckedMemory::new(HOME, &run.world).clone(); // a handle of its own
+            run.serving = Some(Serving::begin(memory, Arc::clone(&run.lock), slots));
+        }
         for (rank, rounds) in (0..).map(Rank).zip(programs) {
             run.spawn(rank, rounds);
             run.poll(rank);
@@ -85,6 +123,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
                 break;
             }
             self.tasks.extend(adopted);
+        }
+        if let Some(serving) = self.serving.as_mut().filter(|_| rank == HOME) {
+            serving.poll(&mut context);
         }
         let dying = std::mem::take(&mut lock(&self.world).dying);
         for rank in dying {
@@ -168,6 +209,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if let Some(violation) = self.record.violation() {
             return Err(violation);
         }
+        if let Some(ended) = self.serving.as_ref().and_then(|serving| serving.ended.as_ref()) {
+            return Err(format!("the server ended: {ended:?}"));
+        }
         let bypassed = self.record.bypassed();
         if self.record.dead().is_empty() && self.bypass.is_some_and(|at_most| bypassed > at_most) {
             return Err(format!("{bypassed} were let in before who came first"));
@@ -175,12 +219,34 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         Ok(())
     }
 
+    /// Tells the server to end.
+    fn close(&mut self) -> Result<(), String> {
+        let Some(mut serving) = self.serving.take() else { return Ok(()) };
+        serving.open.store(false, Relaxed);
+        let memory = CheckedMemory::new(HOME, &self.world);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut wakes = pin!(self.lock.wake_server(&memory, Ground::<_, A>::of_server(&memory, self.slots)));
+        let (mut woken, nobody) = (false, vec![false; lock(&self.world).ranks() as usize]);
+        for _ in 0..ENDLESS {
+            woken = woken || wakes.as_mut().poll(&mut context).is_ready();
+            serving.poll(&mut context);
+            if let Some(ended) = serving.ended.filter(|_| woken) {
+                return ended.map_err(|fault| format!("the server ended: {fault}"));
+            }
+            let mut world = lock(&self.world);
+            let Some(event) = world.possible(&nobody).first().copied() else { break };
+            world.happen(event);
+        }
+        Err("the server does not end".to_owned())
+    }
+
     /// Checks the end.
-    pub(super) fn end(&self) -> Result<End, String> {
+    pub(super) fn end(&mut self) -> Result<End, String> {
         if !self.tasks.is_empty() {
             let waiting: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
             return Err(format!("ranks {waiting:?} wait for ever"));
         }
+        self.close()?;
         let world = lock(&self.world);
         let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
         let dead = self.record.dead();

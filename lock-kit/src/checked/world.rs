@@ -69,6 +69,8 @@ enum Kind {
 const LONGEST_PAUSE: u32 = 28;
 /// Pauses and deadlines that end one after the other without a change, before whoever waits does so for ever.
 const ENDLESS: u32 = 48;
+/// As many while one is stopped, with changes in between: others may ask it again and again.
+const OUTWAITED: u32 = 96;
 /// As many while somebody's end is not heard of: no lock waits for news for ever.
 const UNHEARD: u32 = 3;
 
@@ -87,6 +89,8 @@ pub(super) struct World {
     /// Pauses and deadlines that have ended since a word changed or somebody died.
     idle: u32,
     stopped: Option<Rank>,
+    /// Pauses and deadlines that have ended since then.
+    outwaited: u32,
     /// Whether an operation or an answer was lost.
     pub(super) lost: bool,
     /// By number: in the order of posting.
@@ -101,6 +105,8 @@ pub(super) struct World {
     pub(super) safe_within: Option<u32>,
     /// Whether a rank's memory ends with it, before the others hear of that.
     pub(super) memory_goes: bool,
+    /// Whether the home's rank never crashes: somebody there serves the lock.
+    pub(super) home_lives: bool,
     /// Whether losses are the lock's affair.
     pub(super) settled: bool,
     pub(super) bend: Option<fn(Action) -> Action>,
@@ -125,6 +131,7 @@ impl World {
             now: 0,
             idle: 0,
             stopped: None,
+            outwaited: 0,
             lost: false,
             pending: BTreeMap::new(),
             next: 0,
@@ -133,6 +140,7 @@ impl World {
             budget,
             safe_within: None,
             memory_goes: false,
+            home_lives: false,
             settled: false,
             bend: None,
             trace: Trace::default(),
@@ -345,7 +353,8 @@ impl World {
                 );
             }
             let crashes = self.budget.crashes > 0 && self.dead.iter().filter(|dead| !**dead).count() > 1;
-            events.extend((0..self.ranks()).map(Rank).filter(|_| crashes).filter(active).map(Event::Crash));
+            let may_crash = |rank: &Rank| active(rank) && !(self.home_lives && *rank == HOME);
+            events.extend((0..self.ranks()).map(Rank).filter(|_| crashes).filter(may_crash).map(Event::Crash));
             let stops = self.budget.stops > 0 && self.stopped.is_none();
             events.extend((0..self.ranks()).map(Rank).filter(|_| stops).filter(active).map(Event::Stop));
         }
@@ -372,7 +381,8 @@ impl World {
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
         // While everybody lives, none is stopped and nothing was lost, whoever waits must be waked.
         let troubled = self.dead.contains(&true) || self.stopped.is_some() || self.lost;
-        let passes = troubled && self.idle < ENDLESS && others_at_work;
+        let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
+        let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
         let end = |(number, pending): (&u32, &Pending)| match pending.kind {
             Kind::Waits { until, .. } | Kind::Pauses { until, .. }
                 if until != u64::MAX && self.stopped != Some(pending.origin) =>
@@ -410,6 +420,7 @@ impl World {
                     self.now = self.now.max(until) + (1 << self.idle.min(LONGEST_PAUSE)) - 1;
                 }
                 self.idle += 1;
+                self.outwaited += 1;
                 return self.wake(number, true);
             }
             Event::Crash(rank) => {
@@ -420,6 +431,7 @@ impl World {
             Event::Stop(rank) => {
                 self.budget.stops -= 1;
                 self.stopped = Some(rank);
+                self.outwaited = 0;
             }
             Event::Continue => {
                 self.stopped = None;

@@ -35,8 +35,8 @@ pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
 /// A lock that leaves out what it need not do says so: [`without_inheritance`](Self::without_inheritance). One that promises more says
 /// that: [`bypass`](Self::bypass).
 ///
-/// Of a lock that is [served](LockAlgorithm::SERVED) only the explorations with 2 origins and the searches are tried: the other
-/// memories have nobody who serves.
+/// Of a lock that is [served](LockAlgorithm::SERVED) the explorations have 2 origins, whoever serves neither crashes nor ends on a loss,
+/// and there are no histories and no contest: those have nobody who serves.
 #[derive(Clone, Debug)]
 pub struct Conformance<A> {
     lock: A,
@@ -153,25 +153,26 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         if self.inherits {
             trial("a death inside", self.death_inside());
         }
-        if !A::SERVED {
-            let checker = Checker::of(&self.lock);
-            let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
-            trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
-            let stops = checker.clone().stops(1).crashes(u8::from(self.inherits));
-            if self.inherits {
-                let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody inherits");
-                let crashes = checker.clone().crashes(1);
-                trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
-                let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
-                let gone = crashes.memory_goes().departures(2);
-                trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
-            }
-            if self.inherits && self.loses {
-                let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
-                trial("with a loss", self.schedules(&checker.losses(1), &programs::LOSSES, none));
-            }
-            trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
+        let checker = Checker::of(&self.lock);
+        let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
+        trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
+        let stops = checker.clone().stops(1).crashes(u8::from(self.inherits));
+        if self.inherits {
+            let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody inherits");
+            let crashes = checker.clone().crashes(1);
+            trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
+            let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
+            let gone = crashes.memory_goes().departures(2);
+            trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
         }
+        if self.inherits && self.loses {
+            let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
+            let loses = checker.losses(1);
+            // Who is told of a loss ends, and so would the home, who serves.
+            let loses = if A::SERVED { loses.settled() } else { loses };
+            trial("with a loss", self.schedules(&loses, &programs::LOSSES, none));
+        }
+        trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
         let search = Search::of(&self.lock).cases(self.cases);
         let search = if self.all_have_nodes { search.all_have_nodes() } else { search };
         let search = self.seed.map_or(search.clone(), |seed| search.clone().seed(seed));
@@ -200,22 +201,19 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Exploration::of(&self.lock).preemptions(preemptions)
     }
 
-    /// A thread that serves is one more.
-    fn fits(programs: &Programs<'_>) -> bool {
-        !A::SERVED || programs.len() < 3
-    }
-
     /// Whether the lock has all of these owners.
     fn has(&self, round: &Round) -> bool {
         !self.all_have_nodes || *round == round.with_node()
     }
 
     fn suits(&self, programs: &Programs<'_>) -> bool {
-        Self::fits(programs) && programs.iter().copied().flatten().all(|round| self.has(round))
+        programs.iter().copied().flatten().all(|round| self.has(round))
     }
 
     fn explored(&self, exploration: &Exploration<A>, programs: &[Programs<'_>]) -> Tried {
-        let programs = programs.iter().filter(|programs| self.suits(programs));
+        // A thread that serves is one more.
+        let fits = |programs: &&Programs<'_>| !A::SERVED || programs.len() < 3;
+        let programs = programs.iter().filter(|programs| self.suits(programs)).filter(fits);
         let executions: Vec<_> = programs.map(|programs| exploration.verdict(programs)).collect::<Result<_, _>>()?;
         Ok(executed(executions.iter().sum(), executions.len()))
     }
