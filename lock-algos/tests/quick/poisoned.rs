@@ -122,11 +122,11 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
     };
     let full = Fault::of(FaultKind::Full, Rank(3));
     let begun = all[2].now();
-    assert_eq!(ask(1), Some(Err(full)), "{}", A::NAME);
+    assert_eq!(ask(true), Some(Err(full)), "{}", A::NAME);
     assert!(all[2].now() - begun >= 1_000_000_000, "{}: it may end yet", A::NAME);
-    assert_eq!(ask(0), None, "{}: it may count", A::NAME);
+    assert_eq!(ask(false), None, "{}: it may count", A::NAME);
     counts(false).unwrap();
-    for elsewhere in [0, 1] {
+    for elsewhere in [false, true] {
         let told = ask(elsewhere).map(|held| held.map_err(|fault| fault.rank()));
         assert_eq!(told, Some(Err(Some(Rank(1)))), "{}: nobody counts", A::NAME);
     }

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::future::{Future, Ready, ready};
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -329,7 +328,8 @@ impl Mortal for LoomMemory {
 
 /// Runs what never has to wait for a waker, because its waits block.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+    // Not on the stack: loom's threads have 32 kB, and without optimization a lock's futures take much of that.
+    match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("an operation of loom's memory is ready at once"),
     }

@@ -30,8 +30,8 @@ pub struct Slots {
     pub deaf: bool,
     /// Whether an owner may be without a slot.
     pub tallied: bool,
-    /// How many owners without a slot each rank is told to have that count for other locks.
-    pub elsewhere: u32,
+    /// Whether each rank is told to have an owner without a slot that counts for another lock.
+    pub elsewhere: bool,
     /// How many ranks share a host, those of the lowest numbers the first one; not 0.
     pub per_host: u32,
 }
@@ -40,7 +40,7 @@ impl Slots {
     /// So many slots with nodes, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
-        Self { each, nodes: true, deaf: false, tallied: false, elsewhere: 0, per_host: 2 }
+        Self { each, nodes: true, deaf: false, tallied: false, elsewhere: false, per_host: 2 }
     }
 
     /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
@@ -230,8 +230,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
 
     /// Whoever asks does not count himself.
     fn without_slot(&self) -> Option<WithoutSlot> {
-        let elsewhere = self.slots.elsewhere;
-        (elsewhere > 0).then_some(WithoutSlot { here: 0, elsewhere })
+        self.slots.elsewhere.then_some(WithoutSlot { here: 0, elsewhere: 1 })
     }
 
     /// Of a lock with a room, the last of its words.
