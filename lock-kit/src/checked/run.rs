@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -14,6 +14,7 @@ use super::Checker;
 use super::memory::{CheckedMemory, lock};
 use super::world::{Event, World};
 use crate::Record;
+use crate::modelled::Server;
 use crate::program::{self, Ground, HOME, LOCK, Round, Slots, Task, idle, lock_and_data};
 
 /// More events than any schedule has that ends.
@@ -37,26 +38,14 @@ pub(super) struct Run<A> {
 
 /// Who serves the lock, at its home.
 struct Serving {
-    task: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>,
-    /// Whether it goes on.
-    open: Arc<AtomicBool>,
+    server: Server,
     ended: Option<Result<(), Fault>>,
 }
 
 impl Serving {
-    fn begin<A: LockAlgorithm>(memory: CheckedMemory, lock: Arc<A>, slots: Slots) -> Self {
-        let open = Arc::new(AtomicBool::new(true));
-        let still = Arc::clone(&open);
-        let task = Box::pin(async move {
-            let place = Ground::<_, A>::of_server(&memory, slots);
-            lock.serve(&memory, place, move || still.load(Relaxed)).await
-        });
-        Self { task, open, ended: None }
-    }
-
     fn poll(&mut self, context: &mut Context<'_>) {
         if self.ended.is_none()
-            && let Poll::Ready(ended) = self.task.as_mut().poll(context)
+            && let Poll::Ready(ended) = self.server.task.as_mut().poll(context)
         {
             self.ended = Some(ended);
         }
@@ -95,7 +84,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         };
         if A::SERVED {
             let memory = CheckedMemory::new(HOME, &run.world).clone(); // a handle of its own
-            run.serving = Some(Serving::begin(memory, Arc::clone(&run.lock), slots));
+            run.serving = Some(Serving { server: Server::over(memory, &run.lock, slots), ended: None });
         }
         for (rank, rounds) in (0..).map(Rank).zip(programs) {
             run.spawn(rank, rounds);
@@ -222,7 +211,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     /// Tells the server to end.
     fn close(&mut self) -> Result<(), String> {
         let Some(mut serving) = self.serving.take() else { return Ok(()) };
-        serving.open.store(false, Relaxed);
+        serving.server.open.store(false, Relaxed);
         let memory = CheckedMemory::new(HOME, &self.world);
         let mut context = Context::from_waker(Waker::noop());
         let mut wakes = pin!(self.lock.wake_server(&memory, Ground::<_, A>::of_server(&memory, self.slots)));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::{Fault, Rank};
+use remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::{ModelMemory, Posted};
 use crate::program::{self, Ground, LOCK, Round, Slots, Task, lock_and_data};
@@ -189,8 +189,13 @@ pub struct Server {
 impl Server {
     /// A server of the lock at [`HOME`](program::HOME).
     pub fn start<A: LockAlgorithm>(memory: &ModelMemory, lock: &Arc<A>, slots: Slots) -> Self {
+        Self::over(memory.of(program::HOME.index()), lock, slots)
+    }
+
+    /// The same over any memory, seen from there.
+    pub(crate) fn over<A: LockAlgorithm>(memory: impl RemoteMemory, lock: &Arc<A>, slots: Slots) -> Self {
         let open = Arc::new(AtomicBool::new(true));
-        let (memory, lock, still) = (memory.of(program::HOME.index()), Arc::clone(lock), Arc::clone(&open));
+        let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
         let task = Box::pin(async move {
             let place = Ground::<_, A>::of_server(&memory, slots);
             lock.serve(&memory, place, move || still.load(Relaxed)).await
