@@ -153,8 +153,10 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// When a rank is called dead, its operations have taken effect or never will: what it held may be taken. (A process
     /// ends for its peers after the kernel has closed its queue pairs.) A rank that is only *suspected*, because its host
     /// fell silent, may still live: its operations can no longer be told from those of the dead.
+    ///
+    /// Where some of a host's ranks live on, they are told of a death there before any rank of another host is.
     fn liveness(&self, rank: Rank) -> Liveness;
 
-    /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness).
+    /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness), and told no later than that.
     fn casualty(&self) -> Option<Rank>;
 }

@@ -235,9 +235,13 @@ impl Board {
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
         if died.is_ok() {
-            let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            self.note_casualty(rank);
             self.ring_all();
         }
+    }
+
+    fn note_casualty(&self, rank: Rank) {
+        let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     fn ring_all(&self) {
@@ -268,7 +272,13 @@ impl Board {
     pub fn liveness(&self, rank: Rank) -> Liveness {
         match self.status(rank).load(Ordering::Acquire) {
             LEFT => Liveness::Left,
-            DEAD => Liveness::Dead,
+            DEAD => {
+                // Whoever declares it may not have come so far: nobody knows of a death while others here know of none.
+                if self.casualty().is_none() {
+                    self.note_casualty(rank);
+                }
+                Liveness::Dead
+            }
             _ => Liveness::Alive,
         }
     }
@@ -374,5 +384,14 @@ mod tests {
         board.declare_dead(Rank(2)); // before it joined
         assert_eq!((board.liveness(Rank(2)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
         assert!(board.join(Rank(2)).is_err());
+    }
+
+    /// Who declares it was stopped in between.
+    #[test]
+    fn who_sees_a_death_tells_of_a_casualty() {
+        let board = Board::create(2).unwrap();
+        board.status(Rank(1)).store(DEAD, Ordering::Release);
+        assert_eq!((board.casualty(), board.liveness(Rank(0)), board.casualty()), (None, Liveness::Alive, None));
+        assert_eq!((board.liveness(Rank(1)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
     }
 }

@@ -110,7 +110,7 @@ impl ByHost {
         is_patient: bool,
     ) -> Option<Fault> {
         let Some(mark) = Mark::of(found) else { return dead_owner(memory, found) };
-        let casualty = memory.casualty()?;
+        memory.casualty()?;
         let now = memory.now();
         let since = match self.seen {
             Some((seen, since)) if seen == mark => since,
@@ -119,18 +119,29 @@ impl ByHost {
         if is_patient && now.saturating_sub(since) < PATIENCE {
             return None;
         }
+        // First: who comes to that host's queue after its node was asked knows of the death.
+        let dead = lost_on(memory, place, mark.leader())?;
         if !holds_nobody(memory, place, mark.leader()).await {
             self.seen = Some((mark, memory.now()));
             return None;
         }
-        Some(member_died(memory, place, mark.leader(), casualty))
+        Some(Fault::of(FaultKind::MemberDied, dead))
     }
 }
 
-/// Whether nobody lives who waits in a host's queue, or was let in by it. Whoever comes to it later changes the mark before it
-/// holds the lock.
+/// Whether nobody lives who waits in a host's queue, or was let in by it. Where a rank of the host has died, whoever comes to it
+/// later changes the mark before it holds the lock.
 async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, leader: Rank) -> bool {
     place.slots() > 0 && nobody_counts(memory, AtHost { place, leader }).await
+}
+
+/// A rank of a host that has died; any of them where none lives any more.
+pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, leader: Rank) -> Option<Rank> {
+    memory.casualty()?;
+    let host = place.host_of(leader);
+    let mut there = (0..memory.size()).map(Rank).filter(|rank| place.host_of(*rank) == host);
+    let is = |state| move |rank: &Rank| memory.liveness(*rank) == state;
+    there.clone().find(is(Liveness::Dead)).or_else(|| there.all(|rank| !is(Liveness::Alive)(&rank)).then_some(leader))
 }
 
 /// Somebody of a host died inside: a rank of it that is dead, if one is, or the one that was told of.

@@ -6,7 +6,7 @@ mod mark;
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
 pub(crate) use self::host::ByHost;
-use self::host::{AtHost, member_died};
+use self::host::{AtHost, lost_on, member_died};
 use self::mark::{Mark, Standing, State};
 use crate::recovery::{self, COUNTS};
 use crate::test_and_set::EXCLUSIVE;
@@ -56,9 +56,10 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet,
 /// The queue's next owner is told by the queue that somebody died in it, and looks at the home: if the mark of its host stands
 /// there, an owner of this host has died inside, or left the host before it had done with the lock. It sets a mark of a new
 /// generation in its place, and inherits; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
-/// other hosts find a mark that has been the same for a while although some rank has died, and ask the nodes of that host: if
-/// nobody counts there, the lock is theirs to inherit. Whoever comes to the queue meanwhile has to change the mark as well, and
-/// one of the two compare-swaps fails.
+/// other hosts find a mark that has been the same for a while although a rank of that host has died, and ask its nodes: if
+/// nobody counts there, the lock is theirs to inherit. They ask one node after the other, and meanwhile somebody may come to the
+/// queue and have the lock handed over: so where a rank of the host has died, whoever has his turn changes the mark as well, and
+/// one of the two compare-swaps fails. It is for this that a rank's death has to be known on its own host first.
 ///
 /// Where the queue's memory is gone with its rank, who waited in it goes on alone, and later owners queue at another rank of the
 /// host. Its mark is another one, so the two queues are two hosts to the home. Which rank somebody takes for the lowest
@@ -151,8 +152,9 @@ impl TwoLevel {
         let Some(leader) = place.leader() else { return Ok(None) };
         let host = AtHost { place, leader };
         let Ok(queue) = self.queue.words(host) else { return Ok(None) };
+        let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
         memory.store(place.node(NOTE)?, waits_at(leader))?;
-        self.queue.start(memory, host, queue, Mode::Exclusive).map(Some)
+        Ok(Some(queued))
     }
 
     /// Waits for the turn in the host's queue, and for the lock.
@@ -171,8 +173,13 @@ impl TwoLevel {
         } else {
             // Who died in the queue may not have had the lock: that is seen at the home.
             let wish: Asked<'_> = &|| wish().inheriting();
-            let held = self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await?;
-            held.inherited.and_then(Fault::rank)
+            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await {
+                Ok(held) => held.inherited.and_then(Fault::rank),
+                Err(fault) => {
+                    memory.store(host.place.node(NOTE)?, 0)?;
+                    return Err(fault);
+                }
+            }
         };
         match self.with_turn(memory, host, home, died, wish).await {
             Ok(Some((mark, held))) => {
@@ -198,6 +205,11 @@ impl TwoLevel {
         wish: Asked<'_>,
     ) -> Result<Option<(Mark, Held)>, Fault> {
         let mut state = host.standing(memory).await?;
+        if let (Standing::Kept(_), None) = (state.standing, died)
+            && lost_on(memory, host.place, host.leader).is_some()
+        {
+            state = self.renew(memory, host, home, state).await?;
+        }
         match state.standing {
             _ if died.is_some() => {}
             Standing::Kept(_) if wish().is_over() => {
@@ -237,6 +249,25 @@ impl TwoLevel {
             true => Ok(Some((mark, held))),
             false => self.fetch(memory, host, home, state, wish).await.map(Some),
         }
+    }
+
+    /// Changes the mark of a lock that was handed over here. Gives how it stands then: somebody else may have it.
+    async fn renew<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        kept: State,
+    ) -> Result<State, Fault> {
+        let [old, new] = [kept.generation, kept.generation + 1].map(|generation| Mark::new(host.leader, generation));
+        let mut state = State { generation: kept.generation + 1, standing: Standing::Doubted };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        state.standing = match memory.compare_swap(home, old.0, new.0).await? == old.0 {
+            true => kept.standing,
+            false => Standing::Away { yields: false },
+        };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        Ok(state)
     }
 
     /// Has the lock from the home, with the turn in the queue.

@@ -44,9 +44,14 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 }
 
 /// Rank 1 has the lock, rank 0 waits and then rank 2. After so many events rank 0 is not wanted any more; when it has heard that,
-/// rank 1 releases. Where it waits `in_turn`, it may have the lock after that, and gives it back.
-fn give_up<A: LockAlgorithm>((lock, in_turn): (&A, bool), slots: Slots, modes: [Mode; 3], events: usize) {
-    let case = format!("{} {modes:?} {slots:?}, after {events} events", A::NAME);
+/// rank 1 releases. If rank 0 is the last one, rank 2 comes only then. Where it waits `in_turn`, it may have the lock after that, and gives it back. Later it comes again.
+fn give_up<A: LockAlgorithm>(
+    (lock, in_turn): (&A, bool),
+    slots: Slots,
+    modes: [Mode; 3],
+    (events, is_last): (usize, bool),
+) {
+    let case = format!("{} {modes:?} {slots:?}, after {events} events, last: {is_last}", A::NAME);
     let memory = ModelMemory::new(3, region_words::<A>(slots));
     let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
     all.iter().try_for_each(|memory| open::<_, A>(memory, slots)).unwrap();
@@ -60,7 +65,9 @@ fn give_up<A: LockAlgorithm>((lock, in_turn): (&A, bool), slots: Slots, modes: [
     let mut first = user(0).asks(leaves, &wanted);
     assert_eq!(run(&memory, &mut first, events), None, "{case}: it does not wait");
     let mut second = user(2).asks(stays, &always);
-    assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
+    if !is_last {
+        assert_eq!(run(&memory, &mut second, A_WHILE), None, "{case}: rank 2 does not wait");
+    }
 
     wanted.store(false, Relaxed);
     let mut told = run(&memory, &mut first, A_WHILE);
@@ -82,6 +89,10 @@ fn give_up<A: LockAlgorithm>((lock, in_turn): (&A, bool), slots: Slots, modes: [
     }
     assert_eq!((has, done), (Some(Ok(Held::cleanly(stays))), Some(Ok(()))), "{case}: the others");
     assert_eq!(run(&memory, &mut user(2).releases(stays), ENDLESS), Some(Ok(())), "{case}");
+    // With the same slot.
+    let again = run(&memory, &mut user(0).asks(leaves, &always), ENDLESS);
+    assert_eq!(again, Some(Ok(Held::cleanly(leaves))), "{case}: who gave up comes again");
+    assert_eq!(run(&memory, &mut user(0).releases(leaves), ENDLESS), Some(Ok(())), "{case}: who gave up comes again");
     assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{case}: not free");
     assert!(all.iter().all(|memory| idle::<A>(slots, &memory.region())), "{case}: somebody counts");
 }
@@ -94,7 +105,8 @@ fn give_up_everywhere<A: LockAlgorithm>(lock: &A, in_turn: bool) {
             let slots = Slots { nodes, per_host, ..Slots::new(1) };
             for modes in [[X, X, X], [S, X, X], [X, X, S], [S, X, S], [X, S, X]] {
                 for events in 0..A_WHILE {
-                    give_up((lock, in_turn), slots, modes, events);
+                    give_up((lock, in_turn), slots, modes, (events, false));
+                    give_up((lock, in_turn), slots, modes, (events, true));
                 }
             }
         }

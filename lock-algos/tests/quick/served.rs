@@ -248,6 +248,43 @@ fn a_release_that_is_lost_is_said_again() {
     }
 }
 
+/// What the server has not heard yet when it hears who tries.
+#[test]
+fn who_tries_after_a_release_has_the_lock() {
+    let settle = |office: &Office| while office.all[0].net().step(None) {};
+    let none = Owner::NO_SLOT;
+    let owners: [(Mode, &[(u32, u16)]); 5] = [
+        (Mode::Exclusive, &[(1, 0)]),
+        (Mode::Exclusive, &[(1, none)]),
+        (Mode::Shared, &[(1, 0), (2, 0)]),
+        (Mode::Shared, &[(1, none), (2, none)]),
+        (Mode::Shared, &[(1, 0), (2, none)]),
+    ];
+    for (mode, owners) in owners {
+        for slot in [0, none] {
+            let case = format!("{owners:?} {mode:?}, slot {slot} tries");
+            let office = Office::new();
+            for owner in owners {
+                assert_eq!(office.ask(*owner, mode, Wish::LOCK), Ok(Held::cleanly(mode)), "{case}");
+            }
+            settle(&office);
+            for (rank, slot) in owners {
+                let (memory, place, lock) = (&office.all[*rank as usize], office.place(*rank, *slot), &*office.lock);
+                let words = lock.words(place).unwrap();
+                let released = lock.start_release(memory, place, words, mode).unwrap();
+                lock_kit::modelled::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
+                settle(&office);
+            }
+            let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
+            let words = lock.words_to_try(place).unwrap();
+            let first = lock.start(memory, place, words, Mode::Exclusive).unwrap();
+            settle(&office);
+            let held = office.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Wish::TRY));
+            assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
+        }
+    }
+}
+
 /// A server that ends leaves word of who is inside.
 #[test]
 fn a_lock_that_is_held_when_its_server_ends_is_not_free() {

@@ -1,4 +1,11 @@
+//! The ticket lock.
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
+use lock_kit::modelled::drive;
+use lock_kit::program::region_words;
 use lock_kit::wrong::ticket;
+use lock_kit::{Ground, ModelMemory, Slots};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
 
@@ -6,10 +13,77 @@ use crate::Lost;
 fn searched() {
     crate::search(&ticket::<15>());
     crate::search(&ticket::<2>());
+    crate::search(&ticket::<1>()); // fewer tickets than owners
 }
 
 #[test]
 fn checked() {
     crate::check(&ticket::<15>(), Lost::Settled, 2);
     crate::check(&ticket::<2>(), Lost::Settled, 2);
+}
+
+/// A rank's owners at a lock of which only that of slot 0 is counted.
+#[derive(Clone, Copy)]
+struct Crowd<'m>(Ground<'m, ModelMemory, Ticket<2>>);
+
+impl<'m> Place<'m, ModelMemory> for Crowd<'m> {
+    fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
+        self.0.home(index)
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
+        self.0.node_of(rank, slot, index)
+    }
+
+    fn slots(&self) -> u16 {
+        self.0.slots()
+    }
+
+    fn owners(&self) -> u64 {
+        1
+    }
+
+    fn is_counted(&self) -> bool {
+        self.owner().slot == 0
+    }
+
+    fn lock(&self) -> u64 {
+        self.0.lock()
+    }
+
+    fn owner(&self) -> Owner {
+        self.0.owner()
+    }
+}
+
+/// Three tickets, one of them for the owner that is counted.
+#[test]
+fn who_is_not_counted_leaves_room() {
+    let slots = Slots::new(4);
+    let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
+    let lock = ticket::<2>();
+    let place = |slot| Crowd(Ground::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
+    let acquire = |slot, wish| {
+        let (lock, memory, place) = (&lock, &memory, place(slot));
+        async move {
+            let words = lock.words(place)?;
+            let started = lock.start(memory, place, words, Mode::Shared)?;
+            lock.finish(memory, place, words, Mode::Shared, started, move || wish).await
+        }
+    };
+    let outcomes = async {
+        let first = [acquire(1, Wish::LOCK).await, acquire(2, Wish::LOCK).await];
+        let none_left = acquire(3, Wish::TRY).await;
+        let counted = acquire(0, Wish::LOCK).await;
+        for slot in [2, 1, 0] {
+            let (place, mode) = (place(slot), Mode::Shared);
+            let words = lock.words(place).unwrap();
+            let started = lock.start_release(&memory, place, words, mode).unwrap();
+            lock.finish_release(&memory, place, words, mode, started).await.unwrap();
+        }
+        (first, none_left, counted, acquire(3, Wish::TRY).await)
+    };
+    let held = Ok(Held::cleanly(Mode::Shared));
+    let seen = drive(&memory, outcomes);
+    assert_eq!(seen, ([held, held], Err(Fault::new(FaultKind::TimedOut)), held, held));
 }

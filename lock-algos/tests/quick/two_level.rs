@@ -1,7 +1,14 @@
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, TwoLevel, Wish};
+use lock_kit::program::{LOCK, region_words};
 use lock_kit::wrong::two_level;
-use lock_kit::{Checker, Round, Search, Setting};
+use lock_kit::{Checker, Ground, ModelMemory, Round, Search, Setting, Slots};
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Lost;
+use crate::stopped::{Acquire, ENDLESS, run};
 
 #[test]
 fn searched() {
@@ -50,4 +57,116 @@ fn losses_are_settled() {
             assert!(checker.clone().departures(2).run(programs).lost > 0);
         }
     }
+}
+
+/// Four ranks and a lock, driven by hand.
+struct Town {
+    lock: TwoLevel,
+    slots: Slots,
+    all: Vec<ModelMemory>,
+    /// How often each rank has asked.
+    asked: [Cell<u32>; 4],
+}
+
+impl Town {
+    fn new(lock: TwoLevel, per_host: u32) -> Self {
+        let slots = Slots { per_host, ..Slots::new(1) };
+        let memory = ModelMemory::new(4, region_words::<TwoLevel>(slots));
+        let all = (0..4).map(|rank| memory.of(rank)).collect();
+        Self { lock, slots, all, asked: Default::default() }
+    }
+
+    fn memory(&self) -> &ModelMemory {
+        &self.all[0]
+    }
+
+    fn place(&self, rank: u32) -> Ground<'_, ModelMemory, TwoLevel> {
+        let owner = Owner { rank: Rank(rank), slot: 0, generation: self.asked[rank as usize].get() };
+        Ground::new(&self.all[rank as usize], owner, self.slots)
+    }
+
+    fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Wish + Send + Sync + 'static) -> Acquire<'_> {
+        self.asked[rank as usize].update(|asked| asked + 1);
+        let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
+        Box::pin(async move {
+            let words = if wish().is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+        })
+    }
+
+    /// With what was held, if that could be released.
+    fn release(&self, rank: u32) -> Acquire<'_> {
+        let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
+        Box::pin(async move {
+            let words = lock.words(place)?;
+            let started = lock.start_release(memory, place, words, Mode::Exclusive)?;
+            lock.finish_release(memory, place, words, Mode::Exclusive, started).await.map(|()| ALONE)
+        })
+    }
+
+    fn run(&self, what: &mut Acquire<'_>, events: usize) -> Option<Result<Held, Fault>> {
+        run(self.memory(), what, events)
+    }
+}
+
+const ALONE: Held = Held::cleanly(Mode::Exclusive);
+
+/// A rank died that had nothing to do with the lock. While somebody of another host asks whether anybody lives who has it by its
+/// host's mark, after so many events, the owner hands it over, to one who came meanwhile.
+fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Wish, (events, is_stopped): (usize, bool)) {
+    let case = format!("{mode:?} {wish:?}, dead on its host: {is_near}, after {events} events, stopped: {is_stopped}");
+    let (per_host, dead, elsewhere) = if is_near { (3, Rank(2), 3) } else { (2, Rank(3), 2) };
+    let town = Town::new(two_level(8).passes(0), per_host);
+    let memory = town.memory();
+    memory.net().kill(dead, 0);
+    assert_eq!(town.run(&mut town.acquire(1, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "{case}");
+    let mut asks = town.acquire(elsewhere, mode, move || wish);
+    let mut told = town.run(&mut asks, events);
+    memory.net().stopped = is_stopped.then_some(Rank(elsewhere));
+    let mut next = town.acquire(0, Mode::Exclusive, || Wish::LOCK);
+    assert_eq!(town.run(&mut next, 6), None, "{case}: does not wait");
+    let mark = memory.region()[LOCK];
+    assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    assert_eq!(town.run(&mut next, ENDLESS), Some(Ok(ALONE)), "{case}: is not handed over");
+    assert_eq!(memory.region()[LOCK] != mark, is_near, "{case}: under the same mark");
+    memory.net().stopped = None;
+    told = told.or_else(|| town.run(&mut asks, ENDLESS));
+    let busy = Err(Fault::new(FaultKind::TimedOut));
+    assert_eq!(told, (!wish.is_patient()).then_some(busy), "{case}: while another one holds it");
+    assert_eq!(town.run(&mut town.release(0), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    if wish.is_patient() {
+        assert_eq!(town.run(&mut asks, ENDLESS), Some(Ok(Held::cleanly(mode))), "{case}: does not have it later");
+    }
+}
+
+#[test]
+fn a_lock_that_is_handed_over_while_it_is_asked_for_is_not_inherited() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for wish in [Wish::TRY, Wish::TRY.inheriting(), Wish::LOCK, Wish::LOCK.inheriting()] {
+            for (events, is_stopped) in (0..120).flat_map(|events| [(events, false), (events, true)]) {
+                hands_over_while_it_is_asked(false, mode, wish, (events, is_stopped));
+                hands_over_while_it_is_asked(true, mode, wish, (events, is_stopped));
+            }
+        }
+    }
+}
+
+/// With the same slot, on its own, after it has left the queue without a turn.
+#[test]
+fn who_gave_up_in_the_queue_may_have_the_lock_again() {
+    static WANTED: AtomicBool = AtomicBool::new(true);
+    let town = Town::new(two_level(8).passes(1), 4);
+    assert_eq!(town.run(&mut town.acquire(2, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
+    let mut leads = town.acquire(1, Mode::Exclusive, || Wish::LOCK);
+    assert_eq!(town.run(&mut leads, 20), None);
+    let mut leaves = town.acquire(0, Mode::Exclusive, || if WANTED.load(Relaxed) { Wish::LOCK } else { Wish::NONE });
+    assert_eq!(town.run(&mut leaves, 20), None);
+    WANTED.store(false, Relaxed);
+    assert_eq!(town.run(&mut leaves, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))));
+    assert_eq!(town.run(&mut town.release(2), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(town.run(&mut leads, ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(town.run(&mut town.acquire(0, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
+    assert_eq!(town.run(&mut town.release(0), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(town.memory().region()[LOCK], 0);
 }

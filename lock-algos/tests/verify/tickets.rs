@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
-use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::{lock_and_data, region_words};
+use lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
+use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use lock_kit::program::lock_and_data;
 use lock_kit::wrong::ticket;
-use lock_kit::{
-    Action, Atomics, Ending, Exploration, Ground, Manner, ModelMemory, Posted, Round, Scenario, Setting, Slots,
-};
+use lock_kit::{Action, Atomics, Ending, Exploration, Manner, Posted, Round, Scenario, Setting};
 use proptest::prelude::*;
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::explored::{EARLY, S, W, WS, X};
 use crate::modelled::run;
@@ -442,70 +440,4 @@ fn wrong_ones_are_caught() {
 fn who_does_not_ask_is_caught() {
     let setting = Setting { deaf: true, ..Setting::USUAL };
     expect_caught("asks nobody", true, "", |scenario| run_in(setting, &ticket::<4>(), scenario));
-}
-
-/// A rank's owners at a lock of which only that of slot 0 is counted.
-#[derive(Clone, Copy)]
-struct Crowd<'m>(Ground<'m, ModelMemory, Ticket<2>>);
-
-impl<'m> Place<'m, ModelMemory> for Crowd<'m> {
-    fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
-        self.0.home(index)
-    }
-
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
-        self.0.node_of(rank, slot, index)
-    }
-
-    fn slots(&self) -> u16 {
-        self.0.slots()
-    }
-
-    fn owners(&self) -> u64 {
-        1
-    }
-
-    fn is_counted(&self) -> bool {
-        self.owner().slot == 0
-    }
-
-    fn lock(&self) -> u64 {
-        self.0.lock()
-    }
-
-    fn owner(&self) -> Owner {
-        self.0.owner()
-    }
-}
-
-/// Three tickets, one of them for the owner that is counted.
-#[test]
-fn who_is_not_counted_leaves_room() {
-    let slots = Slots::new(4);
-    let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
-    let lock = ticket::<2>();
-    let place = |slot| Crowd(Ground::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
-    let acquire = |slot, wish| {
-        let (lock, memory, place) = (&lock, &memory, place(slot));
-        async move {
-            let words = lock.words(place)?;
-            let started = lock.start(memory, place, words, Mode::Shared)?;
-            lock.finish(memory, place, words, Mode::Shared, started, move || wish).await
-        }
-    };
-    let outcomes = async {
-        let first = [acquire(1, Wish::LOCK).await, acquire(2, Wish::LOCK).await];
-        let none_left = acquire(3, Wish::TRY).await;
-        let counted = acquire(0, Wish::LOCK).await;
-        for slot in [2, 1, 0] {
-            let (place, mode) = (place(slot), Mode::Shared);
-            let words = lock.words(place).unwrap();
-            let started = lock.start_release(&memory, place, words, mode).unwrap();
-            lock.finish_release(&memory, place, words, mode, started).await.unwrap();
-        }
-        (first, none_left, counted, acquire(3, Wish::TRY).await)
-    };
-    let held = Ok(Held::cleanly(Mode::Shared));
-    let seen = drive(&memory, outcomes);
-    assert_eq!(seen, ([held, held], Err(Fault::new(FaultKind::TimedOut)), held, held));
 }
