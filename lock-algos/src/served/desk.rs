@@ -33,6 +33,8 @@ struct Client {
     /// What was heard last.
     seen: u64,
     stage: Stage,
+    /// What it was told about that.
+    told: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ enum Stage {
 impl Desk {
     /// Adds a line; gives its number.
     pub(super) fn add(&mut self, rank: Rank) -> usize {
-        self.clients.push(Client { rank, seen: 0, stage: Stage::Idle });
+        self.clients.push(Client { rank, seen: 0, stage: Stage::Idle, told: None });
         self.clients.len() - 1
     }
 
@@ -72,6 +74,17 @@ impl Desk {
         self.told.drain(..)
     }
 
+    /// Tells a client about the request that was heard last.
+    fn tell(&mut self, client: usize, outcome: Outcome) {
+        self.clients[client].told = Some(outcome);
+        self.told.push((client, outcome));
+    }
+
+    /// Tells a client once more what it was told.
+    pub(super) fn tell_again(&mut self, client: usize) {
+        self.told.extend(self.clients[client].told.map(|outcome| (client, outcome)));
+    }
+
     /// A client's line has another word now. Only one owner uses a line at a time, so whatever it asked for before is over.
     pub(super) fn hear(
         &mut self,
@@ -81,10 +94,11 @@ impl Desk {
         is_alive: impl Fn(Rank) -> bool,
     ) {
         self.drop_out(client);
-        (self.clients[client].rank, self.clients[client].seen) = (rank, word);
+        let known = &mut self.clients[client];
+        (known.rank, known.seen, known.told) = (rank, word, None);
         match request.map(|request| request.verb) {
             Some(Verb::Acquire(mode, terms)) => self.ask(client, mode, terms, &is_alive),
-            Some(Verb::Withdraw) => self.told.push((client, Outcome::Withdrawn)),
+            Some(Verb::Withdraw) => self.tell(client, Outcome::Withdrawn),
             Some(Verb::Release) | None => {}
         }
         self.advance(&is_alive);
@@ -92,7 +106,7 @@ impl Desk {
 
     fn ask(&mut self, client: usize, mode: Mode, terms: Terms, is_alive: &impl Fn(Rank) -> bool) {
         if self.closed {
-            return self.told.push((client, Outcome::Closed));
+            return self.tell(client, Outcome::Closed);
         }
         self.clients[client].stage = Stage::Waits(mode, terms);
         self.queue.push_back(client);
@@ -100,7 +114,7 @@ impl Desk {
             self.advance(is_alive);
             if let Stage::Waits(..) = self.clients[client].stage {
                 self.drop_out(client);
-                self.told.push((client, Outcome::Busy));
+                self.tell(client, Outcome::Busy);
             }
         }
     }
@@ -133,7 +147,7 @@ impl Desk {
             let death = match self.poison {
                 Some(death) if !terms.inherits => {
                     self.drop_out(client);
-                    self.told.push((client, Outcome::Poisoned(death)));
+                    self.tell(client, Outcome::Poisoned(death));
                     continue;
                 }
                 death => death,
@@ -151,7 +165,7 @@ impl Desk {
             self.holders.push(client);
             self.clients[client].stage = Stage::Holds(held);
             self.poison = None;
-            self.told.push((client, Outcome::Granted(death)));
+            self.tell(client, Outcome::Granted(death));
         }
     }
 
@@ -199,7 +213,7 @@ impl Desk {
             match (self.clients[client].stage, poison) {
                 (Stage::Waits(_, Terms { inherits: false, .. }), Some(death)) => {
                     self.clients[client].stage = Stage::Idle;
-                    self.told.push((client, Outcome::Poisoned(death)));
+                    self.tell(client, Outcome::Poisoned(death));
                 }
                 _ => self.queue.push_back(client),
             }
@@ -217,7 +231,7 @@ impl Desk {
         self.closed = true;
         for client in std::mem::take(&mut self.queue) {
             self.clients[client].stage = Stage::Idle;
-            self.told.push((client, Outcome::Closed));
+            self.tell(client, Outcome::Closed);
         }
     }
 }

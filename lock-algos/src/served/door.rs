@@ -4,7 +4,7 @@ use remote_memory::{Fault, FaultKind, Liveness, RemoteMemory};
 
 use super::messages::{Answer, Door, NO_LINE, Outcome, Request, Terms, Verb, ring};
 use super::origin::Errand;
-use super::{CROWD, DOOR, DOOR_ANSWER};
+use super::{COMES, CROWD, DOOR, DOOR_ANSWER, in_crowd};
 use crate::backoff::Pauses;
 use crate::recovery::{Count, stamp};
 use crate::settle::{self, Tries};
@@ -42,7 +42,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         self.ring_until_told(ring(self.place.owner().rank, NO_LINE, request)).await
     }
 
-    /// Ends a reader's part in the crowd: `found` is how many there were. `false` if there was none.
+    /// Ends a reader's part in the crowd: `found` is what it was. `false` if there was nobody in it.
     /// Whether it has left that was not told so makes no difference: the server finds out.
     pub(super) async fn left_the_crowd(&self, found: Result<u64, Fault>) -> Result<bool, Fault> {
         if let Err(fault) = found
@@ -50,7 +50,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         {
             return Err(fault);
         }
-        if found == Ok(0) {
+        if found.is_ok_and(|found| in_crowd(found) == 0) {
             self.memory.fetch_add(self.place.home(CROWD)?, 1).await?;
             return Ok(false);
         }
@@ -100,7 +100,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         loop {
             self.check_home()?;
             looks = looks.wrapping_add(1);
-            if looks % TURNS == 0 {
+            if looks.is_multiple_of(TURNS) {
                 self.check_open(state).await?;
             }
             let wished = wish();
@@ -148,7 +148,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                         counts.begin()?;
                         // First, so that whoever sees the door free sees the reader. One too many, the server finds out.
                         let mut tries = Tries::default();
-                        while let Err(fault) = memory.fetch_add(place.home(CROWD)?, 1).await {
+                        while let Err(fault) = memory.fetch_add(place.home(CROWD)?, COMES).await {
                             tries.again(memory, door, fault).await?;
                         }
                         self.step_aside(taken).await?;

@@ -100,6 +100,11 @@ pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
     (Rank((ring >> 40) as u32 & 0xff_ffff), (ring >> 20) as u16 & 0xff)
 }
 
+/// Whether a ring is not the first one for what a line says.
+pub(super) const fn rings_again(ring: u64, says: u64) -> bool {
+    (says >> 32 ^ ring) & 0xfff != 0
+}
+
 /// What an owner is told, in its node, once for each turn but for [`Withdrawn`](Outcome::Withdrawn), which may come behind
 /// another answer: turn 32 bits | nothing 4 | outcome 4 | rank 24.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,7 +245,10 @@ mod tests {
                     assert_eq!(Request::from_bits(request.to_bits()), Some(request));
                     for rank in RANKS {
                         for line in [0, 0xff] {
-                            assert_eq!(rung_by(ring(rank, line, request)), (rank, line));
+                            let again = ring(rank, line, Request { turn: turn.wrapping_add(1), ..request });
+                            assert_eq!([ring(rank, line, request), again].map(rung_by), [(rank, line); 2]);
+                            assert!(!rings_again(ring(rank, line, request), request.to_bits()));
+                            assert!(rings_again(again, request.to_bits()));
                         }
                     }
                 }

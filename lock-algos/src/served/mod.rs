@@ -50,7 +50,7 @@ mod server;
 
 use remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::messages::{Answer, Door, Outcome, Terms, Verb};
+use self::messages::{Door, Terms, Verb};
 use self::origin::Errand;
 use crate::backoff::Pauses;
 use crate::recovery::{self, COUNTS};
@@ -66,16 +66,29 @@ const BELL: usize = 1;
 const DOOR: usize = 2;
 /// The server's [`Answer`] to who stands at the door.
 const DOOR_ANSWER: usize = 3;
-/// How many read who stood at the door: changed by fetch-adds.
+/// How many read who stood at the door, in the low 32 bits: changed by fetch-adds of [`COMES`] and [`GOES`].
 const CROWD: usize = 4;
 
 // Words of a node, beside `COUNTS`, which names the lock that its owner asked for.
 /// The server's [`Answer`].
 const ANSWER: usize = COUNTS + 1;
-/// This owner's own note: turn 32 bits | which line, counted from 1, or 0.
+/// This owner's own note: turn 32 bits | nothing | [`HELD`] | which line, counted from 1, or 0, 16 bits.
 const TURN: usize = COUNTS + 2;
 
+/// In an owner's note: it has seen that it holds the lock. What comes to the node after that is of no account.
+const HELD: u64 = 1 << 16;
+
 const ENDED: u64 = 1 << 63;
+
+/// What a reader adds to the crowd that comes: no two who come leave the same word.
+const COMES: u64 = 1 << 32 | 1;
+/// What one adds that goes.
+const GOES: u64 = 1_u64.wrapping_neg();
+
+/// How many there are in a crowd.
+const fn in_crowd(word: u64) -> u64 {
+    word & u32::MAX as u64
+}
 
 /// Marks the words of an acquire that is only tried.
 const TRIES: u64 = 1 << 62;
@@ -95,7 +108,8 @@ const LOOK: u64 = 100_000_000;
 /// # Operations of which nobody knows
 ///
 /// Every word is written by one owner or the server alone, so what is not answered is written again: a request every 100 ms for
-/// as long as it waits, an answer until it is known to have come; one that has come already is not heard twice. The door's word
+/// as long as it waits, an answer until it is known to have come, and when it is asked for again: a node serves locks of several
+/// homes, of which one may be late. A request that has come already is not heard twice. The door's word
 /// names who stands there. The crowd is a count: one that nobody is in for a second is taken away. A release is said again if the line
 /// says still what it said before; one that nobody waits for is not settled, and is over when the line is used again.
 ///
@@ -137,7 +151,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     /// While the server runs, who holds the lock is known to it alone.
     fn is_free(home: &[u64]) -> bool {
         let word = |index| home.get(index).copied().unwrap_or(0);
-        word(STATE) & !ENDED == 0 && Door(word(DOOR)).is_free() && word(CROWD) == 0
+        word(STATE) & !ENDED == 0 && Door(word(DOOR)).is_free() && in_crowd(word(CROWD)) == 0
     }
 
     #[inline]
@@ -215,15 +229,13 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     ) -> Result<M::Op, Fault> {
         match mode {
             _ if place.has_node() => {}
-            Mode::Shared if place.slots() > 0 => return Ok(memory.fetch_add(place.home(CROWD)?, 1_u64.wrapping_neg())),
+            Mode::Shared if place.slots() > 0 => return Ok(memory.fetch_add(place.home(CROWD)?, GOES)),
             _ => return Ok(memory.read(place.home(DOOR)?)),
         }
         let errand = Errand { memory, place, sleeps: SLEEPS };
         let (turn, line) = errand.noted()?;
-        let counts = recovery::counts(memory, place)?;
-        let granted = Answer::from_bits(memory.load(place.node(ANSWER)?)?)
-            .is_some_and(|answer| answer.turn == turn && matches!(answer.outcome, Outcome::Granted(_)));
-        match line.filter(|_| counts && granted) {
+        let holds = recovery::counts(memory, place)? && memory.load(place.node(TURN)?)? & HELD != 0;
+        match line.filter(|_| holds) {
             Some(line) => {
                 let released = errand.say(line, turn, Verb::Release);
                 errand.leave(Some(line))?; // nothing is written to the node any more

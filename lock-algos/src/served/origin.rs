@@ -7,7 +7,7 @@ use std::task::Poll;
 use remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 
 use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
-use super::{ANSWER, BELL, ENDED, LOOK, TURN};
+use super::{ANSWER, BELL, ENDED, HELD, LOOK, TURN};
 use crate::backoff::Pauses;
 use crate::recovery;
 use crate::settle::{self, Tries};
@@ -36,6 +36,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
         let line = line.map_or(0, |line| u64::from(line) + 1);
         self.memory.store(self.place.node(TURN)?, u64::from(turn) << 32 | line)?;
         Ok(turn)
+    }
+
+    /// Notes that the lock is held.
+    fn note_held(&self) -> Result<(), Fault> {
+        let node = self.place.node(TURN)?;
+        self.memory.store(node, self.memory.load(node)? | HELD)
     }
 
     /// Asks for the lock, anew if it has asked before: then the server forgets about that.
@@ -136,7 +142,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
                 tries.again(memory, line, fault).await?;
             }
         }
-        self.ring_until_told(ring(owner.rank, at, release)).await
+        // Another ring than the first one, which may have been heard.
+        self.ring_until_told(ring(owner.rank, at, Request { turn: turn.wrapping_add(1), ..release })).await
     }
 
     /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has asked, if there was a line.
@@ -195,12 +202,15 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
             }
             match self.answer(state, move |answer| answer.turn == turn, || wish().is_over()).await? {
                 None if wish().is_over() => {}
-                // Once more, in case that was lost: a line that says what it said before is not heard.
+                // Once more, in case that was lost, or the answer.
                 None => {
                     times = times.wrapping_add(1);
                     drop(self.say_again(line, turn, Verb::Acquire(mode, terms), times)?);
                 }
-                Some(Outcome::Granted(death)) => return Ok(Outcome::held(death, mode)),
+                Some(Outcome::Granted(death)) => {
+                    self.note_held()?;
+                    return Ok(Outcome::held(death, mode));
+                }
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
                 Some(Outcome::Poisoned(death)) => match wish() {

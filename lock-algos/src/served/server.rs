@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::desk::Desk;
-use super::messages::{Answer, Door, NO_LINE, Request, Verb, rung_by};
-use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE};
+use super::messages::{Answer, Door, NO_LINE, Request, Verb, rings_again, rung_by};
+use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE, in_crowd};
 use crate::Place;
 use crate::recovery::Doubt;
 use crate::settle;
@@ -101,7 +101,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
                 // Who has rung before him is not named any more, so all are looked at once from here on.
                 left = all;
                 if let Some(client) = self.named(rung) {
-                    self.look(client)?;
+                    self.look_for(client, rung)?;
                 }
             }
             for _ in 0..left.min(SLICE) {
@@ -125,7 +125,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             let mut rings = memory.wait_until(self.bell, move |now| heard != Some(now), patience);
             let waited = poll_fn(|cx| {
                 self.poll_told(cx);
-                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) {
+                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) || self.dead_visitor().is_some() {
                     return Poll::Ready(Ok(0));
                 }
                 Pin::new(&mut rings).poll(cx)
@@ -145,6 +145,17 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
     }
 
+    /// Looks at the line that a ring names. Who rings again for the same word has not had the answer, or not any more.
+    fn look_for(&mut self, client: usize, ring: u64) -> Result<(), Fault> {
+        let known = self.desk.seen(client);
+        self.look(client)?;
+        if self.desk.seen(client) == known && rings_again(ring, known) {
+            self.desk.tell_again(client);
+            self.tell()?;
+        }
+        Ok(())
+    }
+
     /// Hears what a client has to say that is new.
     fn look(&mut self, client: usize) -> Result<(), Fault> {
         let Self { memory, place, .. } = *self;
@@ -155,11 +166,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         }
         let request = Request::from_bits(word);
         let rank = self.desk.rank(client);
-        if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request {
-            if is_alive(memory, rank) && place.node_of(rank, slot, ANSWER).is_err() {
-                self.unreached = true; // later, perhaps: nobody is granted a lock who would not hear of it
-                return Ok(());
-            }
+        if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request
+            && is_alive(memory, rank)
+            && place.node_of(rank, slot, ANSWER).is_err()
+        {
+            self.unreached = true; // later, perhaps: nobody is granted a lock who would not hear of it
+            return Ok(());
         }
         self.hear(client, (rank, word), request)
     }
@@ -168,7 +180,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     fn load_door(&mut self) -> Result<u64, Fault> {
         let word = self.memory.load(self.door)?;
         // After it: a reader has counted itself before it leaves the door.
-        let (crowd, memory) = (self.memory.load(self.crowd)?, self.memory);
+        let (crowd, memory) = (in_crowd(self.memory.load(self.crowd)?), self.memory);
         if crowd != self.desk.crowd() {
             self.doubt = Doubt::default();
             self.desk.set_crowd(crowd, None, |rank| is_alive(memory, rank));
@@ -206,11 +218,11 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     }
 
     fn hear(&mut self, client: usize, said: (Rank, u64), request: Option<Request>) -> Result<(), Fault> {
-        if let Some(Request { verb: Verb::Acquire(_, terms), .. }) = request {
-            if terms.at_once {
-                self.retire_holders(client)?;
-                self.bury_holders()?; // whose lock is not busy but poisoned
-            }
+        if let Some(Request { verb: Verb::Acquire(_, terms), .. }) = request
+            && terms.at_once
+        {
+            self.retire_holders(client)?;
+            self.bury_holders()?; // whose lock is not busy but poisoned
         }
         let memory = self.memory;
         self.desk.hear(client, said, request, |rank| is_alive(memory, rank));
@@ -292,6 +304,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
         Ok(any)
     }
 
+    /// The door's word, if who stands there lives no more.
+    fn dead_visitor(&self) -> Option<Door> {
+        let door = Door(self.desk.seen(self.lines.len()));
+        (!door.is_free() && !is_alive(self.memory, door.rank())).then_some(door)
+    }
+
     /// Does what there is to do because somebody died. `true` if there was anything.
     async fn bury_all(&mut self) -> Result<bool, Fault> {
         let memory = self.memory;
@@ -301,18 +319,15 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             self.bury_holders()?;
             self.desk.advance(&|rank| is_alive(memory, rank));
         }
-        let client = self.lines.len();
-        let mut door = Door(self.desk.seen(client));
-        if !door.is_free() && !is_alive(memory, door.rank()) {
+        if self.dead_visitor().is_some() {
             self.look_at_the_door()?;
             self.bury_holders()?;
-            door = Door(self.desk.seen(client));
         }
-        if !door.is_free() && !is_alive(memory, door.rank()) {
+        if let Some(door) = self.dead_visitor() {
             any = true;
             // What it did has taken effect, so nobody else changes the word while it is this one.
             drop(memory.compare_swap(self.door, door.0, door.left().0));
-            self.desk.hear(client, (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
+            self.desk.hear(self.lines.len(), (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
         }
         self.tell()?;
         if self.desk.has_queue() && self.desk.crowd() > 0 {
@@ -326,9 +341,14 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     /// Takes the lock from readers of whom the count is all that is left: they died, or were not told that they were counted, or
     /// not any more. `true` if there were any.
     async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
-        let (memory, place, crowd) = (self.memory, self.place, self.desk.crowd());
+        let (memory, place) = (self.memory, self.place);
         if !self.doubt.lasts(memory) {
             return Ok(false);
+        }
+        let word = memory.load(self.crowd)?;
+        let crowd = in_crowd(word);
+        if crowd != self.desk.crowd() {
+            return self.load_door().map(|_| true);
         }
         for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
             let counts = match place.tally(rank) {
@@ -342,8 +362,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             }
         }
         // Whoever counts since has changed the word.
-        match memory.compare_swap(self.crowd, crowd, 0).await {
-            Ok(found) if found == crowd => {}
+        match memory.compare_swap(self.crowd, word, word - crowd).await {
+            Ok(found) if found == word => {}
             Err(fault) if !fault.is_unknown() => return Err(fault),
             _ => return self.load_door().map(|_| true), // it is another one
         }

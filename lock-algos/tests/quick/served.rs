@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Place, Wish};
-use lock_kit::modelled::{Server, run};
-use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::modelled::{self, Server};
+use lock_kit::program::{LOCK, idle, lock_and_data, open, region_words};
 use lock_kit::{Checker, Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
+use crate::stopped::{Acquire, poll, run};
 
 #[test]
 fn searched() {
@@ -27,7 +28,7 @@ fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
         let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
         let scenario = Scenario { programs, schedule: vec![], death: None };
         let Posted { writes, compare_swaps, fetch_adds, .. } =
-            run(Setting::USUAL, &EventThread::default(), &scenario).unwrap().posted;
+            modelled::run(Setting::USUAL, &EventThread::default(), &scenario).unwrap().posted;
         assert_eq!((compare_swaps, fetch_adds), (0, 0));
         writes
     };
@@ -63,8 +64,7 @@ impl Office {
             if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
                 return value;
             }
-            assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
-            assert!(self.all[0].net().step(None), "waits for ever");
+            assert!(self.look(), "waits for ever");
         }
         panic!("waits for ever")
     }
@@ -73,20 +73,51 @@ impl Office {
         Ground::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
     }
 
-    fn ask(&self, (rank, slot): (u32, u16), mode: Mode, wish: Wish) -> Result<Held, Fault> {
+    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, wish: Wish) -> Acquire<'_> {
         let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
-        self.drive(async {
+        Box::pin(async move {
             let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || wish).await
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, move || wish).await
         })
     }
 
-    fn release(&self, (rank, slot): (u32, u16), mode: Mode) -> Result<(), Fault> {
+    fn ask(&self, who: (u32, u16), mode: Mode, wish: Wish) -> Result<Held, Fault> {
+        self.drive(self.asks(who, mode, wish))
+    }
+
+    async fn releases(&self, (rank, slot): (u32, u16), mode: Mode) -> Result<(), Fault> {
         let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
-        self.drive(async {
-            let words = lock.words(place)?;
-            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
-        })
+        let words = lock.words(place)?;
+        lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+    }
+
+    fn release(&self, who: (u32, u16), mode: Mode) -> Result<(), Fault> {
+        self.drive(self.releases(who, mode))
+    }
+
+    /// The server's turn, and one event.
+    fn look(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
+        self.all[0].net().step(None)
+    }
+
+    /// As often as there is anything to do, but for ever.
+    fn settle(&self) {
+        for _ in 0..50 {
+            self.look();
+        }
+    }
+
+    /// Runs an acquire for so many events.
+    fn run(&self, acquire: &mut Acquire<'_>, events: usize) -> Option<Result<Held, Fault>> {
+        for _ in 0..events {
+            if let Some(outcome) = poll(acquire) {
+                return Some(outcome);
+            }
+            self.look();
+        }
+        poll(acquire)
     }
 
     /// Nobody is there any more.
@@ -99,12 +130,9 @@ impl Office {
         let Server { mut task, open } = self.server.into_inner();
         open.store(false, Relaxed);
         let memory = &self.all[0];
-        lock_kit::modelled::drive(
-            memory,
-            self.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)),
-        )
-        .unwrap();
-        lock_kit::modelled::drive(memory, &mut task).unwrap();
+        modelled::drive(memory, self.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)))
+            .unwrap();
+        modelled::drive(memory, &mut task).unwrap();
         let home = memory.region();
         EventThread::is_free(lock_and_data::<EventThread>(&home).0)
     }
@@ -172,12 +200,9 @@ fn who_asks_where_nobody_serves_is_told() {
         let office = Office::new();
         office.server.borrow().open.store(false, Relaxed);
         let memory = &office.all[0];
-        lock_kit::modelled::drive(
-            memory,
-            office.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)),
-        )
-        .unwrap();
-        lock_kit::modelled::drive(memory, &mut office.server.borrow_mut().task).unwrap();
+        modelled::drive(memory, office.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)))
+            .unwrap();
+        modelled::drive(memory, &mut office.server.borrow_mut().task).unwrap();
         office.fire();
         let refused = office.ask((2, slot), Mode::Shared, Wish::LOCK);
         assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))), "slot {slot}");
@@ -236,7 +261,7 @@ fn a_release_that_is_lost_is_said_again() {
         let asked = memory.net().words[line];
         let words = lock.words(place).unwrap();
         let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
-        lock_kit::modelled::drive(memory, released).unwrap();
+        modelled::drive(memory, released).unwrap();
         let says = if is_used { asked + (1 << 32) } else { asked };
         memory.net().words[line] = says;
         let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
@@ -251,7 +276,7 @@ fn a_release_that_is_lost_is_said_again() {
 /// What the server has not heard yet when it hears who tries.
 #[test]
 fn who_tries_after_a_release_has_the_lock() {
-    let settle = |office: &Office| while office.all[0].net().step(None) {};
+    let deliver = |office: &Office| while office.all[0].net().step(None) {};
     let none = Owner::NO_SLOT;
     let owners: [(Mode, &[(u32, u16)]); 5] = [
         (Mode::Exclusive, &[(1, 0)]),
@@ -267,22 +292,119 @@ fn who_tries_after_a_release_has_the_lock() {
             for owner in owners {
                 assert_eq!(office.ask(*owner, mode, Wish::LOCK), Ok(Held::cleanly(mode)), "{case}");
             }
-            settle(&office);
+            deliver(&office);
             for (rank, slot) in owners {
                 let (memory, place, lock) = (&office.all[*rank as usize], office.place(*rank, *slot), &*office.lock);
                 let words = lock.words(place).unwrap();
                 let released = lock.start_release(memory, place, words, mode).unwrap();
-                lock_kit::modelled::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
-                settle(&office);
+                modelled::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
+                deliver(&office);
             }
             let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
             let words = lock.words_to_try(place).unwrap();
             let first = lock.start(memory, place, words, Mode::Exclusive).unwrap();
-            settle(&office);
+            deliver(&office);
             let held = office.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Wish::TRY));
             assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
         }
     }
+}
+
+/// Who dies at the side door is found without a ring: whoever stands behind him may have rung before the home knew of it.
+#[test]
+fn who_dies_at_the_door_is_found() {
+    const DOOR: usize = LOCK + 2;
+    let office = Office::new();
+    assert_eq!(office.ask((1, Owner::NO_SLOT), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    office.settle();
+    let stands = office.all[0].region()[DOOR];
+    office.all[0].net().kill(Rank(1), 0);
+    office.settle();
+    assert_ne!(office.all[0].region()[DOOR], stands);
+    let told = office.ask((2, 0), Mode::Exclusive, Wish::LOCK);
+    assert_eq!(told, Err(Fault::of(FaultKind::OwnerDied, Rank(1))));
+}
+
+/// A bell that was heard before the line said anything does not keep who waits at the door.
+#[test]
+fn a_release_that_is_said_again_is_heard() {
+    let office = Office::new();
+    assert_eq!(office.ask((1, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    let mut waits = office.asks((2, Owner::NO_SLOT), Mode::Exclusive, Wish::LOCK);
+    assert_eq!(office.run(&mut waits, 50), None);
+    let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
+    let line = place.line_of(Rank(1), 0).unwrap();
+    let words = lock.words(place).unwrap();
+    let asked = memory.net().words[line];
+    let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
+    modelled::drive(memory, released).unwrap();
+    memory.net().words[line] = asked; // the bell was heard, the line lost
+    assert_eq!(office.run(&mut waits, 50), None);
+    let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
+    assert_eq!(office.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+    assert_eq!(office.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
+}
+
+/// An answer that comes late is written over another one, of another lock whose owner uses the same node: after it was seen, or
+/// before.
+#[test]
+fn an_answer_is_told_again() {
+    for is_seen in [true, false] {
+        let office = Office::new();
+        let mut waits = office.asks((1, 0), Mode::Exclusive, Wish::LOCK);
+        assert_eq!(poll(&mut waits), None);
+        let node = office.place(1, 0).node(1).unwrap();
+        let told = |office: &Office| office.all[1].net().words[node] != 0;
+        while !told(&office) {
+            office.look();
+        }
+        if is_seen {
+            assert_eq!(office.run(&mut waits, 0), Some(Ok(Held::cleanly(Mode::Exclusive))));
+        }
+        office.all[1].net().words[node] = 7 << 24; // of another turn
+        if !is_seen {
+            assert_eq!(office.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
+        }
+        drop(waits);
+        assert_eq!(office.release((1, 0), Mode::Exclusive), Ok(()), "seen: {is_seen}");
+        assert!(office.close());
+    }
+}
+
+/// The server asks one rank after the other whether it has readers who came by the door. One of them comes in after his rank was
+/// asked, and another one goes before his is: the count is what it was.
+#[test]
+fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
+    let none = Owner::NO_SLOT;
+    let (mut found, shared) = (0, Ok(Held::cleanly(Mode::Shared)));
+    for events in 0..200 {
+        let office = Office::new();
+        assert_eq!(office.ask((2, none), Mode::Shared, Wish::LOCK), shared);
+        let mut comes = office.asks((1, none), Mode::Shared, Wish::LOCK);
+        assert_eq!(poll(&mut comes), None);
+        let answer = || office.all[0].region()[LOCK + 3];
+        let before = answer();
+        while answer() == before {
+            office.look();
+            if answer() == before {
+                assert_eq!(poll(&mut comes), None);
+            }
+        }
+        let mut waits = office.asks((3, 0), Mode::Exclusive, Wish::LOCK);
+        assert_eq!(office.run(&mut waits, events), None, "after {events} events");
+        // While the server, and all that it has posted, stands still.
+        office.all[0].net().stopped = Some(Rank(0));
+        let memory = &office.all[0];
+        assert_eq!(run(memory, &mut comes, 100), Some(shared), "after {events} events");
+        let goes = Box::pin(office.releases((2, none), Mode::Shared));
+        assert_eq!(run(memory, &mut { goes }, 100), Some(Ok(())), "after {events} events");
+        office.all[0].net().stopped = None;
+        found += usize::from(memory.now() > 1_000_000_000);
+        assert_eq!(office.run(&mut waits, 100), None, "after {events} events: beside a reader");
+        assert_eq!(office.release((1, none), Mode::Shared), Ok(()), "after {events} events");
+        assert_eq!(office.run(&mut waits, 100), Some(Ok(Held::cleanly(Mode::Exclusive))), "after {events} events");
+    }
+    assert!(found > 0, "the server never asks");
 }
 
 /// A server that ends leaves word of who is inside.

@@ -86,7 +86,8 @@ impl Town {
     }
 
     fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Wish + Send + Sync + 'static) -> Acquire<'_> {
-        self.asked[rank as usize].update(|asked| asked + 1);
+        let asked = &self.asked[rank as usize];
+        asked.set(asked.get() + 1);
         let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
         Box::pin(async move {
             let words = if wish().is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
