@@ -91,7 +91,7 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     while task.as_mut().poll(&mut cx).is_pending() {
         drive.progress();
         turn = turn.wrapping_add(1);
-        if turn % looks == 0 { thread::yield_now() } else { drive.relax() }
+        if turn.is_multiple_of(looks) { thread::yield_now() } else { drive.relax() }
     }
 }
 

@@ -28,7 +28,7 @@ const STRING_MOVE: usize = 1024;
 /// of this module.
 #[inline]
 pub(crate) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
-    if let (true, Ok(word)) = (to.addr() % 8 == 0, <[u8; 8]>::try_from(from)) {
+    if let (true, Ok(word)) = (to.addr().is_multiple_of(8), <[u8; 8]>::try_from(from)) {
         // SAFETY: the caller vouches for 8 bytes, just found aligned.
         let to = unsafe { AtomicU64::from_ptr(to.cast()) };
         to.store(u64::from_ne_bytes(word), Ordering::Release);
@@ -46,7 +46,7 @@ pub(crate) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
 /// this module.
 #[inline(always)] // one word is less than a call
 pub(crate) unsafe fn out_of_shared(to: &mut [u8], from: *const u8) {
-    if let (true, Ok(word)) = (from.addr() % 8 == 0, <&mut [u8; 8]>::try_from(&mut *to)) {
+    if let (true, Ok(word)) = (from.addr().is_multiple_of(8), <&mut [u8; 8]>::try_from(&mut *to)) {
         // SAFETY: the caller vouches for 8 bytes, just found aligned; a load writes nothing, so the cast is harmless.
         let from = unsafe { AtomicU64::from_ptr(from.cast_mut().cast()) };
         *word = from.load(Ordering::Acquire).to_ne_bytes();

@@ -21,10 +21,10 @@ impl<'a, Q, R> Call<'a, Q, R> {
     where
         A: Future<Output = R> + Send + 'a,
     {
-        if let Self::Asked(_) = self {
-            if let Self::Asked(asked) = std::mem::replace(self, Self::Over) {
-                *self = Self::UnderWay(Box::pin(begin(asked)));
-            }
+        if let Self::Asked(_) = self
+            && let Self::Asked(asked) = std::mem::replace(self, Self::Over)
+        {
+            *self = Self::UnderWay(Box::pin(begin(asked)));
         }
         let Self::UnderWay(under_way) = self else { panic!("a handle gives its result once") };
         let outcome = under_way.as_mut().poll(cx);

@@ -110,7 +110,7 @@ impl UserMemory {
     /// Until `keep` is dropped, `len` bytes at `start` are initialised, valid for reads and writes by whatever thread, and
     /// reached by nothing but this value and the fabric that it is lent to.
     pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize, keep: impl Any + Send + Sync) -> Result<Self, Fault> {
-        if start.addr().get() % 8 != 0 || len % 8 != 0 {
+        if !start.addr().get().is_multiple_of(8) || !len.is_multiple_of(8) {
             return Err(Fault::new(FaultKind::Misaligned));
         }
         Ok(Self { start, len, keep: Box::new(keep) })

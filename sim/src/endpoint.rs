@@ -308,7 +308,7 @@ impl Fabric for SimFabric {
         if !self.shared.lent().contains_key(&(own.rank, own.region)) {
             return refused(FaultKind::Unsupported);
         }
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return refused(FaultKind::Misaligned);
         }
         if len == 0 {

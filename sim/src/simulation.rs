@@ -176,12 +176,12 @@ impl<R: Future> Executor<R> {
     fn poll(&mut self, rank: u32) {
         let mut cx = Context::from_waker(Waker::noop());
         let program = &mut self.programs[rank as usize];
-        if let Some(running) = program {
-            if let Poll::Ready(result) = running.as_mut().poll(&mut cx) {
-                *program = None;
-                self.results[rank as usize] = Some(result);
-                self.unfinished -= 1;
-            }
+        if let Some(running) = program
+            && let Poll::Ready(result) = running.as_mut().poll(&mut cx)
+        {
+            *program = None;
+            self.results[rank as usize] = Some(result);
+            self.unfinished -= 1;
         }
         if let Some(tasks) = self.adopted.get_mut(&rank) {
             let before = tasks.len();

@@ -478,7 +478,7 @@ impl State {
 
 /// Checks the place of a word in a region of so many bytes.
 pub(crate) fn check_word(rank: Rank, len: u64, offset: u64) -> Result<(), Fault> {
-    if offset % 8 != 0 {
+    if !offset.is_multiple_of(8) {
         return Err(Fault::of(FaultKind::Misaligned, rank));
     }
     check_range(rank, len, offset, 8)

@@ -116,12 +116,11 @@ impl<F: Fabric> Attached<F> {
         let mut mine = Some(target);
         loop {
             let make = |target| Box::new((place, target, Met(OnceLock::new())));
-            if met.0.get().is_none() {
-                if let Some(target) = mine.take() {
-                    if let Err(taken) = met.0.set(make(target)) {
-                        mine = Some(taken.1); // another thread was there first
-                    }
-                }
+            if met.0.get().is_none()
+                && let Some(target) = mine.take()
+                && let Err(taken) = met.0.set(make(target))
+            {
+                mine = Some(taken.1); // another thread was there first
             }
             let Some((this, target, next)) = met.link() else { continue };
             if *this == place {

@@ -173,7 +173,7 @@ impl Nodes {
     #[inline]
     fn take_lead(&self) -> Option<u32> {
         let uses = self.lead_uses.load(Ordering::Acquire);
-        if self.lead.load(Ordering::Relaxed) != this_thread() || uses % 2 != 0 {
+        if self.lead.load(Ordering::Relaxed) != this_thread() || !uses.is_multiple_of(2) {
             return None;
         }
         self.lead_uses.store(uses.wrapping_add(1), Ordering::Relaxed);

@@ -32,7 +32,7 @@ impl<'s> Spread<'s> {
         shape: Shape<'s>,
         field: Field<T, V>,
     ) -> Result<Self, Fault> {
-        if size_of::<T>() % size_of::<V>() != 0 || field.offset() % size_of::<V>() != 0 {
+        if !size_of::<T>().is_multiple_of(size_of::<V>()) || !field.offset().is_multiple_of(size_of::<V>()) {
             return Err(Fault::new(FaultKind::Misaligned));
         }
         let (per_record, lane) = (size_of::<T>() / size_of::<V>(), field.offset() / size_of::<V>());

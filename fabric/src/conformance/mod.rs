@@ -301,15 +301,15 @@ async fn both(one: impl Future<Output = Verdict>, other: impl Future<Output = Ve
     let (mut one, mut other) = (pin!(one), pin!(other));
     let (mut first, mut second) = (None, None);
     poll_fn(|cx| {
-        if first.is_none() {
-            if let Poll::Ready(verdict) = one.as_mut().poll(cx) {
-                first = Some(verdict);
-            }
+        if first.is_none()
+            && let Poll::Ready(verdict) = one.as_mut().poll(cx)
+        {
+            first = Some(verdict);
         }
-        if second.is_none() {
-            if let Poll::Ready(verdict) = other.as_mut().poll(cx) {
-                second = Some(verdict);
-            }
+        if second.is_none()
+            && let Poll::Ready(verdict) = other.as_mut().poll(cx)
+        {
+            second = Some(verdict);
         }
         match (&first, &second) {
             (Some(first), Some(second)) => Poll::Ready(first.clone().and(second.clone())),

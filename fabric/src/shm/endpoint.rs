@@ -382,7 +382,7 @@ impl Fabric for Shm {
         if memory.is_empty() {
             return Err(failed("there are no bytes to register", FaultKind::OutOfRange, None));
         }
-        if memory.start().addr().get() % 8 != 0 {
+        if !memory.start().addr().get().is_multiple_of(8) {
             return Err(failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned, None));
         }
         let lent = Lent::new(self.between(), memory).map_err(|(source, _)| {

@@ -361,7 +361,7 @@ mod direct {
         ) -> Result<(), Fault> {
             let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, self.owner))?;
             self.check(offset, bytes)?;
-            if offset % 8 != 0 {
+            if !offset.is_multiple_of(8) {
                 return Err(Fault::of(FaultKind::Misaligned, self.owner));
             }
             if self.way() != Way::Direct {

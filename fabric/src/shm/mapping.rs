@@ -205,7 +205,7 @@ impl Mapping {
     /// The word at `offset`; `None` where there is none.
     #[must_use]
     pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
-        let word = self.bytes(offset, 8).filter(|_| offset % 8 == 0)?;
+        let word = self.bytes(offset, 8).filter(|_| offset.is_multiple_of(8))?;
         // SAFETY: 8 bytes inside the mapping, which is page aligned and lives as long as `self`; whoever else reaches
         // them does so by atomics or by copies that allow for races.
         Some(unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) })
@@ -286,7 +286,7 @@ impl Mapping {
 
     /// The half word at `offset`; `None` where there is none.
     pub(crate) fn half(&self, offset: u64) -> Option<&AtomicU32> {
-        let half = self.bytes(offset, 4).filter(|_| offset % 4 == 0)?;
+        let half = self.bytes(offset, 4).filter(|_| offset.is_multiple_of(4))?;
         // SAFETY: as in `word`, 4 bytes.
         Some(unsafe { AtomicU32::from_ptr(half.cast().as_ptr()) })
     }

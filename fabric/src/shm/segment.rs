@@ -129,7 +129,7 @@ impl ShmSegment {
     pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
         let refused = |kind| Fault::of(kind, self.region.rank);
         let range = self.lent().ok_or(refused(FaultKind::Unsupported))?;
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return Err(refused(FaultKind::Misaligned));
         }
         let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
@@ -187,7 +187,7 @@ mod access {
         /// `N` words that follow one another.
         #[inline]
         pub(crate) fn words_at<const N: usize>(&self, offset: u64) -> Result<[ShmWord<'_>; N], Fault> {
-            if offset % 8 != 0 || self.check(offset, 8 * N).is_err() {
+            if !offset.is_multiple_of(8) || self.check(offset, 8 * N).is_err() {
                 return Err(self.no_words(offset, 8 * N));
             }
             // SAFETY: offset + 8 * N <= len was just checked, and start is valid for len bytes.
@@ -202,7 +202,7 @@ mod access {
         #[cold]
         #[inline(never)]
         fn no_words(&self, offset: u64, bytes: usize) -> Fault {
-            if offset % 8 != 0 {
+            if !offset.is_multiple_of(8) {
                 return Fault::of(FaultKind::Misaligned, self.region.rank);
             }
             let outside = self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));

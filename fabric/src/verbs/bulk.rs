@@ -170,7 +170,7 @@ impl Fabric for Verbs {
         if memory.is_empty() {
             return failed("there are no bytes to register", FaultKind::OutOfRange);
         }
-        if memory.start().addr().get() % 8 != 0 {
+        if !memory.start().addr().get().is_multiple_of(8) {
             return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
         }
         self.0.directory.lend(LentRegion::new(&self.0.domain, memory)?)

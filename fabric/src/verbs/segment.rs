@@ -98,7 +98,7 @@ impl VerbsSegment {
         let refused = |kind| Err(Fault::of(kind, self.rank()));
         match self.own()? {
             Memory::Allocated(_) => return refused(FaultKind::Unsupported),
-            Memory::Lent(_) | Memory::Part(..) if offset % 8 != 0 => return refused(FaultKind::Misaligned),
+            Memory::Lent(_) | Memory::Part(..) if !offset.is_multiple_of(8) => return refused(FaultKind::Misaligned),
             Memory::Lent(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
             Memory::Lent(_) | Memory::Part(..) => self.check(offset, len)?,
         }
@@ -218,7 +218,7 @@ pub struct VerbsWord<'f> {
 
 impl<'f> VerbsWord<'f> {
     pub(super) fn new(key: &SegmentKey, offset: u64, own: Option<&'f MemoryRegion>) -> Result<Self, Fault> {
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return Err(Fault::of(FaultKind::Misaligned, key.rank));
         }
         check(key, offset, 8)?;

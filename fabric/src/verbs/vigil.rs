@@ -77,7 +77,7 @@ impl Inner {
         // Two threads may count as one: nothing depends on it.
         let turn = self.vigil.turns.load(Ordering::Relaxed).wrapping_add(1);
         self.vigil.turns.store(turn, Ordering::Relaxed);
-        if turn % TURNS == 0 {
+        if turn.is_multiple_of(TURNS) {
             self.patrol();
         }
     }

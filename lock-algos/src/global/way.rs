@@ -243,7 +243,7 @@ where
             }
             found = now;
             lost += 1;
-            if lost % RACES == 0 {
+            if lost.is_multiple_of(RACES) {
                 found = self.pause().await?;
             }
         }

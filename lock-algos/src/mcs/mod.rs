@@ -172,10 +172,10 @@ impl LockAlgorithm for Mcs {
             return Ok(memory.fetch_add(home, Home::departs(mode)));
         }
         let next = memory.load(place.node(NEXT)?)?;
-        if next != 0 {
-            if let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))? {
-                return Ok(handed);
-            }
+        if next != 0
+            && let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))?
+        {
+            return Ok(handed);
         }
         Ok(memory.compare_swap(home, Home::FREE.behind(Owner::from_bits(owner)).0, Home::FREE.0))
     }

@@ -157,7 +157,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, const BITS: u32> Way<'m, '_, M, P, BI
             }
             found = now;
             lost += 1;
-            if lost % RACES == 0 {
+            if lost.is_multiple_of(RACES) {
                 self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 found = self.look().await?;
             }

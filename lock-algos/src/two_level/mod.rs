@@ -430,10 +430,10 @@ impl LockAlgorithm for TwoLevel {
         if mode == Mode::Exclusive {
             if words.1 & PASSES != 0 {
                 place.keep_passes(place.passes().saturating_add(1));
-            } else if words.1 & EXCLUSIVE == 0 {
-                if let Some(queued) = self.queue_up(memory, place)? {
-                    return Ok(queued);
-                }
+            } else if words.1 & EXCLUSIVE == 0
+                && let Some(queued) = self.queue_up(memory, place)?
+            {
+                return Ok(queued);
             }
         }
         self.home.start(memory, place, Self::alone(words), mode)

@@ -167,10 +167,10 @@ impl<A: LockAlgorithm> Process<A> {
                     if wanted { Wish::LOCK } else { Wish::NONE }
                 };
                 let Ok(words) = lock.words(place) else { return };
-                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await {
-                    if let Ok(released) = lock.start_release(&memory, place, words, held.mode) {
-                        let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
-                    }
+                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await
+                    && let Ok(released) = lock.start_release(&memory, place, words, held.mode)
+                {
+                    let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
                 }
             }));
         }

@@ -134,10 +134,10 @@ fn run_over<A: LockAlgorithm + Clone>(
         }
         tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         tasks.append(&mut adopted.lock().unwrap());
-        if let Some(task) = &mut serving {
-            if let Poll::Ready(ended) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return Err(format!("the server ended: {ended:?}"));
-            }
+        if let Some(task) = &mut serving
+            && let Poll::Ready(ended) = task.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return Err(format!("the server ended: {ended:?}"));
         }
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
             // At the end a survivor shows that the lock can be had, in both modes, twice.

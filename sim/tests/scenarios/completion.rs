@@ -278,12 +278,12 @@ async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -
         world.barrier().await.unwrap();
         let window = (world.rank() != 1).then_some(window);
         world.barrier().await.unwrap();
-        if let Some(window) = &window {
-            if let Ok(guard) = window.lock_shared(1).await {
-                guard.put(1, &[1; 50])?;
-                let _ = guard.flush().await;
-                let _ = guard.unlock().await;
-            }
+        if let Some(window) = &window
+            && let Ok(guard) = window.lock_shared(1).await
+        {
+            guard.put(1, &[1; 50])?;
+            let _ = guard.flush().await;
+            let _ = guard.unlock().await;
         }
         world.barrier().await.unwrap();
         let next = Window::<u64>::builder().allocate(&world, 1).await?;

@@ -88,12 +88,12 @@ impl<F: Fabric> Inner<F> {
                     target.count(fabric::Path::Helper);
                     return outcome;
                 }
-                if line.current.is_none() {
-                    if let Some(request) = request.take() {
-                        self.post_request(target, &request, line.posted + 1)?;
-                        line.posted += 1;
-                        line.current = Some((Arc::clone(&reply), request.wants().unwrap_or(0)));
-                    }
+                if line.current.is_none()
+                    && let Some(request) = request.take()
+                {
+                    self.post_request(target, &request, line.posted + 1)?;
+                    line.posted += 1;
+                    line.current = Some((Arc::clone(&reply), request.wants().unwrap_or(0)));
                 }
                 seen
             };
@@ -128,10 +128,10 @@ impl<F: Fabric> Inner<F> {
         fabric.get(&target.locks, at + 8, &mut fault).await?;
         let fault = Fault::from_bits(u64::from_le_bytes(fault)).unwrap_or(Fault::new(FaultKind::Protocol));
         let mut line = self.lines.line(target.rank)?;
-        if number == line.posted {
-            if let Some((reply, _)) = line.current.take() {
-                *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(fault));
-            }
+        if number == line.posted
+            && let Some((reply, _)) = line.current.take()
+        {
+            *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(fault));
         }
         Ok(())
     }

@@ -166,7 +166,7 @@ pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec
 pub(crate) fn utc(time: SystemTime) -> String {
     let minutes = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60);
     let (days, minutes) = (minutes / 1440, minutes % 1440);
-    let is_leap = |year: u64| year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
+    let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
     let (mut year, mut day) = (1970, days);
     while day >= 365 + u64::from(is_leap(year)) {
         day -= 365 + u64::from(is_leap(year));

@@ -64,17 +64,17 @@ pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instan
         let (mut left, mut under_way, mut next) = (addresses.iter(), 0, Instant::now());
         loop {
             let now = Instant::now();
-            if under_way == 0 || now >= next {
-                if let Some(address) = left.next() {
-                    let (address, sender) = (*address, sender.clone());
-                    let call = move || drop(sender.send(call(address, until)));
-                    match std::thread::Builder::new().name("rendezvous".to_owned()).spawn(call) {
-                        Ok(_) => under_way += 1,
-                        Err(error) => last = Some(error),
-                    }
-                    next = now + STAGGER;
-                    continue;
+            if (under_way == 0 || now >= next)
+                && let Some(address) = left.next()
+            {
+                let (address, sender) = (*address, sender.clone());
+                let call = move || drop(sender.send(call(address, until)));
+                match std::thread::Builder::new().name("rendezvous".to_owned()).spawn(call) {
+                    Ok(_) => under_way += 1,
+                    Err(error) => last = Some(error),
                 }
+                next = now + STAGGER;
+                continue;
             }
             if under_way == 0 {
                 break;
