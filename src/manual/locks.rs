@@ -101,7 +101,8 @@
 //!
 //! In simulation, where each rank has a card and is a microsecond away (`onesided bench scale --picture FILE.svg`): where a curve turns down,
 //! the lock stops scaling. With 100,000 (`--origins 100000`, not drawn) it is the home that does, whatever the lock: all of them begin at once, and for the 0.2 s
-//! that were looked at each release waits behind the others' requests.
+//! that were looked at each release waits behind the others' requests. (Not of the two-level lock, whose waiters look
+//! at the words of their hosts: an hour does not suffice to simulate that.)
 //!
 #![doc = include_str!("../../docs/scale.svg")]
 //!
