@@ -9,6 +9,9 @@
 //!
 //! `onesided info` tells which of them this host has, what is missing and why.
 //!
+//! A program that is built with `verbs` chooses when it runs, and each operation asks what was chosen: on shared memory an uncontended lock
+//! and its release took 38 ns there, and 8 in one that is built without.
+//!
 //! # Shared memory
 //!
 //! Sealed memory files handed over a Unix socket, mapped when a peer is first needed. Who waits spins for about as long as a wake-up would take, then yields, then sleeps on a futex; who writes wakes only a
