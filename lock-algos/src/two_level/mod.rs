@@ -242,11 +242,9 @@ impl TwoLevel {
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(Mode::Exclusive), // somebody could not tell whether it was his
         };
-        state.generation += 1;
-        memory.write(host.state()?, state.word(), Notify::No).await?;
-        let mark = Mark::new(host.leader, state.generation);
-        match memory.compare_swap(home, left, mark.0).await? == left {
-            true => Ok(Some((mark, held))),
+        let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
+        match is_swapped {
+            true => Ok(Some((Mark::new(host.leader, state.generation), held))),
             false => self.fetch(memory, host, home, state, wish).await.map(Some),
         }
     }
@@ -259,15 +257,27 @@ impl TwoLevel {
         home: M::Word<'m>,
         kept: State,
     ) -> Result<State, Fault> {
-        let [old, new] = [kept.generation, kept.generation + 1].map(|generation| Mark::new(host.leader, generation));
-        let mut state = State { generation: kept.generation + 1, standing: Standing::Doubted };
-        memory.write(host.state()?, state.word(), Notify::No).await?;
-        state.standing = match memory.compare_swap(home, old.0, new.0).await? == old.0 {
-            true => kept.standing,
-            false => Standing::Away { yields: false },
-        };
+        let old = (Mark::new(host.leader, kept.generation).0, kept.generation);
+        let (mut state, is_swapped) = self.change_mark(memory, host, home, old).await?;
+        state.standing = if is_swapped { kept.standing } else { Standing::Away { yields: false } };
         memory.write(host.state()?, state.word(), Notify::No).await?;
         Ok(state)
+    }
+
+    /// Swaps the mark at the home, if it is this word, for one of the next generation. Gives how it stands, which is in doubt, and
+    /// whether it was swapped.
+    async fn change_mark<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        (found, generation): (u64, u64),
+    ) -> Result<(State, bool), Fault> {
+        let state = State { generation: generation + 1, standing: Standing::Doubted };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        let mark = Mark::new(host.leader, state.generation);
+        let is_swapped = memory.compare_swap(home, found, mark.0).await? == found;
+        Ok((state, is_swapped))
     }
 
     /// Has the lock from the home, with the turn in the queue.

@@ -135,7 +135,6 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Wish, (events, 
     }
     assert_eq!(town.run(&mut next, ENDLESS), Some(Ok(ALONE)), "{case}: is not handed over");
     assert_eq!(memory.region()[LOCK] != mark, is_near, "{case}: under the same mark");
-    memory.net().stopped = None;
     told = told.or_else(|| town.run(&mut asks, ENDLESS));
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(told, (!wish.is_patient()).then_some(busy), "{case}: while another one holds it");
