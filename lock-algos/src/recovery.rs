@@ -7,7 +7,7 @@
 //!
 //! An owner without a node counts in its rank's [tally](Place::tally), for every lock at once: recovery waits for it even
 //! where it holds another lock. Its own rank [knows better](Place::without_slot), and does not wait for itself. Two ranks that
-//! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Full`.
+//! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Deadlock`.
 //!
 //! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
 //! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
@@ -135,6 +135,12 @@ pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl P
     matches!(census(memory, place).await, Census::Nobody)
 }
 
+/// Whether no living rank's owner counts for the lock with a node, this one aside: then nobody writes to its node any more, as
+/// owners without one link themselves behind nobody. It need not wait for those, who may count for any lock.
+pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {
+    matches!(census(memory, place).await, Census::Nobody | Census::Tallied(_))
+}
+
 /// The question of who waits for a frozen lock, who does not count for it himself.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
@@ -146,7 +152,7 @@ impl Asks {
     /// As [`nobody_counts`].
     ///
     /// # Errors
-    /// `Full` with a rank that has had owners without a slot for a second, as has this one for other locks: each may wait for
+    /// `Deadlock` with a rank that has had owners without a slot for a second, as has this one for other locks: each may wait for
     /// the other.
     pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
         &mut self,
@@ -164,7 +170,7 @@ impl Asks {
         };
         let now = memory.now();
         match now.saturating_sub(*self.entangled.get_or_insert(now)) >= MEMBERS_PATIENCE {
-            true => Err(Fault::of(FaultKind::Full, rank)),
+            true => Err(Fault::of(FaultKind::Deadlock, rank)),
             false => Ok(false),
         }
     }

@@ -59,7 +59,8 @@ pub enum FaultKind {
     Unsupported,
     /// This rank has closed its end.
     Closed,
-    /// Nothing will ever happen again, and yet somebody waits (the simulator can tell).
+    /// This rank and the fault's one may wait for each other: each has locks, and waits for one of which nobody can tell whether the
+    /// other one has it.
     Deadlock,
     /// Between this rank and the fault's one nothing goes any more: one of them was late with a lock, and the other has revoked
     /// its access. What was under way then has taken effect before that, or never will.
@@ -215,7 +216,9 @@ impl fmt::Display for Fault {
             FaultKind::NotHeld => "the lock is not held",
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed => "closed",
-            FaultKind::Deadlock => "nothing will ever happen again",
+            FaultKind::Deadlock => {
+                "this rank and that one may wait for each other, each with locks that the other may need"
+            }
             FaultKind::Revoked => "access was revoked, because a lock was kept for longer than its lease",
         })?;
         match self.detail() {

@@ -407,7 +407,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; `Full`: this rank has more locks there than it has slots (one for each rank and
+    /// ([`Error::is_timed_out`]), the target died; `Deadlock`: this rank has more locks there than it has slots (one for each rank and
     /// 31 more, at most 1024), and waits for a lock of the dead, and the named rank does so as well, so that neither knows whether
     /// the other one is what it waits for; in a window with a [policy for late owners](crate::LatePolicy), or with
     /// [`LockAllDesign::Global`](crate::LockAllDesign::Global), `Full`: this rank has as many locks there as it has slots
@@ -471,10 +471,10 @@ fn contend<'w, F: Drive>(
 impl<F: Fabric> Inner<F> {
     /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
     pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
-        use FaultKind::{Closed, MemberDied, OwnerDied, OwnerLate, TimedOut};
+        use FaultKind::{Closed, Deadlock, MemberDied, OwnerDied, OwnerLate, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // What failed in the queue may be written to yet: the node is for nobody any more.
-        if never_began || matches!(fault.kind(), Closed | TimedOut | OwnerDied | OwnerLate | MemberDied) {
+        if never_began || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | OwnerLate | MemberDied) {
             self.give_back(owner);
         }
     }

@@ -5,7 +5,7 @@ use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMe
 use super::home::Home;
 use super::{GRANT, HANDED, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
-use crate::recovery::{self, Asks, Count, Doubt, has_gone, nobody_counts, stamp};
+use crate::recovery::{self, Asks, Count, Doubt, has_gone, no_node_counts, stamp};
 use crate::settle::{self, LOOK, Tries};
 use crate::{Asked, Held, Mode, Owner, Place, Wanted, Wish};
 
@@ -261,7 +261,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         if ends {
             recovery::discount(memory, place)?;
         }
-        while !nobody_counts(memory, place).await {
+        while !no_node_counts(memory, place).await {
             memory.pause(self.home, LOOK).await;
             if ends && !self.home().await?.is_as_frozen(frozen) {
                 break; // whoever took it has asked the same
@@ -301,8 +301,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
     ) -> Result<Result<Held, Home>, Fault> {
         let Self { memory, place, owner, .. } = *self;
-        if !asks.nobody_counts(memory, place).await? {
-            return Ok(Err(found));
+        match asks.nobody_counts(memory, place).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Err(found)),
+            Err(entangled) => {
+                clean(memory, place)?; // nobody counts who writes to it
+                return Err(entangled);
+            }
         }
         let lost = found.lost();
         let dead = match lost {

@@ -4,11 +4,11 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mcs, Mode, Wish};
+use lock_algos::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, Wish};
 use lock_kit::program::{idle, lock_and_data, open, region_words};
 use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory};
-use remote_memory::{Fault, FaultKind, Rank};
+use lock_kit::{Ground, ModelMemory, Slots};
+use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
@@ -81,6 +81,82 @@ fn the_queue_lock_that_is_released() {
 #[test]
 fn the_queue_lock_that_is_given_up() {
     leave(true);
+}
+
+/// Rank 2 has come behind rank 1, and dies before it links itself, while rank 3 has an owner without a slot: at another lock, and
+/// rank 3 may wait for this one. No such owner writes to a node, so nobody waits for it who has his turn, or releases.
+fn nobody_behind(mode: Mode) {
+    let lock = &mcs();
+    let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
+    let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
+    let releases =
+        |rank: u32, mode| -> Release<'_> { Box::pin(release(lock, &all[rank as usize], slotted(rank), mode)) };
+    let counts = |counts| {
+        let owner = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
+        Ground::<_, Mcs>::new(&all[3], owner, SLOTS).count_without_slot(counts).unwrap();
+    };
+    run(&memory, &mut asks(0, Mode::Exclusive), ENDLESS).unwrap().unwrap();
+    let mut first = asks(1, mode);
+    assert!(run(&memory, &mut first, A_WHILE).is_none());
+    let mut second = asks(2, Mode::Exclusive);
+    while lock_and_data::<Mcs>(&memory.region()).0[0] & 0xff_ffff != 2 {
+        assert!(poll(&mut second).is_none());
+        memory.net().step(None);
+    }
+    memory.net().kill(Rank(2), 0);
+    counts(true);
+
+    assert_eq!(run(&memory, &mut releases(0, Mode::Exclusive), ENDLESS), Some(Ok(())));
+    assert_eq!(run(&memory, &mut first, ENDLESS), Some(Ok(Held::cleanly(mode))), "{mode:?}: it has its turn");
+    assert_eq!(run(&memory, &mut releases(1, mode), ENDLESS), Some(Ok(())), "{mode:?}: nobody writes to it");
+    assert!(run(&memory, &mut asks(3, mode), ENDLESS).is_none(), "{mode:?}: it came in beside an owner without a slot");
+    counts(false);
+    let told = run(&memory, &mut asks(3, mode), ENDLESS).expect("nobody counts").unwrap();
+    assert!(told.inherited.is_some(), "{mode:?}: {told:?}");
+    assert_eq!(run(&memory, &mut releases(3, told.mode), ENDLESS), Some(Ok(())));
+    assert!(Mcs::is_free(lock_and_data::<Mcs>(&memory.region()).0));
+    assert!([0, 1, 3].iter().all(|rank| idle::<Mcs>(SLOTS, &all[*rank].region())));
+}
+
+#[test]
+fn nobody_waits_with_his_turn_for_owners_without_slots() {
+    nobody_behind(Mode::Shared);
+}
+
+#[test]
+fn nobody_releases_behind_owners_without_slots() {
+    nobody_behind(Mode::Exclusive);
+}
+
+/// Rank 2 waits behind rank 1, which dies, and rank 0 behind rank 2. Rank 2 is told that rank 3, which has an owner without a slot as
+/// has its own rank, may wait for it: its node is as one that was never in a queue.
+#[test]
+fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
+    let lock = &mcs();
+    let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
+    run(&memory, &mut acquire(lock, &all[1], slotted(1), Mode::Exclusive), ENDLESS).unwrap().unwrap();
+    let place = Ground::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
+    let mut first: Acquire<'_> = Box::pin(async {
+        let words = lock.words(place)?;
+        let started = lock.start(&all[2], place, words, Mode::Exclusive)?;
+        lock.finish(&all[2], place, words, Mode::Exclusive, started, || Wish::LOCK).await
+    });
+    let mut second = acquire(lock, &all[0], slotted(0), Mode::Exclusive);
+    assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
+    let node = |index| all[2].load(place.node(index).unwrap()).unwrap();
+    assert!(node(1) != 0, "nobody has linked himself");
+    memory.net().kill(Rank(1), 0);
+    let without = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
+    Ground::<_, Mcs>::new(&all[3], without, SLOTS).count_without_slot(true).unwrap();
+
+    assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
+    let told = run(&memory, &mut first, 20 * ENDLESS);
+    assert_eq!(told, Some(Err(Fault::of(FaultKind::Deadlock, Rank(3)))));
+    assert_eq!([0, 1, 2].map(node), [0; 3]);
 }
 
 /// Rank 1 dies, as a reader or outside, while rank 0 reads: rank 2 doubts the lock, waits for rank 0, and is told of rank 1 if

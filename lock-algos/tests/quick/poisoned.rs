@@ -120,9 +120,9 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
         });
         run(&memory, &mut asked, 20 * ENDLESS)
     };
-    let full = Fault::of(FaultKind::Full, Rank(3));
+    let entangled = Fault::of(FaultKind::Deadlock, Rank(3));
     let begun = all[2].now();
-    assert_eq!(ask(true), Some(Err(full)), "{}", A::NAME);
+    assert_eq!(ask(true), Some(Err(entangled)), "{}", A::NAME);
     assert!(all[2].now() - begun >= 1_000_000_000, "{}: it may end yet", A::NAME);
     assert_eq!(ask(false), None, "{}: it may count", A::NAME);
     counts(false).unwrap();
