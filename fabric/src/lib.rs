@@ -37,6 +37,7 @@ mod limit;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
+mod once_table;
 mod ports;
 #[cfg(not(onesided_loom))]
 pub mod shm;

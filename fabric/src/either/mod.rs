@@ -49,7 +49,7 @@ impl<A, B> Either<A, B> {
 }
 
 /// All of them, or none.
-fn all<T, const N: usize>(links: [Option<T>; N]) -> Option<[T; N]> {
+pub(crate) fn all<T, const N: usize>(links: [Option<T>; N]) -> Option<[T; N]> {
     if links.iter().any(Option::is_none) {
         return None;
     }

@@ -9,6 +9,7 @@ use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 use crate::Attendant;
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
+use crate::mixed::segment::Agent;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
@@ -143,13 +144,13 @@ impl Fabric for Mixed {
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
-        Ok(self.word_of(self.verbs.word_in(&segment.card, offset)?, segment.key().region))
+        self.verbs.word_in(&segment.card, offset).map(|word| MixedWord(Agent::Card(word)))
     }
 
     fn near_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
         self.verbs.check_alive(segment.rank())?;
-        Ok(MixedWord { near: Some(memory.word(offset)?), ..self.word_in(segment, offset)? })
+        memory.word(offset).map(|word| MixedWord(Agent::Cpu(word)))
     }
 
     #[inline]
@@ -217,7 +218,7 @@ impl Fabric for Mixed {
 
     /// As on verbs, behind the CPU's stores.
     fn post_release(&self, release: Link<MixedWord<'_>>) {
-        if release.word().change.is_some() {
+        if release.word().card().and_then(|word| self.change_of(word)).is_some() {
             fence(Ordering::SeqCst);
         }
         drop(self.post([Link::Read { word: release.word(), waited: false }, release]));

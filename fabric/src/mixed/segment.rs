@@ -3,7 +3,6 @@
 use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::mixed::Mixed;
-use crate::mixed::order::Change;
 use crate::shm::{ShmSegment, ShmWord};
 use crate::verbs::{VerbsSegment, VerbsWord};
 use crate::{Error, Segment, SegmentKey};
@@ -15,14 +14,26 @@ pub struct MixedSegment {
     pub(super) near: Option<ShmSegment>,
 }
 
-/// A word that was resolved: the way to it is the card's, but for words that nobody else reaches.
+/// A word that was resolved.
 #[derive(Clone, Copy, Debug)]
-pub struct MixedWord<'f> {
-    pub(super) card: VerbsWord<'f>,
-    /// The word as the CPU reaches it, if the card does not: see [`near_word`](crate::Fabric::near_word).
-    pub(super) near: Option<ShmWord<'f>>,
-    /// Where changes are noted, if puts and gets of the same region may take another way.
-    pub(super) change: Option<&'f Change>,
+pub struct MixedWord<'f>(pub(super) Agent<'f>);
+
+/// Who carries out operations on a word.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Agent<'f> {
+    Card(VerbsWord<'f>),
+    /// Of a word that only ranks of the owner's host reach: see [`near_word`](crate::Fabric::near_word).
+    Cpu(ShmWord<'f>),
+}
+
+impl<'f> MixedWord<'f> {
+    /// As the card reaches it, if it is the one that does.
+    pub(super) const fn card(self) -> Option<VerbsWord<'f>> {
+        match self.0 {
+            Agent::Card(word) => Some(word),
+            Agent::Cpu(_) => None,
+        }
+    }
 }
 
 impl Segment for MixedSegment {

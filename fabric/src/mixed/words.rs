@@ -1,22 +1,36 @@
 //! Words, messages and waiting: the card's, with a note of what changes words that the CPU may come to next.
 
-use remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+
+use crate::either::all;
+use crate::mixed::order::Change;
+use crate::mixed::segment::Agent::{Card, Cpu};
 use crate::mixed::{Mixed, MixedWord};
 use crate::verbs::{Verbs, VerbsOp, VerbsWord};
 use crate::{Drive, Ticket};
 
 impl Mixed {
-    pub(super) fn word_of<'f>(&'f self, card: VerbsWord<'f>, region: RegionId) -> MixedWord<'f> {
-        MixedWord { card, near: None, change: self.near(card.rank()).map(|near| near.changes.of(region)) }
+    /// Where changes of a word are noted, if puts and gets of the same region may take another way.
+    pub(super) fn change_of(&self, word: VerbsWord<'_>) -> Option<&Change> {
+        self.near(word.rank()).map(|near| near.changes.of(word.region()))
     }
 
     /// Notes that a change of this word was posted.
-    fn note<T>(&self, word: MixedWord<'_>, is_write: bool, posted: T) -> T {
-        if let Some(change) = word.change {
-            change.note(&self.verbs, word.card.rank(), is_write);
+    fn note<T>(&self, word: VerbsWord<'_>, is_write: bool, posted: T) -> T {
+        if let Some(change) = self.change_of(word) {
+            change.note(&self.verbs, word.rank(), is_write);
         }
         posted
+    }
+
+    /// One's own word itself.
+    fn own<'f>(&self, word: MixedWord<'f>) -> Result<&'f AtomicU64, Fault> {
+        match word.0 {
+            Card(word) => word.own(),
+            Cpu(word) => word.own(self.rank()),
+        }
     }
 }
 
@@ -35,22 +49,24 @@ impl RemoteMemory for Mixed {
     }
 
     fn word(&self, at: At) -> Result<MixedWord<'_>, Fault> {
-        self.verbs.word(at).map(|card| self.word_of(card, at.region))
+        self.verbs.word(at).map(|word| MixedWord(Card(word)))
     }
 
     fn read(&self, word: MixedWord<'_>) -> Self::Op {
-        match word.near {
-            Some(near) => VerbsOp::ended(Ok(near.load())),
-            None => self.verbs.read(word.card),
+        match word.0 {
+            Card(word) => self.verbs.read(word),
+            Cpu(word) => VerbsOp::ended(Ok(word.load())),
         }
     }
 
     fn write(&self, word: MixedWord<'_>, value: u64, notify: Notify) -> Self::Op {
-        if let Some(near) = word.near {
-            near.store(value);
-            return VerbsOp::ended(Ok(0));
+        match word.0 {
+            Card(word) => self.note(word, true, self.verbs.write(word, value, notify)),
+            Cpu(word) => {
+                word.store(value);
+                VerbsOp::ended(Ok(0))
+            }
         }
-        self.note(word, true, self.verbs.write(word.card, value, notify))
     }
 
     fn write_is_atomic(&self) -> bool {
@@ -58,25 +74,24 @@ impl RemoteMemory for Mixed {
     }
 
     fn compare_swap(&self, word: MixedWord<'_>, expected: u64, new: u64) -> Self::Op {
-        if let Some(near) = word.near {
-            return VerbsOp::ended(Ok(near.compare_swap(expected, new)));
+        match word.0 {
+            Card(word) => self.note(word, false, self.verbs.compare_swap(word, expected, new)),
+            Cpu(word) => VerbsOp::ended(Ok(word.compare_swap(expected, new))),
         }
-        self.note(word, false, self.verbs.compare_swap(word.card, expected, new))
     }
 
     fn fetch_add(&self, word: MixedWord<'_>, add: u64) -> Self::Op {
-        if let Some(near) = word.near {
-            return VerbsOp::ended(Ok(near.fetch_add(add)));
+        match word.0 {
+            Card(word) => self.note(word, false, self.verbs.fetch_add(word, add)),
+            Cpu(word) => VerbsOp::ended(Ok(word.fetch_add(add))),
         }
-        self.note(word, false, self.verbs.fetch_add(word.card, add))
     }
 
     fn post<const N: usize>(&self, links: [Link<MixedWord<'_>>; N]) -> Chain<Self::Op, N> {
-        if links.iter().any(|link| link.word().near.is_some()) {
+        let Some(links) = all(links.map(|link| link.filter_map(MixedWord::card))) else {
             return Chain::of(links.map(|link| link.waited().then_some(self.post_link(link))));
-        }
-        let cards = links.map(|link| link.filter_map(|word| Some(word.card)).expect("every word has the card's"));
-        let chain = self.verbs.post(cards);
+        };
+        let chain = self.verbs.post(links);
         for link in links {
             match link {
                 Link::Read { .. } => {}
@@ -88,22 +103,23 @@ impl RemoteMemory for Mixed {
     }
 
     fn load(&self, own: MixedWord<'_>) -> Result<u64, Fault> {
-        self.verbs.load(own.card)
+        Ok(self.own(own)?.load(Ordering::Acquire))
     }
 
     fn store(&self, own: MixedWord<'_>, value: u64) -> Result<(), Fault> {
-        self.verbs.store(own.card, value)
+        self.own(own)?.store(value, Ordering::Release);
+        Ok(())
     }
 
     fn wait_until<'f, P>(&'f self, own: MixedWord<'f>, predicate: P, patience: Patience) -> Self::Wait<'f, P>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        self.verbs.wait_until(own.card, predicate, patience)
+        self.verbs.wait_on_own(self.own(own), predicate, patience)
     }
 
-    fn pause<'f>(&'f self, word: MixedWord<'f>, nanos: u64) -> Self::Pause<'f> {
-        self.verbs.pause(word.card, nanos)
+    fn pause<'f>(&'f self, _word: MixedWord<'f>, nanos: u64) -> Self::Pause<'f> {
+        self.verbs.pause_for(nanos)
     }
 
     fn now(&self) -> u64 {

@@ -20,11 +20,11 @@ use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
 use crate::fabric::check_rank;
 use crate::full::FullAfter;
+use crate::once_table::OnceTable;
 use crate::ports::Ports;
 use crate::shm::arena::{Arena, Owner, PIECE};
 use crate::shm::board::{Board, BoardRing};
 use crate::shm::lent::{Between, Lent};
-use crate::shm::once_table::OnceTable;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
@@ -77,7 +77,13 @@ pub struct ShmWord<'f> {
     pub(super) owner: Rank,
 }
 
-impl ShmWord<'_> {
+impl<'f> ShmWord<'f> {
+    /// The word itself, if it is this rank's own.
+    #[inline]
+    pub(crate) fn own(self, me: Rank) -> Result<&'f AtomicU64, Fault> {
+        if self.owner == me { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
+    }
+
     /// What a read finds.
     #[inline]
     pub(crate) fn load(self) -> u64 {
@@ -278,15 +284,12 @@ impl RemoteMemory for Shm {
 
     #[inline]
     fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
-        self.check_own(own.owner)?;
-        Ok(own.load())
+        own.own(self.me()).map(|own| own.load(Ordering::Acquire))
     }
 
     #[inline]
     fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
-        self.check_own(own.owner)?;
-        own.store(value);
-        Ok(())
+        own.own(self.me()).map(|own| own.store(value, Ordering::Release))
     }
 
     fn wait_until<'f, P>(&'f self, own: ShmWord<'f>, predicate: P, patience: Patience) -> ShmWait<'f, P>

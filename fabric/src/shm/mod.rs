@@ -25,7 +25,6 @@ mod headroom;
 mod hold;
 mod lent;
 mod mapping;
-mod once_table;
 mod pieces;
 mod process_vm;
 mod ring;

@@ -55,7 +55,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Notify, Rank, RegionId, RemoteMemory};
+use remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
 use crate::crowd::Crowd;
@@ -68,10 +68,10 @@ use crate::verbs::device::Device;
 use crate::verbs::drive::{Bed, Held};
 use crate::verbs::queue::{Kept, Peer};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
-use crate::verbs::segment::Directory;
+use crate::verbs::segment::{Directory, Opened};
 use crate::verbs::slots::Slots;
 use crate::verbs::vigil::Vigil;
-use crate::{Agent, Capabilities, Error, Fabric, SegmentKey, block_on};
+use crate::{Agent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::device::{DeviceInfo, devices};
@@ -112,7 +112,7 @@ struct Inner {
     kept: Mutex<HashMap<u32, Kept>>,
     directory: Arc<Directory>,
     /// Peers' regions that words were asked for by number.
-    opened: Mutex<HashMap<(Rank, RegionId), SegmentKey>>,
+    opened: Opened,
     domain: Arc<ProtectionDomain>,
     capabilities: Capabilities,
     /// Whether the card keeps a request from overtaking those before it when it is told to; one that is not told keeps order.
@@ -127,10 +127,6 @@ struct Inner {
 }
 
 impl Inner {
-    fn opened(&self) -> MutexGuard<'_, HashMap<(Rank, RegionId), SegmentKey>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn kept(&self) -> MutexGuard<'_, HashMap<u32, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,7 +204,7 @@ impl Verbs {
             slots: Slots::new(&domain),
             kept: Mutex::default(),
             directory,
-            opened: Mutex::default(),
+            opened: Opened::default(),
             domain,
             capabilities,
             fences: device.fences(),

@@ -4,12 +4,14 @@
 //! directory of its regions. Whoever wants to reach a region reads its entry, one-sided.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::Maker;
+use crate::once_table::OnceTable;
 use crate::shm::Mapping;
 use crate::verbs::memory;
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, ProtectionDomain, Remote};
@@ -74,11 +76,11 @@ impl VerbsSegment {
 
     /// One's own memory that this rank allocated, to be mapped by others.
     pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
-        self.allocated().map(MemoryRegion::shared).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+        self.allocated().map(|own| own.shared()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 
     /// What was allocated by this rank; `None` of everything else.
-    pub(super) fn allocated(&self) -> Option<&MemoryRegion> {
+    pub(super) fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         self.own().ok().and_then(Memory::allocated)
     }
 
@@ -144,7 +146,11 @@ impl VerbsSegment {
 
     /// A word of the user's memory has no address here: it would outlive the loan.
     pub(super) fn word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
-        VerbsWord::new(&self.0.key, offset, self.allocated())
+        let of = &*self.0;
+        match offset.is_multiple_of(8) {
+            true => check(&of.key, offset, 8).map(|()| VerbsWord { of, offset }),
+            false => Err(Fault::of(FaultKind::Misaligned, of.key.rank)),
+        }
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -169,7 +175,7 @@ impl VerbsSegment {
 }
 
 impl Memory {
-    fn allocated(&self) -> Option<&MemoryRegion> {
+    fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         match self {
             Self::Allocated(memory) => Some(memory),
             Self::Lent(_) | Self::Part(..) => None,
@@ -209,31 +215,38 @@ pub(super) fn check_within(there: &SegmentKey, key: &SegmentKey) -> Result<u64, 
 }
 
 /// A word that was resolved: the way to it through the card, and to one's own by a look as well.
-#[derive(Clone, Copy, Debug)]
+// Two machine words: where shared memory is chosen at run time, its words are as large as these (see `Any`).
+#[derive(Clone, Copy)]
 pub struct VerbsWord<'f> {
-    pub(super) rank: Rank,
-    pub(super) place: Remote,
-    own: Option<&'f AtomicU64>,
+    of: &'f Inner,
+    offset: u64,
 }
 
 impl<'f> VerbsWord<'f> {
-    pub(super) fn new(key: &SegmentKey, offset: u64, own: Option<&'f MemoryRegion>) -> Result<Self, Fault> {
-        if !offset.is_multiple_of(8) {
-            return Err(Fault::of(FaultKind::Misaligned, key.rank));
-        }
-        check(key, offset, 8)?;
-        let own = own.and_then(|own| own.memory().word(offset));
-        Ok(Self { rank: key.rank, place: Remote { address: key.address.wrapping_add(offset), key: key.rkey }, own })
+    pub(crate) const fn rank(&self) -> Rank {
+        self.of.key.rank
     }
 
-    pub(crate) const fn rank(&self) -> Rank {
-        self.rank
+    pub(crate) const fn region(&self) -> RegionId {
+        self.of.key.region
+    }
+
+    /// As the card at its owner counts.
+    pub(super) const fn place(&self) -> Remote {
+        Remote { address: self.of.key.address, key: self.of.key.rkey }.after(self.offset)
     }
 
     /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
     /// none but [`store`](remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
-    pub(super) fn own(&self) -> Result<&'f AtomicU64, Fault> {
-        self.own.ok_or(Fault::of(FaultKind::NotOwn, self.rank))
+    pub(crate) fn own(&self) -> Result<&'f AtomicU64, Fault> {
+        let memory = self.of.own.as_ref().and_then(|own| own.memory.allocated());
+        memory.and_then(|own| own.memory().word(self.offset)).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
+    }
+}
+
+impl fmt::Debug for VerbsWord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerbsWord({} of {:?})", self.offset, self.of.key)
     }
 }
 
@@ -244,7 +257,7 @@ pub(super) struct Directory {
     memory: Arc<MemoryRegion>,
     places: Mutex<Places>,
     /// Regions that a word was resolved in by number: the word borrows from here, so they stay.
-    pinned: Box<[OnceLock<Arc<MemoryRegion>>]>,
+    pinned: Box<[OnceLock<VerbsSegment>]>,
 }
 
 #[derive(Debug)]
@@ -408,13 +421,51 @@ impl Directory {
         found.map(VerbsSegment).ok_or(Fault::of(FaultKind::NoSuchRegion, self.home.rank()))
     }
 
-    /// One's own region by its number, kept for as long as the endpoint.
-    /// The user's memory is not kept: it has no address here.
-    pub(super) fn pin(&self, region: RegionId) -> Result<(SegmentKey, Option<&MemoryRegion>), Fault> {
+    /// One's own region by its number, kept for as long as the endpoint; peers do not find it any more when its last handle has
+    /// gone. Of the user's memory, which has no address here, only what its number means is kept.
+    pub(super) fn pin(&self, region: RegionId) -> Result<&VerbsSegment, Fault> {
         let segment = self.find(region)?;
-        let Memory::Allocated(memory) = segment.own()? else { return Ok((segment.key(), None)) };
-        let pinned = self.pinned[(region.0 & PLACE) as usize].get_or_init(|| Arc::clone(memory));
-        Ok((segment.key(), Some(pinned)))
+        let keep = || {
+            let key = segment.key();
+            let Some(memory) = segment.allocated() else { return VerbsSegment::of_peer(key) };
+            let memory = Memory::Allocated(Arc::clone(memory));
+            let own = Some(Own { memory, directory: Weak::new(), maker: Maker::this() });
+            VerbsSegment(Arc::new(Inner { key, own }))
+        };
+        Ok(self.pinned[(region.0 & PLACE) as usize].get_or_init(keep))
+    }
+}
+
+/// Peers' regions that words were asked for by number, kept until the end: words borrow from them.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    /// Which one is which in the table.
+    numbers: Mutex<HashMap<(Rank, RegionId), u32>>,
+    table: OnceTable<VerbsSegment>,
+}
+
+impl Opened {
+    /// A peer's region, looked up if it was not met before.
+    pub(super) fn get(
+        &self,
+        of: (Rank, RegionId),
+        look_up: impl FnOnce() -> Result<SegmentKey, Fault>,
+    ) -> Result<&VerbsSegment, Fault> {
+        let numbers = || self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let met = numbers().get(&of).copied();
+        let number = match met {
+            Some(number) => number,
+            None => {
+                let segment = VerbsSegment::of_peer(look_up()?);
+                let mut numbers = numbers();
+                let next = numbers.len() as u32;
+                let number = *numbers.entry(of).or_insert(next);
+                // Whoever finds the number finds what is under it.
+                let _ = self.table.get_or_try_init(number, || Ok::<_, Fault>(segment))?;
+                number
+            }
+        };
+        self.table.get_or_try_init(number, || Err(Fault::of(FaultKind::NoSuchRegion, of.0)))
     }
 }
 

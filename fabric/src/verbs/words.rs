@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
@@ -122,7 +122,7 @@ impl Future for VerbsOp {
 #[must_use = "nothing is waited for before it is awaited"]
 pub struct VerbsWait<'f, P> {
     fabric: &'f Verbs,
-    word: VerbsWord<'f>,
+    own: Result<&'f AtomicU64, Fault>,
     predicate: P,
     patience: Patience,
 }
@@ -131,7 +131,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
     type Output = Result<u64, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let own = match self.word.own() {
+        let own = match self.own {
             Ok(own) => own,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
@@ -183,20 +183,11 @@ impl RemoteMemory for Verbs {
 
     /// A peer's region that was not met before is looked up in the peer's directory, one-sided.
     fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
-        if at.rank == self.0.rank {
-            let (key, memory) = self.0.directory.pin(at.region)?;
-            return VerbsWord::new(&key, at.offset, memory);
-        }
-        let known = self.0.opened().get(&(at.rank, at.region)).copied();
-        let key = match known {
-            Some(key) => key,
-            None => {
-                let key = self.look_up(at.rank, at.region)?;
-                self.0.opened().insert((at.rank, at.region), key);
-                key
-            }
+        let segment = match at.rank == self.0.rank {
+            true => self.0.directory.pin(at.region)?,
+            false => self.0.opened.get((at.rank, at.region), || self.look_up(at.rank, at.region))?,
         };
-        VerbsWord::new(&key, at.offset, None)
+        segment.word(at.offset)
     }
 
     fn read(&self, word: VerbsWord<'_>) -> VerbsOp {
@@ -263,11 +254,11 @@ impl RemoteMemory for Verbs {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        VerbsWait { fabric: self, word, predicate, patience }
+        self.wait_on_own(word.own(), predicate, patience)
     }
 
     fn pause<'f>(&'f self, _word: VerbsWord<'f>, nanos: u64) -> VerbsPause<'f> {
-        VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
+        self.pause_for(nanos)
     }
 
     fn now(&self) -> u64 {
@@ -299,17 +290,17 @@ impl Step {
     #[inline(always)] // of a link that the compiler sees nothing is left but the stores
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
-            Link::Read { word, .. } => (word, Verb::Read { from: word.place }, 0),
-            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place }, value),
+            Link::Read { word, .. } => (word, Verb::Read { from: word.place() }, 0),
+            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place() }, value),
             Link::Write { word, value, notify: Notify::Yes, .. } => {
-                (word, Verb::WriteAndRing { to: word.place }, value)
+                (word, Verb::WriteAndRing { to: word.place() }, value)
             }
             Link::CompareSwap { word, expected, new, .. } => {
-                (word, Verb::CompareSwap { at: word.place, expected, new }, 0)
+                (word, Verb::CompareSwap { at: word.place(), expected, new }, 0)
             }
-            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place, add }, 0),
+            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place(), add }, 0),
         };
-        Self { rank: word.rank, verb, value }
+        Self { rank: word.rank(), verb, value }
     }
 
     #[inline]
@@ -350,6 +341,19 @@ impl Verbs {
             }
             Err(fault) => VerbsOp::ended(Err(fault)),
         }
+    }
+
+    pub(crate) fn wait_on_own<'f, P: Fn(u64) -> bool + Unpin + Send>(
+        &'f self,
+        own: Result<&'f AtomicU64, Fault>,
+        predicate: P,
+        patience: Patience,
+    ) -> VerbsWait<'f, P> {
+        VerbsWait { fabric: self, own, predicate, patience }
+    }
+
+    pub(crate) fn pause_for(&self, nanos: u64) -> VerbsPause<'_> {
+        VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
     /// Reads a region's entry in its owner's directory.
