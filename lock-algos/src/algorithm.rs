@@ -93,7 +93,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
-    /// more, to `fabric::Fabric::adopt`, to be finished, and released if it took the lock all the same.
+    /// more, to `fabric::Fabric::adopt`, to be finished, and released if it took the lock all the same, or
+    /// [forsaken](Self::forsake) if it inherited.
     fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -193,6 +194,25 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
         let _ = (memory, place, mode);
         None
+    }
+
+    /// Leaves a lock that was [inherited](Held::inherited) as the dead left it: whoever asks next is told of it, and may inherit. For
+    /// who finds out that it has inherited when it does not want to any more. `held` is what the acquire gave; for the rest this is
+    /// as a release. By default it is one: nobody is told any more.
+    ///
+    /// # Errors
+    /// As [`finish_release`](Self::finish_release).
+    fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let started = self.start_release(memory, place, words, held.mode)?;
+            self.finish_release(memory, place, words, held.mode, started).await
+        }
     }
 
     /// What a thread at the home does for the lock, if it is [served](Self::SERVED): for as long as `is_open`, which is

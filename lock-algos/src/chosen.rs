@@ -296,6 +296,16 @@ impl LockAlgorithm for Chosen {
         chosen!(self, lock => lock.release_waits(memory, place, mode))
     }
 
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        chosen!(self, lock => lock.forsake(memory, place, words, held).await)
+    }
+
     async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,

@@ -1,6 +1,6 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, RemoteMemory};
+use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
 use crate::recovery::{self, Asks, COUNTS, Count, Doubt, stamp};
@@ -55,6 +55,7 @@ pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 const FROZEN: u64 = 1 << 62;
 /// How many read.
 const READERS: u64 = (1 << 36) - 1;
+const READER: u64 = 1;
 /// Which freeze, in a frozen word.
 const STAMP: u64 = FROZEN - 1 - READERS;
 
@@ -87,6 +88,12 @@ impl TestAndSet {
     #[must_use]
     pub const fn leased(self, nanos: u64, takes: bool) -> Self {
         Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
+    }
+
+    /// The exclusive owner that the lock's word names, if it names one.
+    #[must_use]
+    pub const fn owner(word: u64) -> Option<Owner> {
+        if word & EXCLUSIVE == 0 { None } else { Some(Owner::from_bits(word)) }
     }
 
     /// Whether releases are by write here.
@@ -150,6 +157,22 @@ fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) 
 #[inline(always)]
 fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
     if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
+}
+
+/// A word that the dead, or the late, may have left from whom this lock was inherited: an owner's, or a reader's.
+const fn left_by(held: Held) -> u64 {
+    match held.inherited {
+        Some(fault) if !matches!(fault.kind(), FaultKind::MemberDied) => match fault.rank() {
+            Some(rank) => owned_by(rank),
+            None => READER,
+        },
+        _ => READER,
+    }
+}
+
+/// The word of an owner of some rank that was not told apart from others.
+pub(crate) const fn owned_by(rank: Rank) -> u64 {
+    EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
 }
 
 /// The death of the owner that a word names.
@@ -489,6 +512,24 @@ impl LockAlgorithm for TestAndSet {
                 discount(memory, place, mode)?;
                 settled
             }
+        }
+    }
+
+    /// What inherits has the lock alone.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        _place: P,
+        (word, owner): Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        let left = left_by(held);
+        let outcome = memory.compare_swap(word, owner, left).await;
+        // Nobody else takes it away.
+        let took_effect = |now| Some(now != owner);
+        match settle::swapped(memory, word, (owner, left), outcome, took_effect).await? {
+            Ok(found) | Err(found) if found == owner => Ok(()),
+            _ => Err(Fault::new(FaultKind::NotHeld)),
         }
     }
 }

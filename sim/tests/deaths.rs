@@ -1,12 +1,16 @@
 //! Locks over simulated windows whose owners die: who waits is told, or inherits, whatever was under way.
 
+mod common;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fabric::World;
 use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
-use fabric::{Fabric, World};
 use sim::{End, Network, SimFabric, Simulation};
 use windows::{Epoch, Error, LockDesign, Mode, Window};
+
+use common::pause_until;
 
 /// When the windows are there, in nanoseconds.
 const BEGIN: u64 = 40_000_000;
@@ -16,14 +20,6 @@ const DEATH: u64 = 50_000_000;
 const OVER: u64 = 60_000_000_000;
 
 const LONG: Duration = Duration::from_secs(20);
-
-async fn pause_until(world: &World<SimFabric>, time: u64) {
-    let fabric = world.fabric();
-    let own = fabric.world_segment(fabric.rank()).unwrap();
-    while fabric.now() < time {
-        fabric.pause(fabric.word_in(&own, 0).unwrap(), time - fabric.now()).await;
-    }
-}
 
 async fn window(world: &World<SimFabric>, design: LockDesign) -> Result<Window<u64, SimFabric>, Error> {
     let window = Window::builder().lock(design).name("mortal").allocate(world, 4).await?;

@@ -1,4 +1,5 @@
-//! Locks that somebody walked away from: what is under way of them is finished, and what it took is released.
+//! Locks that somebody walked away from: what is under way of them is finished, and what it took is released, or left to the next
+//! heir.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +16,7 @@ use crate::lock::Spot;
 use crate::window::Inner;
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
-/// finishes what is under way and releases the lock if that took it; the window's end waits for this.
+/// finishes what is under way and [leaves](leave) the lock if that took it; the window's end waits for this.
 pub(crate) struct Abandonable<F: Fabric> {
     inner: Arc<Inner<F>>,
     spot: Spot,
@@ -69,13 +70,29 @@ impl<F: Fabric> Drop for Abandonable<F> {
         let mut task = Box::pin(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
-                release(&inner, spot, owner, holding.mode()).await;
+                leave(&inner, spot, owner, holding).await;
             }
         });
         // Where an operation is done when it is posted, most of them end here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.inner.adopt(task);
         }
+    }
+}
+
+/// Gives a lock back that nobody has seen. Of what is half done there nobody knows: so one that was inherited is left as the dead
+/// left it, and the next one is told.
+pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, holding: Holding) {
+    if !holding.is_inherited() {
+        return release(inner, spot, owner, holding.mode()).await;
+    }
+    let outcome = async {
+        let home = inner.home(inner.target(spot.0)?, spot.1, owner);
+        let left = inner.algorithm.forsake(inner.fabric(), home, home.words()?, holding.held()).await;
+        inner.end_release(owner, left)
+    };
+    if let Err(fault) = outcome.await {
+        inner.keep(inner.failed_late("unlock", spot.0, fault));
     }
 }
 

@@ -13,7 +13,7 @@ use fabric::Fabric;
 use fabric::remote_memory::{Fault, FaultKind};
 use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
-use crate::abandoned::release;
+use crate::abandoned::{leave, release};
 use crate::home::Words;
 use crate::homes::Which;
 use crate::inheritance::Holding;
@@ -21,7 +21,7 @@ use crate::lock::{Spot, at_once};
 use crate::nodes::LEAD;
 use crate::unlock::Releasing;
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Inheritance, Unlock};
+use crate::{Access, Element, Error, Inheritance, Unlock};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
@@ -60,12 +60,26 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// target and the release is posted. Nobody waits for a release.
     ///
     /// # Errors
-    /// [`Error::Operation`](crate::Error::Operation) with the first failure of what was done under the lock. The lock is
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
     /// released all the same.
     #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
         let Access { inner, target, .. } = self.access;
         Unlock::new(inner, target, Some(self))
+    }
+
+    /// Gives it back when nobody has seen yet whether it was inherited: see [`leave`].
+    fn leave(self) {
+        if !self.holding.is_inherited() {
+            return; // its drop releases
+        }
+        let held = ManuallyDrop::new(self);
+        let Access { inner, target, .. } = held.access;
+        let (theirs, spot, owner, holding) = (Arc::clone(inner), (target.rank, held.which), held.words.1, held.holding);
+        let mut task = Box::pin(async move { leave(&theirs, spot, owner, holding).await });
+        if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            inner.adopt(task);
+        }
     }
 
     /// Which lock it is, and where.
@@ -103,7 +117,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Keeps an error for the window's end.
-    pub(crate) fn keep(&self, error: crate::Error) {
+    pub(crate) fn keep(&self, error: Error) {
         self.access.inner.keep(error);
     }
 
@@ -315,6 +329,42 @@ fn adopt_release<F: Fabric>(
 #[inline(never)]
 fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
     inner.keep(inner.failed_late("unlock", rank, fault));
+}
+
+/// A lock on its way to whoever asked for it, with something else that takes time. Dropped before, it was inherited by nobody.
+pub(crate) struct Unseen<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
+
+impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
+    pub(crate) const fn new(epoch: Epoch<'w, T, F>) -> Self {
+        Self(Some(epoch))
+    }
+
+    /// Who asked for it has it.
+    pub(crate) fn seen(mut self) -> Epoch<'w, T, F> {
+        match self.0.take() {
+            Some(epoch) => epoch,
+            None => unreachable!("it is taken once, here"),
+        }
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Deref for Unseen<'w, T, F> {
+    type Target = Epoch<'w, T, F>;
+
+    fn deref(&self) -> &Epoch<'w, T, F> {
+        match &self.0 {
+            Some(epoch) => epoch,
+            None => unreachable!("it is taken at the end alone"),
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for Unseen<'_, T, F> {
+    fn drop(&mut self) {
+        if let Some(epoch) = self.0.take() {
+            epoch.leave();
+        }
+    }
 }
 
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {

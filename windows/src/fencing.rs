@@ -10,6 +10,7 @@ use fabric::{Drive, Fabric, handle, wait_for};
 
 use lock_algos::{Mode, TokenDraw};
 
+use crate::epoch::Unseen;
 use crate::homes::Which;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, LockRequest, Request};
@@ -171,8 +172,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                     Ok((epoch, token))
                 }
                 ((epoch, _), _) => {
+                    let epoch = Unseen::new(epoch);
                     let token = epoch.fencing_token().await?;
-                    Ok((epoch, token))
+                    Ok((epoch.seen(), token))
                 }
             }
         })

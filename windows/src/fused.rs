@@ -6,6 +6,7 @@ use std::time::Duration;
 use fabric::{Call, Drive, Fabric, call, handle};
 use lock_algos::{Mode, Wish};
 
+use crate::epoch::Unseen;
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -165,14 +166,15 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
             let get = early.as_ref().map(|access| access.get(offset, into));
             match (request.held().await?, get) {
                 ((epoch, true), Some(get)) => {
-                    get.await?;
+                    get.await?; // by its first operation nobody inherits
                     return Ok(epoch);
                 }
                 ((epoch, _), _) => epoch,
             }
         };
+        let epoch = Unseen::new(epoch);
         epoch.get(offset, into).await?;
-        Ok(epoch)
+        Ok(epoch.seen())
     }
 
     async fn get(self, offset: usize, into: &mut [T]) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::remote_memory::{FaultKind, Rank};
+use fabric::remote_memory::{Fault, FaultKind, Rank};
 use fabric::{Fabric, World};
 use lock_algos::{Held, Mode};
 
@@ -62,20 +62,36 @@ impl Holding {
         Self(mode | Self::INHERITED | named | rank & 0xff_ffff)
     }
 
+    /// As the lock gave it.
+    pub(crate) fn held(self) -> Held {
+        if !self.is_inherited() {
+            return Held::cleanly(self.mode());
+        }
+        let kind = match self.0 {
+            holding if holding & Self::LATE != 0 => FaultKind::OwnerLate,
+            holding if holding & Self::NAMED != 0 => FaultKind::OwnerDied,
+            _ => FaultKind::MemberDied,
+        };
+        Held::after(Fault::of(kind, Rank(self.0 & 0xff_ffff)), self.mode())
+    }
+
+    #[inline]
+    pub(crate) const fn is_inherited(self) -> bool {
+        self.0 & Self::INHERITED != 0
+    }
+
     #[inline]
     pub(crate) const fn mode(self) -> Mode {
         if self.0 & Self::SHARED == 0 { Mode::Exclusive } else { Mode::Shared }
     }
 
     pub(crate) fn inherited<F: Fabric>(self, world: &World<F>) -> Option<Inheritance> {
-        if self.0 & Self::INHERITED == 0 {
-            return None;
-        }
-        let rank = self.0 & 0xff_ffff;
-        let rank = world.rank_of(Rank(rank)).unwrap_or(rank);
-        Some(match self.0 {
-            holding if holding & Self::LATE != 0 => Inheritance::Late(rank),
-            holding if holding & Self::NAMED != 0 => Inheritance::Owner(rank),
+        let fault = self.held().inherited?;
+        let rank = fault.rank()?;
+        let rank = world.rank_of(rank).unwrap_or(rank.0);
+        Some(match fault.kind() {
+            FaultKind::OwnerLate => Inheritance::Late(rank),
+            FaultKind::OwnerDied => Inheritance::Owner(rank),
             _ => Inheritance::Member(rank),
         })
     }
@@ -83,8 +99,6 @@ impl Holding {
 
 #[cfg(test)]
 mod tests {
-    use fabric::remote_memory::Fault;
-
     use super::*;
 
     #[test]
@@ -100,6 +114,7 @@ mod tests {
                 ] {
                     let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
                     assert_eq!((holding.mode(), holding.inherited(&world)), (mode, Some(inheritance)));
+                    assert_eq!(holding.held(), Held::after(Fault::of(kind, Rank(1)), mode));
                 }
             }
         })

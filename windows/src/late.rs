@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
 use fabric::{Capabilities, Fabric, World};
-use lock_algos::{Asked, Chosen, Held, LockAlgorithm, Mode, Owner};
+use lock_algos::{Asked, Chosen, Held, LockAlgorithm, Mode, Owner, TestAndSet};
 
 use crate::home::{Home, Words};
 use crate::window::{Inner, SETTLE, TURN, Target};
@@ -50,7 +50,7 @@ pub enum LatePolicy {
     /// within a second of its going on. There is no way back but to leave the world. Neither is dead for the
     /// other ranks, with whom both go on; so a lock of the target's that the late owner holds in a window without this policy
     /// is held until it ends. An owner that is late with the lock of its *own* part is waited for: who would revoke its access
-    /// is late himself, and so is one whose target is stopped.
+    /// is late himself, and so is one whose target is stopped, and another guard of the rank's own.
     Revoke,
 }
 
@@ -184,7 +184,10 @@ impl<F: Fabric> Inner<F> {
                     if self.commits() && held.inherited.is_some() {
                         // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
                         // a compare-swap on its way. Before anything that was committed is read.
-                        fabric.fetch_add(self.commit_word(home.target)?, VERSION).await?;
+                        if let Err(fault) = self.raise(self.commit_word(home.target)?).await {
+                            lock.forsake(fabric, home, words, held).await?;
+                            return Err(fault);
+                        }
                     }
                     return Ok(held);
                 }
@@ -192,13 +195,15 @@ impl<F: Fabric> Inner<F> {
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
             // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
             // Else the lease of whoever has it now is waited for.
-            match (late.policy, first) {
-                (LatePolicy::Revoke, Ok(seen)) => {
+            // What was seen first may be a count of readers, which comes again.
+            let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
+            match (late.policy, seen) {
+                (LatePolicy::Revoke, Some(seen)) => {
                     if let Some(held) = self.take_from(home, (words, seen), fault, wish).await? {
                         return Ok(held);
                     }
                 }
-                (LatePolicy::Kill, Ok(seen)) if fabric.read(words.0).await? == seen => {
+                (LatePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
                     if fabric.kill(rank).is_err() {
                         return Err(fault);
                     }
@@ -229,7 +234,9 @@ impl<F: Fabric> Inner<F> {
         wish: Asked<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
-        if fabric.read(word).await? != seen || fault.rank() == Some(home.target.fabric_rank()) {
+        // An owner at its own part is waited for, and so is another guard of this rank's.
+        let is_kept = [fabric.rank(), home.target.fabric_rank()].map(Some).contains(&fault.rank());
+        if is_kept || fabric.read(word).await? != seen {
             return Ok(None);
         }
         if !self.revoke(home.target, seen, || !wish().is_over()).await? {
@@ -241,8 +248,33 @@ impl<F: Fabric> Inner<F> {
         if let Some(late) = &self.late {
             late.tries(Owner::from_bits(owner).slot, fabric.now());
         }
-        let found = fabric.compare_swap(word, seen, owner).await?;
-        Ok((found == seen).then(|| Held::after(fault, Mode::Exclusive)))
+        let held = Held::after(fault, Mode::Exclusive);
+        match fabric.compare_swap(word, seen, owner).await {
+            Ok(found) => Ok((found == seen).then_some(held)),
+            // No two acquires have the same word: so it tells.
+            Err(fault) if fault.is_unknown() => {
+                let now = self.again(word, || fabric.read(word)).await?;
+                Ok((now == owner).then_some(held))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Raises the version of what was committed: more often than once does no harm.
+    async fn raise<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
+        self.again(commit, || self.fabric().fetch_add(commit, VERSION)).await
+    }
+
+    /// Does what does no harm when it is done again, until somebody answers.
+    async fn again<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
+        let fabric = self.fabric();
+        let until = fabric.now().saturating_add(SETTLE);
+        loop {
+            match post().await {
+                Err(fault) if fault.is_unknown() && fabric.now() < until => fabric.pause(word, TURN).await,
+                ended => return ended,
+            }
+        }
     }
 
     /// Whether the window has something to commit: then a living owner's lock may be taken over.

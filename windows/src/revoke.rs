@@ -7,7 +7,7 @@
 //! the lock in between: the word still names the late owner, so that every other compare-swap fails.
 //!
 //! Two threads of a rank that ask one target about two owners overwrite one another: who is not answered within a while asks
-//! once more. A target that is stopped answers when it goes on, and until then its lock is waited for.
+//! once more, with another word, for the answer may have been lost. A target that is stopped answers when it goes on, and until then its lock is waited for.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use lock_algos::Owner;
 
 use crate::window::{Inner, TURN, Target};
 
-/// Marks the answer that it cannot be done: a bit that no owner's word has.
+/// Marks the answer that it cannot be done, and every other question about the same owner: a bit that no owner's word has.
 const FAILED: u64 = 1 << 62;
 const _: () = assert!(Owner::BITS <= 62);
 /// After so long without an answer it is asked once more, in nanoseconds.
@@ -50,7 +50,7 @@ async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Optio
             match word.and_then(|word| inner.fabric().load(word)) {
                 Ok(owner) if owner != *answered => {
                     *answered = owner;
-                    return Poll::Ready(Some((asker, owner)));
+                    return Poll::Ready(Some((asker, owner & !FAILED)));
                 }
                 _ => {}
             }
@@ -92,12 +92,17 @@ impl<F: Fabric> Inner<F> {
         let asked = fabric.word_in(&target.locks, self.homes.asked(self.world.rank()))?;
         let told = fabric.word_in(&self.own_locks, self.homes.told(target.rank))?;
         let is_answer = move |word: u64| word & !FAILED == owner;
+        if fabric.load(told)? == owner | FAILED {
+            fabric.write(told, 0, Notify::No).await?; // that was then
+        }
+        let mut again = 0;
         while wanted() {
             let found = fabric.load(told)?;
             if is_answer(found) {
                 return if found == owner { Ok(true) } else { Err(Fault::of(FaultKind::Refused, rank)) };
             }
-            drop(fabric.write(asked, owner, Notify::Yes));
+            drop(fabric.write(asked, owner ^ again, Notify::Yes));
+            again ^= FAILED;
             let patience = Patience::on(rank).and_until(fabric.now().saturating_add(AGAIN));
             match fabric.wait_until(told, is_answer, patience).await {
                 Err(fault) if fault.kind() != FaultKind::TimedOut => return Err(fault),

@@ -184,6 +184,11 @@ impl<F: Fabric> Inner<F> {
         let home = self.home(self.target(rank)?, which, owner);
         let words = home.words()?;
         let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
+        self.end_release(owner, released)
+    }
+
+    /// Ends an owner whose release ended so.
+    pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
         match released {
             Ok(()) => self.give_back(owner),
             Err(fault) => self.end_late(owner, fault), // otherwise what hangs on the node may be written to yet

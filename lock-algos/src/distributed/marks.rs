@@ -199,7 +199,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
     /// from it.
     ///
     /// # Errors
-    /// `Closed`, `TimedOut`: the marks are gone. `MemberDied`, what the operations report: they are not, and that is noted.
+    /// `Closed`, `TimedOut`: the marks are gone, but where this owner was about to inherit. Then, with `MemberDied` and with what the
+    /// operations report, they are not, and that is noted.
     pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: Asked<'_>) -> Result<Option<Fault>, Fault> {
         if !self.has_counters() {
             return Ok(None);
@@ -211,7 +212,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         // Before the first mark: whoever takes over from this owner has to know.
         self.write(State::Changing).await?;
         let mut found = self.mark(state).await?;
-        let mut inherited = None;
+        // Of whom it inherits. Their counters are cleared when it has the lock.
+        let mut gone = Vec::new();
         let (mut asked, mut patience) = (None, LOOK);
         loop {
             found.retain(|(_, found)| found & READERS != 0);
@@ -224,16 +226,17 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                     self.write(State::Poisoned(dead)).await?;
                     return Err(died);
                 }
-                // Nobody else changes it.
-                self.all(std::iter::once(dead), Task::Clear).await?;
-                inherited = Some(died);
+                gone.push(dead);
             }
-            let Some((first, _)) = living.first() else { break };
             let wish = wish();
-            if !wish.is_patient() && inherited.is_none() {
-                self.take_away().await?;
+            if !wish.is_patient() && (!living.is_empty() || wish.is_over()) {
+                match gone.last() {
+                    Some(dead) => self.write(State::Poisoned(*dead)).await?,
+                    None => self.take_away().await?,
+                }
                 return Err(Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
+            let Some((first, _)) = living.first() else { break };
             // Where that has gone there will be news of it.
             let word = self.place.spread(*first).or_else(|_| self.place.home(STATE))?;
             self.memory.pause(word, pauses.next_nanos()).await;
@@ -244,8 +247,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
                 (asked, patience) = (Some(now), patience.saturating_mul(2).min(MOST));
             }
         }
+        // Nobody else changes them.
+        self.all(gone.iter().copied(), Task::Clear).await?;
         self.write(State::Marked).await?;
-        Ok(inherited)
+        Ok(gone.last().map(|dead| Fault::of(FaultKind::MemberDied, *dead)))
     }
 
     /// Takes all marks away.

@@ -172,6 +172,10 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         };
         match marked {
             Ok(dead) => Ok(Held { inherited: held.inherited.or(dead), ..held }),
+            // What it inherited by its ticket is the next one's.
+            Err(fault) if held.inherited.is_some() => {
+                self.tickets.forsake(memory, place, words, held).await.and(Err(fault))
+            }
             Err(fault) => {
                 self.give_back(memory, place, words, Mode::Exclusive).await?;
                 Err(fault)
@@ -383,5 +387,16 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         };
         self.give_back(memory, place, of_tickets(words), mode).await?;
         taken_away
+    }
+
+    /// The marks are left to the next heir.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        self.tickets.forsake(memory, place, of_tickets(words), held).await
     }
 }

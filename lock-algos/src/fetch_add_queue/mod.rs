@@ -209,4 +209,14 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         discount(memory, place)?;
         outcome
     }
+
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        self.tickets.forsake(memory, place, words, held).await
+    }
 }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::room::Room;
-use self::way::{InRoom, Way, announce, heal};
+use self::way::{InRoom, Way, announce, heal, lose, step_out};
 use crate::recovery::{self, COUNTS};
 use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 
@@ -148,8 +148,9 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
 
     /// Leaves the room, by one operation that took effect and found this.
     fn left<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode, found: u64) -> Result<bool, Fault> {
-        if Room::<BITS>(found).inside(mode) == 0 {
-            return Ok(false); // it is to be undone
+        let found = Room::<BITS>(found);
+        if found.inside(mode) == 0 || found.is_frozen() {
+            return Ok(false); // it is to be undone, or not all
         }
         recovery::discount(memory, Self::in_room(place))?;
         Ok(true)
@@ -162,11 +163,21 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        if Self::left(memory, place, mode, left.await?)? {
+        let (room, word) = (Self::in_room(place), place.room()?);
+        let found = match left.await {
+            Ok(found) => Room::<BITS>(found),
+            Err(fault) if fault.is_unknown() && place.slots() > 0 => return lose::<M, BITS>(memory, room, word).await,
+            Err(fault) => return Err(fault),
+        };
+        if Self::left(memory, place, mode, found.0)? {
             return Ok(());
         }
-        memory.fetch_add(place.room()?, Room::<BITS>::entering(mode)).await?;
-        recovery::discount(memory, Self::in_room(place))?;
+        if found.inside(mode) > 0 {
+            step_out(memory, place.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await?;
+            return recovery::discount(memory, room);
+        }
+        memory.fetch_add(word, Room::<BITS>::entering(mode)).await?;
+        recovery::discount(memory, room)?;
         Err(Fault::new(FaultKind::NotHeld))
     }
 
@@ -372,6 +383,24 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
                 released.and(Self::leave(memory, place, mode).await)
             }
         }
+    }
+
+    /// What inherits has both. Who died without a name may have been in the room.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        place.mark_inside(false);
+        let target = boxed(self.lock.forsake(memory, place, words, held)).await;
+        let is_named = held.inherited.is_none_or(|fault| fault.kind() != FaultKind::MemberDied);
+        let room = match is_named {
+            true => Self::leave(memory, place, held.mode).await,
+            false => lose::<M, BITS>(memory, Self::in_room(place), place.room()?).await,
+        };
+        target.and(room)
     }
 
     async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(

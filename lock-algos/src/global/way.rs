@@ -135,6 +135,14 @@ where
         self.look().await
     }
 
+    /// Ends what this owner had to do with a word that was frozen, if it was: see [`step_out`].
+    async fn step_out(&self, found: Room<BITS>) -> Result<(), Fault> {
+        match found.is_frozen() {
+            true => step_out(self.memory, self.place.owner(), self.word, found).await,
+            false => Ok(()),
+        }
+    }
+
     /// Comes in, with a first operation that ended so. It is told of the dead, and then it is among the exclusive ones.
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let entered = match first {
@@ -144,15 +152,7 @@ where
         match entered {
             // Nobody knows what it has added: all begin anew.
             Err(fault) if fault.is_unknown() && self.place.slots() > 0 => {
-                let stamp = stamp(self.memory, self.place.owner());
-                let frozen =
-                    |word| Some(Room::<BITS>(word)).filter(|word| !word.is_frozen()).map(|word| word.frozen(stamp).0);
-                let settled = match settle::read(self.memory, self.word).await {
-                    Ok(found) => settle::freeze(self.memory, self.word, found, frozen).await,
-                    Err(fault) => Err(fault),
-                };
-                recovery::discount(self.memory, self.place)?;
-                settled.and(Err(fault))
+                lose::<M, BITS>(self.memory, self.place, self.word).await.and(Err(fault))
             }
             Err(fault) => recovery::discount(self.memory, self.place).and(Err(fault)),
             entered => entered,
@@ -183,7 +183,8 @@ where
             return Ok(Entry::Inside);
         }
         if found.is_frozen() {
-            self.add(Room::<BITS>::leaving(self.mode)).await?;
+            let word = self.add(Room::<BITS>::leaving(self.mode)).await?;
+            self.step_out(word).await?;
             return Ok(Entry::Void);
         }
         let wish = (self.wish)();
@@ -197,11 +198,12 @@ where
                 }
                 found = now;
             }
+            self.step_out(found).await?;
             return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(wish)) };
         }
         let word = self.add(Room::<BITS>::stepping_back(self.mode)).await?;
         if word.is_frozen() {
-            self.add(Room::<BITS>::waiting_on(self.mode).wrapping_neg()).await?;
+            self.step_out(word).await?;
             return Ok(Entry::Void);
         }
         self.wait(word).await
@@ -370,15 +372,46 @@ where
     }
 }
 
+/// A frozen word that no other one is like: of one that is not, only if it `freezes`.
+fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u64> {
+    move |word| {
+        let new = Room::<BITS>(word).frozen(mark).0;
+        (new != word && (freezes || Room::<BITS>(word).is_frozen())).then_some(new)
+    }
+}
+
+/// Changes a frozen word, when this owner has taken itself out of it and counts yet. Somebody may ask meanwhile who counts, who saw it
+/// inside: if another one comes, the word would be the same again, and nobody would count.
+pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &'m M,
+    owner: Owner,
+    word: M::Word<'m>,
+    found: Room<BITS>,
+) -> Result<(), Fault> {
+    let mark = stamp(memory, owner) ^ mixed(found.0);
+    settle::freeze(memory, word, found.0, unlike::<BITS>(mark, false)).await.map(drop)
+}
+
+/// Ends an owner of which nobody knows what it has added: all begin anew.
+pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &'m M,
+    place: impl Place<'m, M>,
+    word: M::Word<'m>,
+) -> Result<(), Fault> {
+    let settled = match settle::read(memory, word).await {
+        Ok(found) => {
+            let mark = stamp(memory, place.owner()) ^ mixed(found);
+            settle::freeze(memory, word, found, unlike::<BITS>(mark, true)).await
+        }
+        lost => lost,
+    };
+    recovery::discount(memory, place)?;
+    settled.map(drop)
+}
+
 /// An heir has what it came for: the room is as any other. Nobody waits in it yet, nor is about to: whoever was had noticed that
 /// it is frozen before it was taken from the dead.
-pub(super) async fn heal<M: RemoteMemory, const BITS: u32>(memory: &M, word: M::Word<'_>) -> Result<(), Fault> {
-    let mut found = Room::<BITS>(memory.read(word).await?);
-    loop {
-        let now = Room(memory.compare_swap(word, found.0, found.thawed().0).await?);
-        if now == found {
-            return Ok(());
-        }
-        found = now;
-    }
+pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
+    let thawed = |found| Some(Room::<BITS>(found)).filter(|word| word.is_frozen()).map(|word| word.thawed().0);
+    settle::freeze(memory, word, settle::read(memory, word).await?, thawed).await.map(drop)
 }

@@ -240,6 +240,27 @@ impl LockAlgorithm for Mcs {
         Ok(())
     }
 
+    /// All who queue leave, as if this owner had died there.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        (home, owner): Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let left = match way.home().await {
+            Ok(found) => way.freeze(found, held.inherited.and_then(Fault::rank)).await,
+            lost => lost,
+        };
+        let left = match left {
+            Ok(frozen) => way.all_left(frozen, true).await,
+            Err(fault) => Err(fault),
+        };
+        leave(memory, place)?;
+        left
+    }
+
     /// For who is behind to say so.
     #[inline]
     fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {

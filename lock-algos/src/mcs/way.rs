@@ -256,7 +256,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
 
     /// Waits until all who waited when the word was frozen have left, and none of them has yet to link itself. An owner that
     /// ends counts no more meanwhile: others may wait like that for it.
-    async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
+    pub(super) async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
         let Self { memory, place, .. } = *self;
         if ends {
             recovery::discount(memory, place)?;

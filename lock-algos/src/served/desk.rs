@@ -93,7 +93,7 @@ impl Desk {
         request: Option<Request>,
         is_alive: impl Fn(Rank) -> bool,
     ) {
-        self.drop_out(client);
+        self.retract(client, request);
         let known = &mut self.clients[client];
         (known.rank, known.seen, known.told) = (rank, word, None);
         match request.map(|request| request.verb) {
@@ -120,9 +120,20 @@ impl Desk {
     }
 
     /// The client holds nothing any more; what it says instead is heard later.
-    pub(super) fn retire(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
-        self.drop_out(client);
+    pub(super) fn retire(&mut self, client: usize, says: Option<Request>, is_alive: impl Fn(Rank) -> bool) {
+        self.retract(client, says);
         self.advance(&is_alive);
+    }
+
+    /// The client holds nothing any more, and waits for nothing, as it says. If it has inherited and did not want to, nobody has.
+    fn retract(&mut self, client: usize, says: Option<Request>) {
+        let Client { stage, told, .. } = self.clients[client];
+        if let (Some(Verb::Withdraw), Stage::Holds(_), Some(Outcome::Granted(Some(death)))) =
+            (says.map(|request| request.verb), stage, told)
+        {
+            self.poison.get_or_insert(death);
+        }
+        self.drop_out(client);
     }
 
     /// The client holds nothing any more, and waits for nothing.
@@ -362,6 +373,26 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_back_what_it_inherited_has_not() {
+        let mut office = Office::new(4);
+        let death = Death { rank: Rank(0), held: X };
+        assert_eq!(office.ask(0, X, PLAIN), [(0, GRANTED)]);
+        assert_eq!(office.kill(0), []);
+        assert_eq!(office.ask(1, X, HEIR), [(1, Outcome::Granted(Some(death)))]);
+        assert_eq!(office.ask(2, X, PLAIN), []);
+        let told = [(1, Outcome::Withdrawn), (2, Outcome::Poisoned(death))];
+        assert_eq!(office.hear(1, Verb::Withdraw), told);
+        // The same where others are heard first.
+        assert_eq!(office.ask(3, X, HEIR), [(3, Outcome::Granted(Some(death)))]);
+        let says = Request { turn: 100, slot: 0, verb: Verb::Withdraw };
+        office.desk.retire(3, Some(says), |_| true);
+        assert_eq!(office.ask(2, X, TRY), [(2, Outcome::Poisoned(death))]);
+        assert_eq!(office.ask(2, X, HEIR), [(2, Outcome::Granted(Some(death)))]);
+        office.desk.retire(2, Some(Request { verb: Verb::Release, ..says }), |_| true);
+        assert_eq!(office.ask(1, X, PLAIN), [(1, GRANTED)]);
+    }
+
+    #[test]
     fn an_heir_has_it_alone_behind_readers_who_live() {
         let mut office = Office::new(4);
         let death = Death { rank: Rank(0), held: S };
@@ -405,9 +436,9 @@ mod tests {
         assert_eq!((office.desk.occupied(), office.desk.crowd()), (4, 2));
         office.desk.set_crowd(1, Some(Rank(0)), everybody);
         assert_eq!(office.desk.occupied(), 5, "one of the crowd has died");
-        office.desk.retire(2, everybody);
+        office.desk.retire(2, None, everybody);
         assert_eq!((office.desk.occupied(), office.desk.holders()), (4, vec![3]));
-        office.desk.retire(3, everybody);
+        office.desk.retire(3, None, everybody);
         assert_eq!((office.desk.take_told().collect::<Vec<_>>(), office.desk.occupied()), (vec![], 3));
         office.desk.set_crowd(0, None, everybody);
         let heir = (1, Outcome::Granted(Some(Death { rank: Rank(0), held: S })));

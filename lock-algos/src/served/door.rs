@@ -7,7 +7,7 @@ use super::origin::Errand;
 use super::{COMES, CROWD, DOOR, DOOR_ANSWER, in_crowd};
 use crate::backoff::Pauses;
 use crate::recovery::{Count, stamp};
-use crate::settle::{self, Tries};
+use crate::settle::{self, LOOK, Tries};
 use crate::{Asked, Held, Mode, Owner, Place, Wanted};
 
 /// Every so many looks who waits at the door looks whether there is still a server.
@@ -63,6 +63,28 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     /// Leaves the door, and with it the lock. `false` if it was not this owner's.
     pub(super) async fn step_aside(&self, door: Door) -> Result<bool, Fault> {
         Ok(self.change(door, door.left()).await? == door)
+    }
+
+    /// Takes back what was asked for, and granted; leaves the door when the server has heard that. `false` if it was not this
+    /// owner's.
+    pub(super) async fn withdraw_at_the_door(&self, state: M::Word<'m>) -> Result<bool, Fault> {
+        let Self { memory, place, .. } = *self;
+        let (door, answer) = (place.home(DOOR)?, place.home(DOOR_ANSWER)?);
+        let found = Door(settle::read(memory, door).await?);
+        let withdrawn = found.withdrawn();
+        if found.is_free() || found.rank() != place.owner().rank || self.change(found, withdrawn).await? != found {
+            return Ok(false);
+        }
+        loop {
+            let said = Answer::from_bits(settle::read(memory, answer).await?);
+            let said = said.filter(|answer| answer.turn == found.turn()).map(|answer| answer.outcome);
+            if let Some(Outcome::Withdrawn | Outcome::Closed) = said {
+                return self.step_aside(withdrawn).await;
+            }
+            self.check_home()?;
+            self.check_open(state).await?;
+            memory.pause(answer, LOOK).await;
+        }
     }
 
     /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has knocked: `found` is the word before that.

@@ -211,6 +211,11 @@ impl Door {
         Self(turn << 32 | (owner.rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
     }
 
+    /// The word of the same one, who does not want it any more.
+    pub(super) const fn withdrawn(self) -> Self {
+        Self(self.0 & !0xff | Verb::Withdraw.to_bits())
+    }
+
     /// The word when he is gone.
     pub(super) const fn left(self) -> Self {
         Self((self.turn() as u64) << 32)

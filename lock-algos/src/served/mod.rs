@@ -278,6 +278,28 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         if released { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
+    /// As an acquire that is not wanted any more: the server knows what it has granted.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        (state, _): Self::Words<'m, M>,
+        _held: Held,
+    ) -> Result<(), Fault> {
+        let errand = Errand { memory, place, sleeps: SLEEPS };
+        if !place.has_node() {
+            return match errand.withdraw_at_the_door(state).await? {
+                true => Ok(()),
+                false => Err(Fault::new(FaultKind::NotHeld)),
+            };
+        }
+        let (turn, line) = errand.noted()?;
+        let Some(line) = line else { return Err(Fault::new(FaultKind::NotHeld)) };
+        let withdrawn = errand.withdraw(state, (turn, line)).await;
+        errand.leave(Some(line))?;
+        withdrawn
+    }
+
     fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,

@@ -227,7 +227,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
     }
 
     /// Takes an acquire back, and waits until the server has heard that: then it writes nothing more to the node.
-    async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
+    pub(super) async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
         drop(self.say(line, turn, Verb::Withdraw)?);
         let heard =
             move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);

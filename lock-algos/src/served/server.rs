@@ -194,12 +194,12 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
     fn retire_holders(&mut self, asks: usize) -> Result<(), Fault> {
         let memory = self.memory;
         for holder in self.desk.holders().into_iter().filter(|holder| *holder != asks) {
-            let word = match self.lines.get(holder) {
-                Some(line) => memory.load(*line)?,
-                None => self.load_door()?,
+            let (word, says) = match self.lines.get(holder) {
+                Some(line) => memory.load(*line).map(|word| (word, Request::from_bits(word)))?,
+                None => self.load_door().map(|word| (word, Door(word).request(0)))?,
             };
             if word != self.desk.seen(holder) {
-                self.desk.retire(holder, |rank| is_alive(memory, rank));
+                self.desk.retire(holder, says, |rank| is_alive(memory, rank));
             }
         }
         if self.desk.crowd() > 0 {
@@ -286,7 +286,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
                 Some(line) => {
                     let word = memory.load(*line)?;
                     if word != before {
-                        self.desk.hear(holder, (self.desk.rank(holder), word), None, |rank| is_alive(memory, rank));
+                        // It asks for nothing any more.
+                        let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
+                        self.desk.hear(holder, (self.desk.rank(holder), word), says, |rank| is_alive(memory, rank));
                         continue;
                     }
                 }

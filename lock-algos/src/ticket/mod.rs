@@ -10,6 +10,7 @@ use self::way::{Way, lose};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS, Count};
+use crate::settle;
 use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
@@ -254,6 +255,23 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         };
         recovery::discount(memory, place)?;
         outcome
+    }
+
+    /// The ticket stays out, and is nobody's.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        _held: Held,
+    ) -> Result<(), Fault> {
+        let frozen = |found| Some(Counters::<BITS>(found)).filter(|word| !word.is_frozen()).map(|word| word.frozen().0);
+        let left = match settle::read(memory, words.0).await {
+            Ok(found) => settle::freeze(memory, words.0, found, frozen).await,
+            lost => lost,
+        };
+        recovery::discount(memory, place)?;
+        left.map(drop)
     }
 }
 

@@ -9,7 +9,8 @@ pub(crate) use self::host::ByHost;
 use self::host::{AtHost, lost_on, member_died};
 use self::mark::{Mark, Standing, State};
 use crate::recovery::{self, COUNTS};
-use crate::test_and_set::EXCLUSIVE;
+use crate::settle;
+use crate::test_and_set::{EXCLUSIVE, owned_by};
 use crate::ticket::counters::Counters;
 use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
 
@@ -367,6 +368,18 @@ impl TwoLevel {
         released
     }
 
+    /// Leaves the host's queue, when the host has the lock no more.
+    async fn leave_forsaken<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+    ) -> Result<(), Fault> {
+        let state = host.standing(memory).await?;
+        let away = State { standing: Standing::Away { yields: false }, ..state };
+        memory.write(host.state()?, away.word(), Notify::No).await?;
+        self.leave_queue(memory, host).await
+    }
+
     /// Takes the host's mark away from the home.
     async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
         match memory.compare_swap(home, mark.0, 0).await {
@@ -571,6 +584,38 @@ impl LockAlgorithm for TwoLevel {
                 released.map(|_| ())
             }
             passed => passed,
+        }
+    }
+
+    /// In place of its own word, or of its host's mark, stands the word of one who died: that keeps readers out as well.
+    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        place: P,
+        words: Self::Words<'m, M>,
+        held: Held,
+    ) -> Result<(), Fault> {
+        let dead = owned_by(held.inherited.and_then(Fault::rank).unwrap_or(place.owner().rank));
+        let queued = words.1 & EXCLUSIVE == 0;
+        let note = if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone };
+        let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };
+        let outcome = memory.compare_swap(words.0, mine, dead).await;
+        // Nobody else takes it away.
+        let settled = settle::swapped(memory, words.0, (mine, dead), outcome, |now| Some(now != mine)).await;
+        if let Note::Has(mark) = note {
+            let host = AtHost { place, leader: mark.leader() };
+            let left = match recovery::counts(memory, host)? {
+                true => self.leave_forsaken(memory, host).await,
+                false => forget(memory, place),
+            };
+            match left {
+                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, place)?,
+                left => left?,
+            }
+        }
+        match settled? {
+            Ok(found) | Err(found) if found == mine => Ok(()),
+            _ => Err(Fault::new(FaultKind::NotHeld)),
         }
     }
 }

@@ -1,8 +1,11 @@
-use lock_algos::LockAlgorithm;
+use lock_algos::{Global, LockAlgorithm, Mode, TestAndSet};
+use lock_kit::program::{LOCK, open, region_words};
 use lock_kit::wrong::{global, mcs, right, ticket};
-use lock_kit::{Search, Setting};
+use lock_kit::{ModelMemory, Search, Setting};
+use remote_memory::Rank;
 
-use crate::Lost;
+use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
+use crate::{Lost, slotted};
 
 /// Owners without a node are refused.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
@@ -29,4 +32,58 @@ fn searched_in_crowds() {
 fn checked() {
     crate::check(&global::<_, 15>(right()), Lost::Told, 2);
     crate::check(&global::<_, 1>(right()), Lost::Told, 2);
+}
+
+/// Rank 0 would inherit, and asks who counts. Meanwhile rank 3, which is in the word that it has seen, goes, and rank 2 comes: the
+/// word counts as many as before, and neither was found.
+#[test]
+fn who_comes_for_another_who_goes_is_not_overlooked() {
+    type Room = Global<TestAndSet>;
+    let lock: &Room = &global::<_, 15>(right());
+    let memory = ModelMemory::new(4, region_words::<Room>(SLOTS));
+    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+    all.iter().try_for_each(|memory| open::<_, Room>(memory, SLOTS)).unwrap();
+    let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
+    let room = || memory.region()[LOCK + Room::HOME_WORDS - 1];
+    let counts = |word: u64| word & 0x3fff_ffff;
+    run(&memory, &mut asks(1, Mode::Shared), ENDLESS).unwrap().unwrap();
+    memory.net().kill(Rank(1), 0);
+    let mut heir = asks(0, Mode::Exclusive);
+    while room() >> 63 == 0 {
+        assert!(poll(&mut heir).is_none());
+        memory.net().step(None);
+    }
+    // It has come, and does not know yet that it has to go.
+    let mut goes = asks(3, Mode::Shared);
+    assert!(poll(&mut goes).is_none());
+    while counts(room()) != 2 {
+        memory.net().step(None);
+    }
+    // The heir has looked at the room, and at rank 2's tally and node.
+    let looked = || {
+        let net = memory.net();
+        net.trace.effects().iter().filter(|effect| (effect.origin, effect.target) == (Rank(0), Rank(2))).count()
+    };
+    while looked() < 2 {
+        assert!(poll(&mut heir).is_none());
+        memory.net().step(None);
+    }
+    while counts(room()) != 1 {
+        assert!(poll(&mut goes).is_none());
+        memory.net().step(None);
+    }
+    // What it does then is done.
+    for _ in 0..4 {
+        memory.net().step(None);
+        assert!(poll(&mut goes).is_none());
+    }
+    let mut comes = asks(2, Mode::Shared);
+    assert!(poll(&mut comes).is_none());
+    while counts(room()) != 2 {
+        memory.net().step(None);
+    }
+    let held = run(&memory, &mut heir, ENDLESS);
+    let beside = run(&memory, &mut comes, ENDLESS);
+    let other = run(&memory, &mut goes, ENDLESS);
+    assert!(held.is_none() || beside.is_none() && other.is_none(), "{held:?} beside {beside:?} and {other:?}");
 }

@@ -2,17 +2,19 @@
 //!
 //! Of each lock, in a file of its own, so that a change of one lock builds one of them again: few random programs, and every
 //! schedule that departs once or twice from the usual one. And stories of their own: [`heirs`] has two who inherit overtake one another,
-//! [`poisoned`] asks for locks of the dead, [`given_up`] waits and is not wanted any more, [`frozen`] tries and leaves frozen locks,
+//! [`poisoned`] asks for locks of the dead, [`given_up`] waits and is not wanted any more, [`frozen`] tries and leaves frozen locks, [`forsaken`] has heirs who do not want to be, [`lossy`] those who are not answered,
 //! [`leased`] has owners that are late, and [`promises`] holds locks to what they say of themselves.
 
 mod chosen;
 mod distributed_counters;
 mod fetch_add_queue;
+mod forsaken;
 mod frozen;
 mod given_up;
 mod global;
 mod heirs;
 mod leased;
+mod lossy;
 #[path = "../verify/marks.rs"]
 mod marks;
 mod mcs;

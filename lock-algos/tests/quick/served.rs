@@ -91,6 +91,11 @@ impl Office {
         lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
     }
 
+    async fn forsakes(&self, (rank, slot): (u32, u16), held: Held) -> Result<(), Fault> {
+        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
+        lock.forsake(memory, place, lock.words(place)?, held).await
+    }
+
     fn release(&self, who: (u32, u16), mode: Mode) -> Result<(), Fault> {
         self.drive(self.releases(who, mode))
     }
@@ -155,6 +160,10 @@ fn poison(slot: u16, dying: Mode, heir: Wish) {
             let over = office.ask((rank, slot), mode, Wish::NONE);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
+        // Nor does an heir.
+        let held = Held::after(died, Mode::Exclusive);
+        assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(held), "{case}");
+        assert_eq!(office.drive(office.forsakes((3, slot), held)), Ok(()), "{case}");
     }
     assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
     assert_eq!(office.ask((0, slot), Mode::Shared, Wish::TRY.inheriting()), busy, "{case}: beside the heir");

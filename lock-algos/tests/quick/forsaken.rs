@@ -1,0 +1,206 @@
+//! Heirs who do not want the lock any more when they have it: whoever asks next is told of the dead.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_kit::program::{idle, lock_and_data, open, region_words};
+use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use lock_kit::{Ground, ModelMemory};
+use remote_memory::{Fault, Rank};
+
+use crate::slotted;
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
+
+type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+
+/// Long enough for doubts.
+const LONG: usize = 20 * ENDLESS;
+
+struct Town<'a, A> {
+    lock: &'a A,
+    all: Vec<ModelMemory>,
+}
+
+impl<'a, A: LockAlgorithm> Town<'a, A> {
+    fn new(lock: &'a A) -> Self {
+        let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
+        let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+        all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
+        Self { lock, all }
+    }
+
+    fn asks(&self, owner: Owner, mode: Mode, wish: impl Fn() -> Wish + Send + Sync + 'a) -> Acquire<'_> {
+        let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
+        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        Box::pin(async move {
+            let words = lock.words(place)?;
+            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+        })
+    }
+
+    fn run<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        run(&self.all[0], &mut (Box::pin(future) as Pin<Box<dyn Future<Output = T> + '_>>), LONG)
+    }
+
+    fn ask(&self, rank: u32, mode: Mode, wish: Wish) -> Option<Result<Held, Fault>> {
+        self.run(self.asks(slotted(rank), mode, move || wish))
+    }
+
+    fn release(&self, owner: Owner, mode: Mode) {
+        assert_eq!(
+            self.run(release(self.lock, &self.all[owner.rank.index()], owner, mode)),
+            Some(Ok(())),
+            "{}",
+            A::NAME
+        );
+    }
+
+    async fn forsakes(&self, owner: Owner, held: Held) -> Result<(), Fault> {
+        let memory = &self.all[owner.rank.index()];
+        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        self.lock.forsake(memory, place, self.lock.words(place)?, held).await
+    }
+
+    /// The dead are told of until somebody inherits; then all is well.
+    fn is_poisoned(&self, case: &str) {
+        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK] {
+            let told = self.ask(2, Mode::Exclusive, wish);
+            let told = told.unwrap_or_else(|| panic!("{case}: waits for ever")).map_err(|fault| fault.rank());
+            assert_eq!(told, Err(Some(Rank(1))), "{case}, {wish:?}");
+        }
+        // A room has its own dead.
+        for _ in 0..2 {
+            let heir = self.ask(2, Mode::Exclusive, Wish::LOCK.inheriting()).unwrap().unwrap();
+            assert!(heir.inherited.is_some(), "{case}");
+            self.release(slotted(2), heir.mode);
+            if self.ask(3, Mode::Shared, Wish::LOCK) == Some(Ok(Held::cleanly(Mode::Shared))) {
+                return self.is_free(case);
+            }
+        }
+        panic!("{case}: nobody gets it any more");
+    }
+
+    fn is_free(&self, case: &str) {
+        self.release(slotted(3), Mode::Shared);
+        assert!(A::is_free(lock_and_data::<A>(&self.all[0].region()).0), "{case}");
+        assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &self.all[*rank].region())), "{case}: somebody counts");
+    }
+}
+
+/// Rank 1 dies inside. Rank 0 inherits, and forsakes the lock, while rank 3 waits behind it or not.
+fn forsaken<A: LockAlgorithm>(lock: &A) {
+    for dying in [Mode::Exclusive, Mode::Shared] {
+        for slot in [0, Owner::NO_SLOT] {
+            for waits in [false, true] {
+                let (town, heir) = (Town::new(lock), Owner { slot, ..slotted(0) });
+                let case = format!("{}, {dying:?}, slot {slot}, one waits: {waits}", A::NAME);
+                town.ask(1, dying, Wish::LOCK).unwrap().unwrap();
+                town.all[0].net().kill(Rank(1), 0);
+                let held = town.run(town.asks(heir, Mode::Exclusive, || Wish::LOCK.inheriting()));
+                // Some have no room for who has no node.
+                let Some(Ok(held)) = held else {
+                    assert!(slot == Owner::NO_SLOT, "{case}: {held:?}");
+                    continue;
+                };
+                assert!(held.inherited.is_some(), "{case}");
+                let mut third = town.asks(slotted(3), Mode::Exclusive, || Wish::LOCK);
+                if waits {
+                    assert!(run(&town.all[0], &mut third, 60).is_none(), "{case}");
+                }
+                let mut forsakes: Release<'_> = Box::pin(town.forsakes(heir, held));
+                // Who waits may have to leave first.
+                let ended = run(&town.all[0], &mut forsakes, 60);
+                if waits {
+                    let told = run(&town.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits for ever"));
+                    assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
+                }
+                assert_eq!(ended.or_else(|| run(&town.all[0], &mut forsakes, LONG)), Some(Ok(())), "{case}");
+                drop(forsakes);
+                drop(third);
+                town.is_poisoned(&case);
+            }
+        }
+    }
+}
+
+/// Rank 0 would inherit, and does not want to any more after so many questions: if it is told of an error, it has not. Beside a
+/// reader, which came before: so the dead one may have had a ticket.
+fn given_up<A: LockAlgorithm>(lock: &A) {
+    for (dying, beside) in [(Mode::Exclusive, false), (Mode::Shared, false), (Mode::Shared, true)] {
+        for then in [Wish::NONE.inheriting(), Wish::TRY.inheriting(), Wish::TRY] {
+            for limit in 0..60 {
+                let town = Town::new(lock);
+                let case = format!("{}, {dying:?}, beside a reader: {beside}, {then:?} after {limit}", A::NAME);
+                if beside {
+                    town.ask(3, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+                    let mut dies = acquire(lock, &town.all[1], slotted(1), dying);
+                    assert!(run(&town.all[0], &mut dies, 60).is_none());
+                    town.release(slotted(3), Mode::Exclusive);
+                    run(&town.all[0], &mut dies, ENDLESS).unwrap().unwrap();
+                    town.ask(3, Mode::Shared, Wish::LOCK).unwrap().unwrap();
+                } else {
+                    town.ask(1, dying, Wish::LOCK).unwrap().unwrap();
+                }
+                town.all[0].net().kill(Rank(1), 0);
+                let asked = Arc::new(AtomicUsize::new(0));
+                let (counts, patient) = (asked.clone(), Wish::LOCK.inheriting());
+                let wish = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
+                let Some(told) = town.run(town.asks(slotted(0), Mode::Exclusive, wish)) else { break };
+                let is_last = asked.load(Relaxed) < limit;
+                if told.is_err() {
+                    if beside {
+                        town.release(slotted(3), Mode::Shared);
+                    }
+                    town.is_poisoned(&case);
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn tried<A: LockAlgorithm>(lock: &A) {
+    forsaken(lock);
+    given_up(lock);
+}
+
+#[test]
+fn test_and_set() {
+    tried(&right());
+}
+
+#[test]
+fn the_queue_lock() {
+    tried(&mcs());
+}
+
+#[test]
+fn tickets() {
+    tried(&ticket::<15>());
+    tried(&ticket::<2>());
+}
+
+#[test]
+fn queues_by_fetch_add() {
+    tried(&queue::<15, 16>());
+}
+
+#[test]
+fn distributed_counters() {
+    tried(&distributed::<15>());
+}
+
+#[test]
+fn two_levels() {
+    tried(&two_level(8));
+    tried(&two_level(8).passes(1));
+}
+
+#[test]
+fn a_room() {
+    tried(&global::<_, 15>(right()));
+}

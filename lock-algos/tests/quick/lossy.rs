@@ -1,0 +1,205 @@
+//! Heirs one of whose operations is not answered: who comes later has the lock, whatever became of that.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use lock_algos::{LockAlgorithm, Mode, Wish};
+use lock_kit::modelled::{PauseEnd, Reply, Wait};
+use lock_kit::program::{open, region_words};
+use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use lock_kit::{Ground, ModelMemory};
+use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+
+use crate::stopped::{ENDLESS, SLOTS, run};
+use crate::{Lost, slotted};
+
+/// Nobody knows what became of one of its operations.
+#[derive(Clone, Debug)]
+struct Lossy {
+    memory: ModelMemory,
+    /// Of which one, counted down to 1; none from the start is 0.
+    lost: Arc<AtomicUsize>,
+    takes_effect: bool,
+}
+
+/// What is answered, if anything is, and whether that is lost.
+#[derive(Debug)]
+struct Answer(Option<Reply>, bool);
+
+impl Future for Answer {
+    type Output = Result<u64, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let lost = Err(Fault::new(FaultKind::Unknown));
+        let Some(reply) = &mut self.0 else { return Poll::Ready(lost) };
+        let answer = ready!(Pin::new(reply).poll(cx));
+        Poll::Ready(if self.1 { lost } else { answer })
+    }
+}
+
+impl Lossy {
+    fn send(&self, post: impl FnOnce() -> Reply) -> Answer {
+        let is_lost = self.lost.load(Relaxed) > 0 && self.lost.fetch_sub(1, Relaxed) == 1;
+        Answer((!is_lost || self.takes_effect).then(post), is_lost)
+    }
+}
+
+impl RemoteMemory for Lossy {
+    type Word<'f> = usize;
+    type Op = Answer;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Wait<'f, P>;
+    type Pause<'f> = PauseEnd;
+
+    fn rank(&self) -> Rank {
+        self.memory.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.memory.size()
+    }
+
+    fn word(&self, at: At) -> Result<usize, Fault> {
+        self.memory.word(at)
+    }
+
+    fn read(&self, word: usize) -> Answer {
+        self.send(|| self.memory.read(word))
+    }
+
+    fn write(&self, word: usize, value: u64, notify: Notify) -> Answer {
+        self.send(|| self.memory.write(word, value, notify))
+    }
+
+    fn compare_swap(&self, word: usize, expected: u64, new: u64) -> Answer {
+        self.send(|| self.memory.compare_swap(word, expected, new))
+    }
+
+    fn fetch_add(&self, word: usize, add: u64) -> Answer {
+        self.send(|| self.memory.fetch_add(word, add))
+    }
+
+    fn load(&self, own: usize) -> Result<u64, Fault> {
+        self.memory.load(own)
+    }
+
+    fn store(&self, own: usize, value: u64) -> Result<(), Fault> {
+        self.memory.store(own, value)
+    }
+
+    fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        self.memory.wait_until(own, predicate, patience)
+    }
+
+    fn pause(&self, word: usize, nanos: u64) -> PauseEnd {
+        self.memory.pause(word, nanos)
+    }
+
+    fn now(&self) -> u64 {
+        self.memory.now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        self.memory.liveness(rank)
+    }
+
+    fn casualty(&self) -> Option<Rank> {
+        self.memory.casualty()
+    }
+}
+
+/// Acquires the lock, also from the dead, and does this with it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Then {
+    Keep,
+    Release,
+    Forsake,
+}
+
+async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: Then) -> Result<(), Fault> {
+    let place = Ground::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
+    let words = lock.words(place)?;
+    let started = lock.start(memory, place, words, mode)?;
+    let held = lock.finish(memory, place, words, mode, started, || Wish::LOCK.inheriting()).await?;
+    match then {
+        Then::Keep => Ok(()),
+        Then::Forsake if held.inherited.is_some() => lock.forsake(memory, place, words, held).await,
+        Then::Forsake | Then::Release => {
+            let started = lock.start_release(memory, place, words, held.mode)?;
+            lock.finish_release(memory, place, words, held.mode, started).await
+        }
+    }
+}
+
+/// Rank 1 dies with the lock, and rank 0 inherits it, and has done with it. Then rank 2 has it; where that is not settled, once rank 0
+/// has ended.
+fn heirs<A: LockAlgorithm>(lock: &A, settled: Lost) {
+    for dying in [Mode::Shared, Mode::Exclusive] {
+        for (then, takes_effect) in
+            [(Then::Release, true), (Then::Release, false), (Then::Forsake, true), (Then::Forsake, false)]
+        {
+            for lost in 1.. {
+                let memory = ModelMemory::new(3, region_words::<A>(SLOTS));
+                let of = |rank, lost| Lossy { memory: memory.of(rank), lost: Arc::new(lost), takes_effect };
+                let all = [of(0, lost.into()), of(1, 0.into()), of(2, 0.into())];
+                all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
+                let drive = |memory: &Lossy, mode, then| {
+                    let acquires: Pin<Box<dyn Future<Output = _>>> = Box::pin(acquires(lock, memory, mode, then));
+                    run(&memory.memory, &mut { acquires }, 20 * ENDLESS)
+                };
+                drive(&all[1], dying, Then::Keep).unwrap().unwrap();
+                memory.net().kill(Rank(1), 0);
+                let case = format!("{}, {dying:?}, {then:?}, {lost} lost, takes effect: {takes_effect}", A::NAME);
+                let told = drive(&all[0], Mode::Exclusive, then);
+                let told = told.unwrap_or_else(|| panic!("{case}: rank 0 waits for ever"));
+                if settled == Lost::Told && told.is_err_and(|fault| fault.is_unknown()) {
+                    memory.net().kill(Rank(0), 0);
+                }
+                assert_eq!(drive(&all[2], Mode::Exclusive, Then::Release), Some(Ok(())), "{case}, rank 0: {told:?}");
+                if all[0].lost.load(Relaxed) > 0 {
+                    break; // it has no such operation any more
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn test_and_set() {
+    heirs(&right(), Lost::Settled);
+}
+
+#[test]
+fn the_queue_lock() {
+    heirs(&mcs(), Lost::Settled);
+}
+
+#[test]
+fn tickets() {
+    heirs(&ticket::<15>(), Lost::Settled);
+}
+
+#[test]
+fn queues_by_fetch_add() {
+    heirs(&queue::<15, 16>(), Lost::Settled);
+}
+
+#[test]
+fn distributed_counters() {
+    heirs(&distributed::<15>(), Lost::Settled);
+}
+
+#[test]
+fn two_levels() {
+    heirs(&two_level(8), Lost::Told);
+    heirs(&two_level(8).passes(1), Lost::Told);
+}
+
+#[test]
+fn a_room() {
+    heirs(&global::<_, 15>(right()), Lost::Settled);
+}

@@ -1,0 +1,14 @@
+//! What several tests do with simulated time.
+
+use fabric::remote_memory::RemoteMemory;
+use fabric::{Fabric, World};
+use sim::SimFabric;
+
+/// Waits until it is so late.
+pub(crate) async fn pause_until(world: &World<SimFabric>, time: u64) {
+    let fabric = world.fabric();
+    let own = fabric.world_segment(fabric.rank()).unwrap();
+    while fabric.now() < time {
+        fabric.pause(fabric.word_in(&own, 0).unwrap(), time - fabric.now()).await;
+    }
+}

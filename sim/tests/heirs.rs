@@ -1,0 +1,128 @@
+//! Heirs who go away when they nearly have the lock: whoever asks next is told of the dead, because nobody has seen what they left.
+
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use fabric::World;
+use fabric::remote_memory::RemoteMemory;
+use sim::{Network, SimFabric, Simulation};
+use windows::{Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mutex, Window};
+
+use common::pause_until;
+
+const MS: u64 = 1_000_000;
+const LATER: u64 = 30_000 * MS;
+const OVER: u64 = 2 * LATER;
+
+/// How a future ends, if it does by then; else it is dropped.
+async fn until<F: Future + Unpin>(world: &World<SimFabric>, time: u64, mut future: F) -> Option<F::Output> {
+    let mut over = pin!(pause_until(world, time));
+    poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Dropped,
+    Deadline,
+    Value,
+    Fenced,
+}
+
+/// Rank 0 would inherit what rank 1 left, and goes away after so long. How long that took, if it has it before; else whether who
+/// asks next, and does not inherit, is told.
+fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
+    let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
+    let report = simulation.run(move |world| async move {
+        let builder = Window::<u64>::builder().lock(design);
+        let scores: Window<u64, SimFabric> = builder.lock_all(all).allocate(&world, 4).await?;
+        let value = Mutex::with(Window::<u64>::builder().lock(design), &world, 2, 7_u64).await?;
+        pause_until(&world, 40 * MS).await;
+        let mut outcome = Err(false);
+        match world.rank() {
+            1 => {
+                std::mem::forget(scores.lock_exclusive(2).await?);
+                std::mem::forget(value.lock().await?);
+            }
+            0 => {
+                pause_until(&world, 60 * MS).await;
+                let begin = world.fabric().now();
+                let request = || scores.lock_exclusive(2).inherit();
+                let got = match how {
+                    How::Dropped => until(&world, begin + nanos, request()).await.map(drop),
+                    How::Fenced => until(&world, begin + nanos, request().fenced()).await.map(drop),
+                    How::Value => until(&world, begin + nanos, value.lock().inherit()).await.map(drop),
+                    How::Deadline => request().deadline(Duration::from_nanos(nanos)).await.map(drop).ok(),
+                };
+                outcome = got.map(|()| world.fabric().now() - begin).ok_or(false);
+                pause_until(&world, LATER).await;
+                if outcome.is_err() {
+                    let next = match how {
+                        How::Value => value.lock().await.err(),
+                        _ => scores.lock_exclusive(2).await.err(),
+                    };
+                    outcome = Err(next.is_some_and(|error| error.is_abandoned()));
+                }
+            }
+            _ => {}
+        }
+        pause_until(&world, OVER).await;
+        Ok::<_, Error>(outcome)
+    });
+    report.results.into_iter().next().unwrap().unwrap().unwrap()
+}
+
+#[test]
+fn what_nobody_has_inherited_is_told_of_again() {
+    for design in LockDesign::ALL {
+        for all in [LockAllDesign::OnDemand, LockAllDesign::Global] {
+            for how in [How::Dropped, How::Deadline, How::Value, How::Fenced] {
+                let takes = walked_away(*design, all, how, LATER / 2).unwrap();
+                for before in 0..40 {
+                    let nanos = takes.saturating_sub(200 * before + 1);
+                    let ended = walked_away(*design, all, how, nanos);
+                    assert_ne!(ended, Err(false), "{design}, {all}, {how:?} after {nanos} of {takes}");
+                }
+            }
+        }
+    }
+}
+
+/// The same of who only wants the lock, and takes it over from a late owner.
+#[test]
+fn a_lock_taken_over_by_nobody_is_told_of_again() {
+    let simulate = |nanos: u64| {
+        let report = Simulation::new(Network::default()).ranks(3).run(move |world: World<SimFabric>| async move {
+            let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+            let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::from_nanos(MS));
+            let scores: Window<u64, SimFabric> = builder.allocate(&world, 2).await?;
+            pause_until(&world, MS).await;
+            let (mut takes, mut inherits) = (None, None);
+            if world.rank() == 1 {
+                std::mem::forget(scores.lock_exclusive(2).await?); // late for ever
+            }
+            if world.rank() == 0 {
+                pause_until(&world, 2 * MS).await;
+                let got = until(&world, 2 * MS + nanos, scores.lock_exclusive(2)).await.map(|held| held.map(drop));
+                takes = got.map(|_| world.fabric().now() - 2 * MS);
+                pause_until(&world, 50 * MS).await;
+                inherits = scores.lock_exclusive(2).await?.inherited();
+            }
+            pause_until(&world, 100 * MS).await;
+            Ok::<_, Error>((takes, inherits))
+        });
+        report.results.into_iter().next().unwrap().unwrap().unwrap()
+    };
+    let (Some(takes), None) = simulate(40 * MS) else { panic!("it is taken over") };
+    for before in 0..40 {
+        let nanos = takes - 200 * before - 1;
+        assert_eq!(simulate(nanos), (None, Some(Inheritance::Late(1))), "after {nanos} of {takes}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Late owners, and the answers that are lost on the way to who takes the lock from them.
+
+mod common;
+
+use std::time::Duration;
+
+use fabric::remote_memory::RemoteMemory;
+use sim::{Network, Simulation};
+use windows::{Error, Inheritance, LatePolicy, LockDesign, Window};
+
+use common::pause_until;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+const LEASE: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_secs(10);
+
+/// When a rank had the lock, and what went wrong.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    held: Option<(u64, u64)>,
+    wrong: Option<String>,
+    inherited: Option<Inheritance>,
+}
+
+/// Rank 3 keeps rank 2's lock until `release`; rank 4 reads before, and at `reads` again. Rank 1 has found it reading first; rank 0
+/// does nothing, and then reaches rank 2.
+fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
+    const OVER: u64 = 300 * MS;
+    let report = Simulation::new(Network::default()).ranks(5).run(move |world| async move {
+        let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
+        let window = builder.late_owners(LatePolicy::Revoke, LEASE).allocate(&world, 8).await?;
+        pause_until(&world, 40 * MS).await;
+        let (mut seen, now) = (Seen::default(), || world.fabric().now());
+        match world.rank() {
+            4 => {
+                let epoch = window.lock_shared(2).await?;
+                pause_until(&world, 42 * MS).await;
+                epoch.unlock().await?;
+                pause_until(&world, reads).await;
+                if let Ok(Some(epoch)) = window.try_lock_shared(2).await {
+                    let begin = now();
+                    pause_until(&world, reads + 20 * MS).await;
+                    seen.held = Some((begin, now()));
+                    seen.wrong = epoch.unlock().await.err().map(|error| error.to_string());
+                }
+            }
+            3 => {
+                pause_until(&world, 42 * MS + 1_000).await;
+                let epoch = window.lock_exclusive(2).await?;
+                pause_until(&world, release).await;
+                let _ = epoch.unlock().await; // an error if it was late
+            }
+            1 => {
+                pause_until(&world, 41 * MS).await;
+                let epoch = window.lock_exclusive(2).inherit().deadline(LONG).await?;
+                let begin = now();
+                seen.inherited = epoch.inherited();
+                pause_until(&world, begin + 2 * MS).await;
+                seen.held = Some((begin, now()));
+                seen.wrong = epoch.unlock().await.err().map(|error| error.to_string());
+            }
+            0 => {
+                pause_until(&world, 250 * MS).await;
+                seen.wrong = window.no_check().at(2)?.fetch_add(0, 7).await.err().map(|error| error.to_string());
+            }
+            _ => {}
+        }
+        pause_until(&world, OVER).await;
+        Ok::<_, Error>(seen)
+    });
+    report.results.into_iter().map(|result| result.unwrap().unwrap_or_default()).collect()
+}
+
+/// A count of readers comes again: it is nobody's name, and says nothing of an owner that is late.
+#[test]
+fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
+    let usual = found_reading(250 * MS, 290 * MS);
+    assert_eq!(usual[1].inherited, Some(Inheritance::Late(3)), "{usual:?}");
+    let (taken, _) = usual[1].held.unwrap();
+
+    // When rank 1 has found the owner late for the first time, a lease and some pauses before.
+    let found = taken - LEASE.as_nanos() as u64 - MS;
+    for release in (found - 500_000..found + 500_000).step_by(1_000) {
+        for after in [500, 2_500] {
+            let seen = found_reading(release, release + after);
+            let case = format!("released at {release}, read {after} ns later: {seen:#?}");
+            assert!(seen[0].wrong.is_none() && seen[4].wrong.is_none(), "{case}");
+            if let (Some((begin, end)), Some((from, until))) = (seen[1].held, seen[4].held) {
+                assert!(begin >= until || from >= end, "{case}");
+            }
+        }
+    }
+}
+
+/// One in ten messages is lost, and what is lost twice is not known of. Rank 0 is late at rank 2, and rank 1 would have the lock;
+/// later rank 3 asks.
+fn lossy(policy: LatePolicy, seed: u64) -> Option<(String, String)> {
+    let network = Network { loss: 0.1, retries: 1, ..Network::default() };
+    let report = Simulation::new(network).ranks(4).seed(seed).run(move |world| async move {
+        let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
+        let window = builder.late_owners(policy, LEASE).allocate(&world, 8).await?;
+        pause_until(&world, 10 * S).await;
+        let mut told = String::new();
+        match world.rank() {
+            0 => std::mem::forget(window.lock_exclusive(2).await?),
+            1 => {
+                pause_until(&world, 11 * S).await;
+                match window.lock_exclusive(2).inherit().deadline(LONG).await {
+                    Ok(epoch) => epoch.unlock().await?,
+                    Err(error) => told = error.to_string(),
+                }
+            }
+            3 => {
+                pause_until(&world, 30 * S).await;
+                // Whose access was revoked cannot be asked about twice.
+                let request = window.lock_exclusive(2);
+                let request = if policy == LatePolicy::Revoke { request } else { request.inherit() };
+                told = match request.deadline(LONG).await {
+                    Ok(epoch) => format!("{:?}", epoch.inherited()),
+                    Err(error) => format!("{:?}", error.fault()),
+                };
+            }
+            _ => {}
+        }
+        pause_until(&world, 60 * S).await;
+        Ok::<_, Error>(told)
+    });
+    match &report.results[..] {
+        [Some(Ok(_)), Some(Ok(first)), Some(Ok(_)), Some(Ok(second))] => Some((first.clone(), second.clone())),
+        _ => None, // the losses were others
+    }
+}
+
+/// Who is told of an error does not have the lock, and an answer that was lost is asked for again.
+#[test]
+fn lost_answers_leave_the_lock_with_nobody_who_does_not_know_it() {
+    for policy in [LatePolicy::Revoke, LatePolicy::VersionedCommit] {
+        let mut ended = 0;
+        for seed in 0..1_000 {
+            let Some((first, second)) = lossy(policy, seed) else { continue };
+            ended += 1;
+            assert!(!first.contains("deadline"), "{policy}, seed {seed}: nobody answers: {first}");
+            let names = second.contains("Late(1)") || second.contains("rank 1");
+            assert!(first.is_empty() || !names, "{policy}, seed {seed}: {first}; then {second}");
+        }
+        assert!(ended > 200, "{policy}: {ended}");
+    }
+}
