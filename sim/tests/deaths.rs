@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fabric::World;
-use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use fabric::remote_memory::{FaultKind, Rank};
 use sim::{End, Network, SimFabric, Simulation};
 use windows::{Epoch, Error, LockDesign, Mode, Window};
 
