@@ -125,6 +125,22 @@ impl Chosen {
         chosen!(self, lock => of(lock))
     }
 
+    /// Whether nobody but its own rank writes to an owner's node: others read there whether it counts. Then the node is free once
+    /// its owner has ended, however that was.
+    #[must_use]
+    pub const fn nodes_are_own(&self) -> bool {
+        matches!(
+            self,
+            Self::TestAndSet(_)
+                | Self::CheckedTestAndSet(_)
+                | Self::Ticket(_)
+                | Self::DistributedCounters(_)
+                | Self::GlobalTestAndSet(_)
+                | Self::GlobalTicket(_)
+                | Self::GlobalDistributedCounters(_)
+        )
+    }
+
     /// Whether the lock has a word at every rank as well.
     #[must_use]
     pub fn is_spread(&self) -> bool {

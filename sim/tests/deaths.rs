@@ -8,7 +8,7 @@ use std::time::Duration;
 use fabric::World;
 use fabric::remote_memory::{FaultKind, Rank};
 use sim::{End, Network, SimFabric, Simulation};
-use windows::{Epoch, Error, LockDesign, Mode, Window};
+use windows::{Builder, Epoch, Error, LatePolicy, LockAllDesign, LockDesign, Mode, Window};
 
 use common::pause_until;
 
@@ -264,5 +264,52 @@ fn who_is_told_so_has_its_slot_again() {
             let ended = report.results[rank].as_ref();
             assert!(matches!(ended, Some(Ok(()))), "{design} rank {rank}: {ended:?}");
         }
+    }
+}
+
+/// Windows in which nobody goes on without a slot, with locks whose owners' nodes nobody else writes to.
+fn with_own_nodes() -> impl Iterator<Item = Builder<u64>> {
+    let late = Window::<u64>::builder().lock(LockDesign::TestAndSet);
+    let late = late.late_owners(LatePolicy::VersionedCommit, Duration::from_secs(1000));
+    let designs = [LockDesign::TestAndSet, LockDesign::Ticket, LockDesign::DistributedCounters];
+    let global = |design| Window::<u64>::builder().lock(design).lock_all(LockAllDesign::Global);
+    std::iter::once(late).chain(designs.map(global))
+}
+
+/// Rank 0 waits for locks of rank 1 with all its slots, or holds them, when that dies. Then it has its slots again.
+#[test]
+fn locks_whose_target_dies_cost_no_slot() {
+    for (builder, holds) in with_own_nodes().flat_map(|builder| [false, true].map(|holds| (builder.clone(), holds))) {
+        let what = format!("{builder:?} {holds}");
+        let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
+        let report = simulation.run(move |world| {
+            let builder = builder.clone();
+            async move {
+                let scores = builder.allocate(&world, 4).await?;
+                pause_until(&world, BEGIN).await;
+                if world.rank() == 1 && !holds {
+                    std::mem::forget(lock(&scores, 1, Mode::Exclusive).await?);
+                }
+                pause_until(&world, BEGIN + 1_000_000).await;
+                if world.rank() == 0 {
+                    let requests: Vec<_> = (1..SLOTS).map(|_| scores.lock_shared(1)).collect();
+                    let mut held = Vec::new();
+                    for request in requests {
+                        let outcome = request.deadline(LONG).await;
+                        assert!(outcome.is_ok() == holds && !outcome.as_ref().is_err_and(Error::is_timed_out));
+                        held.extend(outcome);
+                    }
+                    pause_until(&world, 2 * DEATH).await;
+                    held.clear();
+                    pause_until(&world, OVER / 2).await;
+                    for _ in 1..SLOTS {
+                        held.push(lock(&scores, 2, Mode::Shared).await?);
+                    }
+                }
+                pause_until(&world, OVER).await;
+                Ok::<_, Error>(())
+            }
+        });
+        assert!(matches!(report.results[0], Some(Ok(()))), "{what}: {:?}", report.results[0]);
     }
 }

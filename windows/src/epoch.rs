@@ -299,7 +299,7 @@ fn release_node<'w, F: Fabric>(
         Ok(false) if inner.immediate => finish_at_once(inner, (target, which), owner, mode, found),
         Ok(false) => adopt_found(inner, spot, owner, mode, Ok(found)),
         Err(fault) => {
-            inner.end_late(owner, fault);
+            inner.end_failed(owner);
             keep(inner, target.rank, fault);
         }
     }

@@ -473,8 +473,9 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, Deadlock, MemberDied, OwnerDied, OwnerLate, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
-        // What failed in the queue may be written to yet: the node is for nobody any more.
-        if never_began || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | OwnerLate | MemberDied) {
+        // What failed in a queue may be written to yet: the node is for nobody any more.
+        let is_free = never_began || self.algorithm.nodes_are_own();
+        if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | OwnerLate | MemberDied) {
             self.give_back(owner);
         }
     }

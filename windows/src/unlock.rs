@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, FaultKind};
+use fabric::remote_memory::Fault;
 use fabric::{Drive, Fabric, block_on, handle, wait_for};
 use lock_algos::{LockAlgorithm, Mode};
 
@@ -191,16 +191,15 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
         match released {
             Ok(()) => self.give_back(owner),
-            Err(fault) => self.end_late(owner, fault), // otherwise what hangs on the node may be written to yet
+            Err(_) => self.end_failed(owner), // otherwise what hangs on the node may be written to yet
         }
         released
     }
 
-    /// Ends an owner whose release found another in the lock: where leases are nobody comes to the node of an owner that the
-    /// word named.
+    /// Ends an owner whose release failed, if nobody can write to its node any more.
     #[cold]
-    pub(crate) fn end_late(&self, owner: u64, fault: Fault) {
-        if self.late.is_some() && fault.kind() == FaultKind::NotHeld {
+    pub(crate) fn end_failed(&self, owner: u64) {
+        if self.algorithm.nodes_are_own() {
             self.give_back(owner);
         }
     }
