@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fabric::World;
-use fabric::remote_memory::Rank;
-use sim::{End, Network, SimFabric, Simulation};
+use fabric::remote_memory::{FaultKind, Rank};
+use sim::{Counts, End, Network, SimFabric, Simulation};
 use windows::{Error, Inheritance, LatePolicy, LockDesign, Mode, Window};
 
 const ROUNDS: u64 = 5;
@@ -205,6 +205,34 @@ fn dies_inside(design: LockDesign, mode: Mode) {
         let told = format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
         assert_eq!(error.to_string(), told);
     }
+}
+
+/// What is posted where rank 0 closes a window, and asks by another handle for a lock, or something under one.
+fn posted_after_close(what: u32) -> Counts {
+    let report = Simulation::new(Network::default()).ranks(2).run(move |world| async move {
+        let scores = make(&world, 4).await?;
+        scores.lock_exclusive(1 - world.rank()).await?.unlock().await?;
+        let again = scores.clone();
+        scores.close().await?;
+        if world.rank() == 0 {
+            let outcome = match what {
+                0 => again.lock_exclusive(1).await.map(drop),
+                1 => again.lock_exclusive(1).fenced().await.map(drop),
+                2 => again.locked(1).get(0, &mut [0; 4]).await,
+                _ => again.locked(1).update(0, &mut [0; 4], |_| ()).await,
+            };
+            assert_eq!(outcome.unwrap_err().fault().map(|fault| fault.kind()), Some(FaultKind::Closed));
+        }
+        world.barrier().await.unwrap();
+        Ok::<_, Error>(())
+    });
+    assert!(report.results.iter().all(|outcome| matches!(outcome, Some(Ok(())))), "{:?}", report.results);
+    report.counts
+}
+
+#[test]
+fn nothing_is_posted_to_a_closed_window() {
+    assert_eq!([1, 2, 3].map(posted_after_close), [posted_after_close(0); 3]);
 }
 
 async fn pause(fabric: &SimFabric, nanos: u64) {

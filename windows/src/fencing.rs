@@ -163,7 +163,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
         let inner = self.inner();
         // Behind the compare-swap on the same connection: if that took the lock, this was drawn under it.
-        let target = inner.target(self.spot().0).ok().filter(|_| inner.starts_at_target());
+        let target = inner.begin(self.spot().0).ok().filter(|_| inner.starts_at_target());
         let early = target.map(|target| inner.draw_token(target, self.spot().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
             match (self.held().await?, early) {

@@ -158,7 +158,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         let inner = self.window.inner();
         let request = self.request();
         // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
-        let target = inner.target(self.target).ok();
+        let target = inner.begin(self.target).ok();
         let ordered =
             target.filter(|target| inner.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
         let early = ordered.map(|target| Access::new(inner, target));
