@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError, World};
+use onesided::{
+    Builder, Element, Error, FaultKind, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError,
+    World,
+};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks};
@@ -34,6 +37,31 @@ fn the_other_designs_are_refused() {
             let error = made.map(drop).unwrap_err();
             assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{design} {error}");
         });
+    }
+}
+
+/// A table's locks lie otherwise where they have tokens, and elsewhere than a window's.
+#[test]
+fn ranks_that_make_different_tables_are_all_told() {
+    type Make = fn(&World) -> Result<(), WindowError>;
+    fn of<T: Element>() -> Builder<T> {
+        Window::builder().lock(LockDesign::Ticket)
+    }
+    let makes: [(&str, Make); 4] = [
+        (", of a table", |world| LockTable::with(of(), world, 4).wait().map(drop)),
+        (", of a table with tokens", |world| LockTable::with_tokens(of(), world, 4).wait().map(drop)),
+        (", of a value", |world| Mutex::with(of(), world, 0, 0_u64).wait().map(drop)),
+        ("", |world| of::<u64>().allocate(world, 4).wait().map(drop)),
+    ];
+    for first in makes {
+        for other in makes.into_iter().filter(|other| other.0 != first.0) {
+            let told = ranks(3, move |world| {
+                let (_, make) = if world.rank() == 1 { other } else { first };
+                make(&world).unwrap_err().to_string()
+            });
+            let why = format!("rank 1 differs from rank 0 in the lock: ticket{} against ticket{}", other.0, first.0);
+            assert_eq!(told, [(); 3].map(|()| format!("create window \"\": {why}")));
+        }
     }
 }
 

@@ -118,6 +118,16 @@ impl<T: Element> Builder<T> {
         self
     }
 
+    /// What it locks, behind the lock: nothing where that is parts. So ranks that lay their locks out differently are told.
+    const fn purpose(&self) -> &'static str {
+        match self.table {
+            Table { stride: 0, .. } if self.late.plain => ", of a value",
+            Table { stride: 0, .. } => "",
+            Table { token: None, .. } => ", of a table",
+            Table { token: Some(_), .. } => ", of a table with tokens",
+        }
+    }
+
     /// Lets the ranks ask for different lengths; without it that is an error.
     #[must_use]
     pub const fn uneven(mut self) -> Self {
@@ -337,7 +347,7 @@ impl<T: Element> Builder<T> {
             element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(
                 |_| String::new(),
-                |(design, all, _)| self.late.describe(*design) + lock_all_note(*design, *all),
+                |(design, all, _)| self.late.describe(*design) + lock_all_note(*design, *all) + self.purpose(),
             ),
             name: self.name.chars().take(60).collect(),
         };

@@ -114,12 +114,12 @@ impl Part {
         if self.element != first.element {
             let tell = |kind: &ElementType| format!("{} ({} bytes)", kind.name, kind.size);
             Some(format!("the type: {} against {}", tell(&self.element), tell(&first.element)))
-        } else if !uneven && len(self) != len(first) {
-            Some(format!("the length: {} elements against {}", len(self), len(first)))
         } else if self.made != first.made {
             Some(format!("how it is made: {} against {}", self.made.name(), first.made.name()))
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
+        } else if !uneven && len(self) != len(first) {
+            Some(format!("the length: {} elements against {}", len(self), len(first)))
         } else if self.name != first.name {
             Some(format!("the name: \"{}\" against \"{}\"", self.name, first.name))
         } else {
