@@ -292,7 +292,7 @@ fn locks_whose_target_dies_cost_no_slot() {
                 }
                 pause_until(&world, BEGIN + 1_000_000).await;
                 if world.rank() == 0 {
-                    let requests: Vec<_> = (1..SLOTS).map(|_| scores.lock_shared(1)).collect();
+                    let requests: Vec<_> = (0..SLOTS).map(|_| scores.lock_shared(1)).collect();
                     let mut held = Vec::new();
                     for request in requests {
                         let outcome = request.deadline(LONG).await;
@@ -302,7 +302,7 @@ fn locks_whose_target_dies_cost_no_slot() {
                     pause_until(&world, 2 * DEATH).await;
                     held.clear();
                     pause_until(&world, OVER / 2).await;
-                    for _ in 1..SLOTS {
+                    for _ in 0..SLOTS {
                         held.push(lock(&scores, 2, Mode::Shared).await?);
                     }
                 }

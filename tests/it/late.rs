@@ -363,3 +363,27 @@ fn who_is_not_late_keeps_the_lock() {
         window.close().wait().unwrap();
     });
 }
+
+/// Each of them has the first slot, which is as the others, and gives it back.
+#[test]
+fn a_rank_has_as_many_locks_as_it_has_slots() {
+    ranks(2, |world| {
+        let (window, me) = (scores(&world, LatePolicy::VersionedCommit), world.rank());
+        let alone = || window.lock_exclusive(me).wait().unwrap();
+        for _ in 0..10 {
+            alone().unlock().wait().unwrap();
+            drop(alone());
+            drop(window.lock_exclusive(me));
+            drop(window.try_lock_exclusive(me).wait().unwrap().unwrap());
+            window.locked(me).put(0, &[1]).wait().unwrap();
+            window.lock_shared(me).wait().unwrap().unlock().wait().unwrap();
+            std::thread::scope(|scope| drop(scope.spawn(alone).join().unwrap()));
+        }
+        let held: Vec<_> = (0..33).map(|_| window.lock_shared(me).wait().unwrap()).collect();
+        let error = Error::from(window.lock_shared(me).wait().map(drop).unwrap_err());
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Full), "{error}");
+        drop(held);
+        world.barrier().wait().unwrap();
+        window.close().wait().unwrap();
+    });
+}

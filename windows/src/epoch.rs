@@ -101,8 +101,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Whether its release may tell that the lock is not held any more: where leases are nobody leads.
     #[inline(always)]
     pub(crate) fn may_be_late(&self) -> bool {
-        let leads = Owner::from_bits(self.words.1).slot == LEAD;
-        !held_by_word(self.words.1, self.holding.mode()) && !leads && self.access.inner.late.is_some()
+        let inner = self.access.inner;
+        let leads = inner.leads && Owner::from_bits(self.words.1).slot == LEAD;
+        !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.late.is_some()
     }
 
     /// Releases, and tells whether the lock was held.
@@ -176,7 +177,7 @@ fn post_release<'w, F: Fabric>(
 ) {
     if held_by_word(words.1, holding.mode()) {
         drop(TestAndSet::release_word(inner.fabric(), words));
-    } else if which.is_part() && inner.immediate && Owner::from_bits(words.1).slot == LEAD {
+    } else if which.is_part() && inner.leads && Owner::from_bits(words.1).slot == LEAD {
         release_as_lead(inner, target, words.0, words.1, holding);
     } else {
         // In registers, each by itself.

@@ -27,7 +27,7 @@ pub(crate) const fn has_slot(owner: u64) -> bool {
 /// No thread's address.
 const NOBODY: usize = usize::MAX;
 
-/// The slot that a thread has for itself.
+/// The slot that a thread has for itself, where one leads.
 pub(crate) const LEAD: u16 = 0;
 
 /// What a node takes.
@@ -84,11 +84,12 @@ pub(crate) struct Nodes {
     pub(crate) counted: u16,
     /// Where the tally lies in each rank's hidden region.
     pub(crate) tally: u64,
-    /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write.
+    /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write. It is
+    /// as the others where nobody leads.
     lead: AtomicUsize,
     /// How often that was taken and given back: odd while it is busy.
     lead_uses: AtomicU32,
-    /// A bit for each of the others; that of slot 0 is always set.
+    /// A bit for each of the others; that of a lead's is always set.
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
@@ -124,7 +125,7 @@ impl Nodes {
             tally: tally(size),
             lead: AtomicUsize::new(if led { 0 } else { NOBODY }),
             lead_uses: AtomicU32::new(0),
-            busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((at == 0).into())).collect(),
+            busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((led && at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             inside: (0..if marked { slots } else { 0 }).map(|_| AtomicUsize::new(0)).collect(),
             passes: (0..slots).map(|_| AtomicU8::new(0)).collect(),
@@ -221,7 +222,7 @@ impl Nodes {
     #[inline]
     fn give_back(&self, slot: u16) {
         match slot {
-            LEAD => self.give_back_lead(),
+            LEAD if self.lead.load(Ordering::Relaxed) != NOBODY => self.give_back_lead(),
             _ => drop(self.busy[usize::from(slot / 64)].fetch_and(!(1 << (slot % 64)), Ordering::Release)),
         }
     }
@@ -250,7 +251,7 @@ impl<F: Fabric> Inner<F> {
     /// posted.
     #[inline]
     pub(crate) fn lead_owner(&self, mode: Mode) -> Option<u64> {
-        if !self.immediate || !self.algorithm.uses_node(mode) {
+        if !self.leads || !self.algorithm.uses_node(mode) {
             return None;
         }
         let generation = self.nodes.take_lead()?;
@@ -342,6 +343,19 @@ mod tests {
             nodes.give_back(slot);
         }
         assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
+    }
+
+    /// Also by threads of which none could lead.
+    #[test]
+    fn where_nobody_leads_the_first_slot_is_as_the_others() {
+        let nodes = Nodes::new(2, false, false);
+        for generation in 1..4 {
+            assert_eq!(nodes.take(), Some((0, generation)));
+            assert_eq!(std::iter::from_fn(|| nodes.take()).count(), 32);
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..33).for_each(|slot| nodes.give_back(slot)));
+            });
+        }
     }
 
     #[test]

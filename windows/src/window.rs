@@ -100,6 +100,8 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) counts: Counts,
     /// Whether an operation is done when it is posted.
     pub(crate) immediate: bool,
+    /// Whether it is, and a thread may have slot 0 for itself.
+    pub(crate) leads: bool,
     /// The first error of something that nobody could be told of: a release after a drop.
     stuck: Mutex<Option<Error>>,
     /// How much of that is under way: it still reaches into peers' memory.
@@ -201,7 +203,8 @@ impl<F: Fabric> Inner<F> {
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let capabilities = world.fabric().capabilities();
         let immediate = capabilities.immediate;
-        let nodes = Nodes::new(world.size(), late.policy == LatePolicy::None, all == LockAllDesign::Global);
+        let led = late.policy == LatePolicy::None;
+        let nodes = Nodes::new(world.size(), led, all == LockAllDesign::Global);
         let homes = Homes::new(world.size(), &algorithm, late.policy == LatePolicy::Revoke);
         let late = late.kept(nodes.slots);
         Self {
@@ -226,6 +229,7 @@ impl<F: Fabric> Inner<F> {
             counted,
             counts,
             immediate,
+            leads: immediate && led,
             stuck,
             background: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
