@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use fabric::World;
 use fabric::remote_memory::{FaultKind, Rank};
 use sim::{End, Network, SimFabric, Simulation};
-use windows::{Builder, Epoch, Error, LatePolicy, LockAllDesign, LockDesign, Mode, Window};
+use windows::{Builder, Epoch, Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mode, Window};
 
 use common::pause_until;
 
@@ -64,6 +67,42 @@ fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
                 );
             }
         }
+    }
+}
+
+/// Rank 1 dies with both locks. Rank 0 waits for it already, and is not told yet, when it says that it inherits.
+#[test]
+fn whether_it_inherits_may_be_said_at_any_time() {
+    async fn is_pending(handle: &mut (impl Future + Unpin)) -> bool {
+        poll_fn(|cx| Poll::Ready(Pin::new(&mut *handle).poll(cx))).await.is_pending()
+    }
+    for design in LockDesign::ALL {
+        let network = Network { detection: Duration::from_millis(10), ..Network::default() };
+        let simulation = Simulation::new(network).ranks(3).kill(1, Duration::from_nanos(DEATH));
+        let report = simulation.run(move |world| async move {
+            let value = windows::Mutex::with(Window::builder().lock(*design), &world, 2, 7_u64).await?;
+            let scores = window(&world, *design).await?;
+            let mut inherited = [None; 2];
+            match world.rank() {
+                0 => {
+                    pause_until(&world, DEATH).await;
+                    let (mut lock, mut guard) = (scores.lock_exclusive(2), value.lock());
+                    for look in 1..4 {
+                        assert!(is_pending(&mut lock).await && is_pending(&mut guard).await, "{design}");
+                        pause_until(&world, DEATH + look * 1_000_000).await;
+                    }
+                    let (lock, guard) = (lock.inherit().await?, guard.inherit().await?);
+                    inherited = [lock.inherited(), guard.inherited()];
+                }
+                1 => std::mem::forget((lock(&scores, 2, Mode::Exclusive).await?, value.lock().await?)),
+                _ => {}
+            }
+            pause_until(&world, OVER).await;
+            Ok::<_, Error>(inherited)
+        });
+        let inherited = report.results[0].as_ref().unwrap().as_ref().unwrap();
+        let from_it = |found: &_| matches!(found, Some(Inheritance::Owner(1) | Inheritance::Member(1)));
+        assert!(inherited.iter().all(from_it), "{design}: {inherited:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, LockAllDesign, Mode, Window, WindowError, World};
+use onesided::{Error, FaultKind, LockAllDesign, Mode, Mutex, Window, WindowError, World};
 
 use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
 
@@ -390,6 +390,7 @@ fn a_deadline_may_be_said_at_any_time() {
     ranks(2, move |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         let table = Window::<u64>::allocate(&world, 1).wait().unwrap().versioned();
+        let value = Mutex::new(&world, 1, 7_u64).wait().unwrap();
         let parts: Vec<_> = (0..2).map(|_| world.split(0, 0).wait().unwrap()).collect();
         let fenced = Window::<u64>::allocate(&parts[0], 1).wait().unwrap();
         if world.rank() == 0 {
@@ -398,6 +399,7 @@ fn a_deadline_may_be_said_at_any_time() {
             late!(window.local().wait_until(0, |told| told == 1));
             late!(window.local().wait_until(0, |told| told == 1).from_rank(1));
             late!(window.lock_exclusive(1));
+            late!(value.lock());
             late!(table.write(1));
             let mut into = [0];
             late!(table.read(1, 0, &mut into));
@@ -417,15 +419,17 @@ fn a_deadline_may_be_said_at_any_time() {
             steps.reach(4);
         } else {
             let held = (window.lock_exclusive(1).wait().unwrap(), table.write(1).wait().unwrap());
+            let guard = value.lock().wait().unwrap();
             steps.reach(1);
             steps.wait(2);
-            drop(held);
+            drop((held, guard));
             steps.reach(3);
             steps.wait(4);
         }
         world.barrier().wait().unwrap();
         window.close().wait().unwrap();
         table.close().wait().unwrap();
+        value.close().wait().unwrap();
     });
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Abandonable<F: Fabric> {
     spot: Spot,
     owner: u64,
     wanted: Arc<AtomicBool>,
+    /// May be said at any time.
+    inherits: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
 
@@ -35,8 +37,8 @@ impl<F: Fabric> Abandonable<F> {
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
-        let wanted = Arc::new(AtomicBool::new(true));
-        let (theirs, still) = (Arc::clone(&inner), Arc::clone(&wanted));
+        let (wanted, inherits) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(wish.inherits)));
+        let (theirs, still, said) = (Arc::clone(&inner), Arc::clone(&wanted), Arc::clone(&inherits));
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
             let words = home.words()?;
@@ -44,17 +46,18 @@ impl<F: Fabric> Abandonable<F> {
             if first.is_ok_and(|first| theirs.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
-            let wish: Asked<'_> = &|| match still.load(Ordering::Relaxed) {
-                true => wish,
-                false => Wish { wanted: Wanted::No, ..wish },
+            let wish: Asked<'_> = &|| {
+                let wanted = if still.load(Ordering::Relaxed) { wish.wanted } else { Wanted::No };
+                Wish { wanted, inherits: said.load(Ordering::Relaxed) }
             };
             let held = theirs.contend(home, words, mode, first, wish).await;
             held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, first, *fault))
         });
-        Self { inner, spot, owner, wanted, rest: Some(rest) }
+        Self { inner, spot, owner, wanted, inherits, rest: Some(rest) }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, inherits: bool) -> Poll<Result<Holding, Fault>> {
+        self.inherits.store(inherits, Ordering::Relaxed);
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;

@@ -130,9 +130,12 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         self.window
     }
 
-    pub(crate) const fn deadline(mut self, after: Duration) -> Self {
-        self.deadline = Some(after);
-        self
+    pub(crate) const fn target(&self) -> u32 {
+        self.target
+    }
+
+    pub(crate) const fn inherits(&self) -> bool {
+        self.wish.inherits
     }
 
     /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
@@ -153,8 +156,13 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         self.request().held().await.map(|(epoch, _)| epoch)
     }
 
-    /// The lock, and what the elements are under it.
-    pub(crate) async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
+    /// The lock, and what the elements are under it. Whether it is inherited may be said meanwhile.
+    pub(crate) async fn held_with(
+        self,
+        offset: usize,
+        into: &mut [T],
+        inherits: impl Fn() -> bool,
+    ) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
         // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
@@ -164,7 +172,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
-            match (request.held().await?, get) {
+            match (request.held_inheriting(inherits).await?, get) {
                 ((epoch, true), Some(get)) => {
                     get.await?; // by its first operation nobody inherits
                     return Ok(epoch);
@@ -178,7 +186,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     }
 
     async fn get(self, offset: usize, into: &mut [T]) -> Result<(), Error> {
-        self.held_with(offset, into).await?.unlock_unchanged();
+        self.held_with(offset, into, || false).await?.unlock_unchanged();
         Ok(())
     }
 
@@ -195,7 +203,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         elements: &mut [T],
         change: impl FnOnce(&mut [T]) -> R,
     ) -> Result<R, Error> {
-        let epoch = self.held_with(offset, elements).await?;
+        let epoch = self.held_with(offset, elements, || false).await?;
         let outcome = change(elements);
         epoch.put(offset, elements)?;
         epoch.unlock_behind();

@@ -294,8 +294,20 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     ///
     /// # Cancel safety
     /// As the request.
-    pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        poll_fn(|cx| self.poll_held(cx)).await.map_err(|fault| self.failed(fault))
+    pub(crate) async fn held(self) -> Result<(Epoch<'w, T, F>, bool), Error> {
+        self.held_inheriting(|| false).await
+    }
+
+    /// The same where [`inherit`](Self::inherit) may be said meanwhile.
+    pub(crate) async fn held_inheriting(
+        mut self,
+        inherits: impl Fn() -> bool,
+    ) -> Result<(Epoch<'w, T, F>, bool), Error> {
+        let held = poll_fn(|cx| {
+            self.wish.inherits |= inherits();
+            self.poll_held(cx)
+        });
+        held.await.map_err(|fault| self.failed(fault))
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
@@ -352,7 +364,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
         match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
             Some((target, words, rest)) => {
-                rest.poll(cx).map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
+                let held = rest.poll(cx, self.wish.inherits); // it may be said at any time
+                held.map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
             }
             None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
         }

@@ -1,15 +1,22 @@
 //! What `Mutex` and `RwLock` are made of: one value, its lock, and the guards.
 
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use fabric::{Call, Drive, Fabric, World, call};
+use fabric::remote_memory::{Fault, FaultKind};
+use fabric::{Call, Drive, Fabric, Limit, World, block_on, call, handle};
 use lock_algos::Mode;
 
 use crate::fused::{Locked, Place};
+use crate::lock::operation;
 use crate::{Builder, Element, Epoch, Error, FencingToken, Inheritance, Request, Window};
 
 /// A window of one element, at one rank.
@@ -48,7 +55,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
         G: Guard<'m, T, F>,
     {
         let place = Locked::new(&self.window, self.home).place(G::MODE);
-        ValueLock { place, call: Call::Asked(()), guard: PhantomData }
+        ValueLock { place, limit: Limit::NONE, inherits: None, call: Call::Asked(()), guard: PhantomData }
     }
 
     pub(crate) fn close(self) -> Request<'static, (), F> {
@@ -79,14 +86,18 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
 #[must_use = "nothing is locked before it is waited for"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
     place: Place<'m, T, F>,
+    limit: Limit<'m, F>,
+    /// What the call under way looks at, for it may be said at any time.
+    inherits: Option<Arc<AtomicBool>>,
     call: Call<'m, (), Result<G, Error>>,
     guard: PhantomData<G>,
 }
 
 impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
-    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.place = self.place.deadline(after);
+        self.limit.said = Some(after);
         self
     }
 
@@ -107,25 +118,61 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
         match self.call {
-            Call::Asked(()) if self.place.is_immediate() => {
+            Call::Asked(()) if self.place.is_immediate() && !self.limit.is_set() => {
                 let epoch = self.place.request().wait()?;
                 let mut value = [T::zeroed()];
                 epoch.get(0, &mut value).wait()?;
                 Ok(G::new(epoch, value[0]))
             }
-            call => Self { call, ..self }.block(),
+            call => Self { call, ..self }.wait_slowly(),
+        }
+    }
+
+    fn wait_slowly(self) -> Result<G, Error> {
+        let fabric = self.place.window().inner().fabric();
+        match self.call {
+            Call::Asked(()) if !self.limit.is_set() => block_on(fabric, held(self.place, || false)),
+            _ => block_on(fabric, self),
         }
     }
 }
 
-call! {
+handle! {
     ['m, T: Element, F, G: Guard<'m, T, F>], ValueLock<'m, T, F, G>, G, Error,
-    |lock| lock.place.window().inner().fabric(), |()| held(lock.place)
+    |lock| lock.place.window().inner().fabric()
 }
 
-async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(place: Place<'m, T, F>) -> Result<G, Error> {
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T: Element, F: Fabric, G> Unpin for ValueLock<'_, T, F, G> {}
+
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, F, G> {
+    type Output = Result<G, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { place, limit, inherits, call, .. } = &mut *self;
+        let inner = place.window().inner();
+        let inherits = &*inherits.get_or_insert_default();
+        inherits.store(place.inherits(), Ordering::Relaxed);
+        let polled = call.poll(cx, |()| {
+            let said = Arc::clone(inherits);
+            held(*place, move || said.load(Ordering::Relaxed))
+        });
+        if polled.is_pending() && limit.poll(cx, inner.fabric()).is_ready() {
+            *call = Call::Over; // what was begun goes to the endpoint
+            let (target, fault) = (place.target(), Fault::new(FaultKind::TimedOut));
+            let window = inner.name.clone();
+            return Poll::Ready(Err(Error::Lock { operation: operation(G::MODE), target, window, fault }));
+        }
+        polled
+    }
+}
+
+async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
+    place: Place<'m, T, F>,
+    inherits: impl Fn() -> bool,
+) -> Result<G, Error> {
     let mut value = [T::zeroed()];
-    let epoch = place.held_with(0, &mut value).await?;
+    let epoch = place.held_with(0, &mut value, inherits).await?;
     Ok(G::new(epoch, value[0]))
 }
 
