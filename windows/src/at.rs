@@ -11,6 +11,7 @@ use fabric::{Drive, Fabric, Limit, handle, wait_for};
 use lock_algos::{Mode, Wish};
 
 use crate::lock_all::of_all;
+use crate::reader::Reader;
 use crate::{Access, Element, Error, LockAll, LockRequest};
 
 /// How often who waits for a part looks whether somebody else has reached it.
@@ -39,7 +40,7 @@ enum State<'a, 'w, T: Element, F: Fabric> {
 }
 
 struct Asked<'w, T: Element, F: Fabric> {
-    request: LockRequest<'w, T, F>,
+    reader: Reader<'w, T, F>,
     /// The time until the next look.
     look: Limit<'w, F>,
 }
@@ -60,7 +61,7 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
             None if target >= all.window.world().size() => State::Failed(Fault::new(FaultKind::NoSuchRank)),
             None => {
                 let request = LockRequest::start(all.window, target, Mode::Shared, Wish::LOCK);
-                State::Asked(Box::new(Asked { request, look: Limit::NONE }))
+                State::Asked(Box::new(Asked { reader: Reader::new(request), look: Limit::NONE }))
             }
         };
         Self { all, target, state }
@@ -79,9 +80,9 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
             if let Some(access) = all.reached.at(*target) {
                 break access;
             }
-            match asked.request.poll_held(cx) {
-                Poll::Ready(Ok((epoch, _))) => break all.reached.keep(epoch),
-                Poll::Ready(Err(fault)) => return Poll::Ready(Err(of_all(asked.request.failed(fault)))),
+            match asked.reader.poll_held(cx) {
+                Poll::Ready(Ok(epoch)) => break all.reached.keep(epoch),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(of_all(error))),
                 Poll::Pending => {
                     if !asked.look.is_set() {
                         asked.look.said = Some(LOOK);

@@ -56,6 +56,15 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding.inherited(&self.access.inner.world)
     }
 
+    pub(crate) const fn holding(&self) -> Holding {
+        self.holding
+    }
+
+    /// Tells of an inheritance that was given back before this shared lock.
+    pub(crate) const fn tell(&mut self, before: Holding) {
+        self.holding = before.shared();
+    }
+
     /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
     /// target and the release is posted. Nobody waits for a release.
     ///

@@ -85,6 +85,11 @@ impl Holding {
         if self.0 & Self::SHARED == 0 { Mode::Exclusive } else { Mode::Shared }
     }
 
+    /// The same, but shared.
+    pub(crate) const fn shared(self) -> Self {
+        Self(self.0 | Self::SHARED)
+    }
+
     pub(crate) fn inherited<F: Fabric>(self, world: &World<F>) -> Option<Inheritance> {
         let fault = self.held().inherited?;
         let rank = fault.rank()?;
@@ -115,6 +120,7 @@ mod tests {
                     let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
                     assert_eq!((holding.mode(), holding.inherited(&world)), (mode, Some(inheritance)));
                     assert_eq!(holding.held(), Held::after(Fault::of(kind, Rank(1)), mode));
+                    assert_eq!(holding.shared(), Holding::of(Held::after(Fault::of(kind, Rank(1)), Mode::Shared)));
                 }
             }
         })

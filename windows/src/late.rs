@@ -30,7 +30,9 @@ pub enum LatePolicy {
     None,
     /// Who waits takes the lock over, and the late owner's [commit](Epoch::commit) fails, and so does its unlock
     /// ([`Error::Late`]). What it *puts* is not kept from the memory: what counts is what was committed. Not for lock tables,
-    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit.
+    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit. A reader who takes a lock over has it alone, and
+    /// a lease; a [`lock_all`](crate::Window::lock_all) gives it back at once and shares it: [`LockAll::inherited`](crate::LockAll::inherited)
+    /// tells.
     VersionedCommit,
     /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
     /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm

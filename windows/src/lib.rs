@@ -95,6 +95,7 @@ mod part;
 mod paths;
 mod place;
 mod reached;
+mod reader;
 #[cfg(doctest)]
 mod refused;
 mod request;

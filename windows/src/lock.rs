@@ -310,6 +310,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         held.await.map_err(|fault| self.failed(fault))
     }
 
+    /// The same once more.
+    pub(crate) fn again(&self) -> Self {
+        Self::start_of(self.window, self.spot(), self.mode, self.wish)
+    }
+
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
         self.window.inner()
     }

@@ -7,8 +7,9 @@ use fabric::remote_memory::Rank;
 use fabric::{Call, Drive, Fabric, call};
 use lock_algos::{Mode, Wish};
 
-use crate::reached::{self, Reached};
-use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, UnlockAll, Window};
+use crate::reached::{self, Held, Reached};
+use crate::reader::Reader;
+use crate::{At, Element, Error, FlushAll, Inheritance, LockAllDesign, LockRequest, UnlockAll, Window};
 
 /// A lock of every rank's part that was asked for: the first operation to every rank, or the one there is, has left; where
 /// parts are locked [on demand](crate::LockAllDesign::OnDemand) there is none, and nothing to wait for.
@@ -75,7 +76,8 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
                     // Who waits holds locks of lower ranks only. Else it and a writer who locks in the order of the ranks could
                     // wait for one another.
                     drop(requests);
-                    let last = reached.keep(request.await?).target();
+                    let mut reader = Reader::new(request);
+                    let last = reached.keep(poll_fn(|cx| reader.poll_held(cx)).await?).target();
                     requests = Self::requests(window, last + 1).into_iter();
                 }
             }
@@ -154,6 +156,16 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         match self.reached.at(target) {
             Some(access) => At::here(self, access),
             None => At::start(self, target),
+        }
+    }
+
+    /// Who was found late with the lock of a rank's part that was reached, in a window with
+    /// [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit): the lock was taken from it, given back at once, and is
+    /// shared now, as all of them. What the late rank puts may still come, half done.
+    pub fn inherited(&self, target: u32) -> Option<Inheritance> {
+        match self.reached.parts.get(target as usize)?.get()? {
+            Held::Alone(epoch) => epoch.inherited(),
+            Held::Under(_) => None,
         }
     }
 

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use fabric::remote_memory::FaultKind;
 use fabric::{Agent, Fabric, World};
-use windows::{Error, Inheritance, LatePolicy, LockDesign, Window};
+use windows::{Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Window};
 
 use crate::{Outcome, scenario};
 
 scenario!(late_revoked, what_a_late_owner_does_has_no_effect, [3, 5]);
 scenario!(late_poisoned, who_does_not_inherit_is_told, [3]);
+scenario!(late_among_readers, who_locks_all_shares_with_the_others, [4]);
 scenario!(late_at_itself, an_owner_that_is_late_with_its_own_lock_is_waited_for, [2]);
 
 /// Longer than a barrier takes, on an emulated card too.
@@ -139,6 +140,49 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
         other.no_check().at(2)?.signal(0, 1)?;
     } else {
         other.local().wait_until(0, |done| done == 1).await?;
+    }
+    Ok(())
+}
+
+/// Rank 0 is late with the lock of rank 2's part. Rank 1 locks all, and then rank 3, who does not take that for late.
+async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Outcome {
+    for design in [LockAllDesign::OnDemand, LockAllDesign::EachTarget] {
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lock_all(design);
+        let builder = builder.late_owners(LatePolicy::VersionedCommit, lease(&world));
+        let window = builder.allocate(&world, 8).await?;
+        let barrier = async || world.barrier().await.unwrap();
+        if world.rank() == 0 {
+            let epoch = window.lock_exclusive(2).await?;
+            epoch.put(0, &[1; 8])?;
+            epoch.flush().await?;
+            barrier().await;
+            barrier().await;
+            barrier().await;
+            let error = epoch.commit(7).await.unwrap_err();
+            assert!(matches!(error, Error::Late { target: 2, .. }), "{design}: {error}");
+            let error = epoch.unlock().await.unwrap_err();
+            assert!(matches!(error, Error::Late { target: 2, .. }), "{design}: {error}");
+        } else {
+            barrier().await;
+            if world.rank() != 1 {
+                barrier().await;
+            }
+            if world.rank() != 2 {
+                let all = window.lock_all().await?;
+                let mut found = [0; 8];
+                all.at(2).await?.get(0, &mut found).await?;
+                let inherited = (world.rank() == 1).then_some(Inheritance::Late(0));
+                assert_eq!((found, all.inherited(0), all.inherited(2)), ([1; 8], None, inherited), "{design}");
+                if world.rank() == 1 {
+                    barrier().await;
+                }
+                barrier().await;
+                all.unlock_all().await?;
+            } else {
+                barrier().await;
+            }
+        }
+        window.close().await?;
     }
     Ok(())
 }
