@@ -275,8 +275,9 @@ impl Error {
         }
     }
 
-    /// Whether a lock could not be had because a rank died that held it, or that may have, or was late, and its access revoked:
-    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it.
+    /// Whether a lock could not be had because a rank died that held it, or that may have, or was late:
+    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it, but not from a late one that
+    /// [`LatePolicy::Kill`](crate::LatePolicy::Kill) could not kill.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         use FaultKind::{MemberDied, OwnerDied, OwnerLate};
@@ -310,9 +311,7 @@ fn lock_reason(fault: &Fault) -> String {
             format!("{dead} died, and may have held the lock (`inherit` takes it over)")
         }
         (FaultKind::OwnerLate, Some(late)) => {
-            format!(
-                "{late} kept the lock for longer than its lease, and was kept from it then (`inherit` takes it over)"
-            )
+            format!("{late} kept the lock for longer than its lease (`inherit` takes it over where access is revoked)")
         }
         _ => fault.to_string(),
     }

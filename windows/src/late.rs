@@ -38,6 +38,8 @@ pub enum LatePolicy {
     /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm
     /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
     /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
+    /// If there is no killing it, or it is there still after 5 s, the acquire ends with [`OwnerLate`](FaultKind::OwnerLate), the lock
+    /// stays as it is, and whoever asks next tries again.
     /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
     Kill,
     /// Who waits has the late owner's access to the target's memory revoked: the target's helper thread closes the owner's queue

@@ -104,7 +104,8 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// [`Error::Lock`] of the first that fails; what was locked is released. On demand: [`Error::Lock`] if the window was
     /// ended here, and what fails to be locked is told by [`LockAll::at`]. With
     /// [`LockAllDesign::Global`](crate::LockAllDesign::Global) that of rank 0, which has the lock, whoever died: who asks
-    /// for any exclusive lock with [`inherit`](LockRequest::inherit) sets it right.
+    /// for any exclusive lock with [`inherit`](LockRequest::inherit) sets it right; and `Full`: this rank has as many locks of the
+    /// window as it has slots.
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         self.block()
     }

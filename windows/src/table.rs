@@ -58,7 +58,7 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Errors
     /// Those of [`Builder::allocate`]; [`Error::LatePolicy`] for a [policy](crate::LatePolicy) that a table cannot have, such as
-    /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> locks or more at a rank;
+    /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> - 2 locks or more at a rank;
     /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank or for each host, or a thread that serves one lock.
     ///
     /// # Cancel safety
@@ -306,7 +306,8 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     ///
     /// # Errors
     /// [`Error::TableLock`]: its owner died ([`Error::is_abandoned`]), the deadline passed ([`Error::is_timed_out`]), its rank
-    /// died; [`Error::NoSuchLock`].
+    /// died; `Deadlock`, as of [`LockRequest::wait`]; in a table with a [policy for late owners](crate::LatePolicy), `Full`: this
+    /// rank has as many of its locks as it has slots, one for each rank and 31 more, at most 1024; [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
         let Self { asked, request } = self;
