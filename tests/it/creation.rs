@@ -345,8 +345,9 @@ fn windows_are_independent() {
     ranks(2, |world| {
         let (a, b) =
             (Window::<u64>::allocate(&world, 1).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
-        let (of_a, of_b) = (a.lock_exclusive(0), b.lock_exclusive(1));
-        let (of_a, of_b) = (of_a.wait().unwrap(), of_b.wait().unwrap());
+        // One after the other: who has asked for both may have the second one first, and the other rank the first.
+        let of_a = a.lock_exclusive(0).wait().unwrap();
+        let of_b = b.lock_exclusive(1).wait().unwrap();
         of_a.fetch_add(0, 1).wait().unwrap();
         of_b.fetch_add(0, 10).wait().unwrap();
         of_b.unlock().wait().unwrap();

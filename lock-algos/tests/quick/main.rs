@@ -73,7 +73,9 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
         settled.clone().crashes(1).run(&[&[A], &[A], &[B]]);
         settled.crashes(1).run(&[&[A], &[A.without_node()]]);
     }
-    for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
+    for programs in
+        [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]], &[&[A], &[A.abandoned_heir(4), B]]]
+    {
         checker.run(programs);
         checker.clone().crashes(1).run(programs);
         checker.clone().crashes(1).memory_goes().departures(2).at_most(5_000).run(programs);

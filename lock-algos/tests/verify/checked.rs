@@ -25,7 +25,13 @@ fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
         whole(explored)
     });
     let bounded = checker.at_most(20_000);
-    let more = [&[&[X, X][..], &[X]], &[&[S, X], &[S]], &[&[X.abandoned(1)], &[X]], &[&[S.abandoned(0), X], &[S]]];
+    let more = [
+        &[&[X, X][..], &[X]],
+        &[&[S, X], &[S]],
+        &[&[X.abandoned(1)], &[X]],
+        &[&[S.abandoned(0), X], &[S]],
+        &[&[X], &[X.abandoned_heir(4), X]],
+    ];
     let more = more.map(|programs| bounded.run(programs).states);
     let three = [[A, A, A], [A, B, B]].map(|[x, y, z]| bounded.run(&[&[x], &[y], &[z]]).states);
     let both = [&[&[A][..], &[A]], &[&[A], &[B]]].map(|programs| bounded.clone().crashes(1).run(programs).states);

@@ -46,7 +46,7 @@ pub(super) const CALM: [Programs<'_>; 7] = [
     &[&[A], &[A], &[B]],
     &[&[A], &[B], &[B]],
 ];
-pub(super) const CRASHES: [Programs<'_>; 12] = [
+pub(super) const CRASHES: [Programs<'_>; 13] = [
     &[&[X, X], &[X]],
     &[&[X], &[S]],
     &[&[S, X], &[X]],
@@ -56,6 +56,7 @@ pub(super) const CRASHES: [Programs<'_>; 12] = [
     &[&[X.detached(), S], &[X]],
     &[&[X.abandoned(1)], &[X]],
     &[&[S.abandoned(0), X], &[S]],
+    &[&[X], &[X.abandoned_heir(4), S]],
     &[&[FX], &[FX]],
     &[&[A], &[A], &[A]],
     &[&[A], &[B], &[B]],

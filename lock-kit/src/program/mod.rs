@@ -63,11 +63,14 @@ pub enum Ending {
     Released,
     /// By a release that nobody waits for, where the algorithm allows that.
     Detached,
-    /// While the acquire was under way: whoever adopts it finishes and releases it.
+    /// While the acquire was under way: whoever adopts it finishes and releases it, or [forsakes](lock_algos::LockAlgorithm::forsake)
+    /// what it has inherited.
     Abandoned {
         /// It is not wanted any more after it was asked for that so many times, which covers every await between two
         /// questions.
         asked: u8,
+        /// Whether it was wanted from the dead as well.
+        inherits: bool,
     },
     /// By the origin's end inside the section.
     Dies,
@@ -122,7 +125,13 @@ impl Round {
     /// The same, given up after it was asked so many times whether it is still wanted.
     #[must_use]
     pub const fn abandoned(self, asked: u8) -> Self {
-        Self { ending: Ending::Abandoned { asked }, ..self }
+        Self { ending: Ending::Abandoned { asked, inherits: false }, ..self }
+    }
+
+    /// The same of one that was wanted from the dead as well.
+    #[must_use]
+    pub const fn abandoned_heir(self, asked: u8) -> Self {
+        Self { ending: Ending::Abandoned { asked, inherits: true }, ..self }
     }
 
     /// The same, with a release that nobody waits for.

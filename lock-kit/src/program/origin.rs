@@ -202,18 +202,28 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     let Round { mode, ending, .. } = round;
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
-    // It is wanted for a while, and inherits nothing.
-    let limit = if let Ending::Abandoned { asked } = ending { usize::from(asked) } else { usize::MAX };
+    // It is wanted for a while.
+    let (limit, inherits) = match ending {
+        Ending::Abandoned { asked, inherits } => (usize::from(asked), inherits),
+        _ => (usize::MAX, false),
+    };
     let asked = AtomicUsize::new(0);
-    let wish = || match asked.fetch_add(1, Relaxed) < limit {
-        true => Wish::LOCK,
-        false => Wish::NONE,
+    let wish = || {
+        let wish = if asked.fetch_add(1, Relaxed) < limit { Wish::LOCK } else { Wish::NONE };
+        Wish { inherits, ..wish }
     };
     match algorithm.finish(memory, ground, words, mode, started, wish).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::MemberDied) => {}
         finished => {
             let held = finished?;
             let mode = held.mode;
+            if held.inherited.is_some() {
+                record.holds(owner, mode);
+                record.between(owner);
+                algorithm.forsake(memory, ground, words, held).await?;
+                record.outside(owner);
+                return Ok(());
+            }
             record.enters(owner, held);
             record.between(owner);
             let released = algorithm.start_release(memory, ground, words, mode)?;

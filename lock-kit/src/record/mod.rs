@@ -66,6 +66,21 @@ impl State {
             }
         }
     }
+
+    /// An owner has the lock: nobody else has, but that all may share it.
+    fn takes(&mut self, owner: Owner, mode: Mode) {
+        self.passes(owner, mode);
+        let conflict = self.stages.iter().find_map(|(other, stage)| match stage {
+            Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
+            _ => None,
+        });
+        if let Some(((rank, slot), held)) = conflict {
+            let what =
+                format!("exclusion: {owner:?} entered {mode:?} while rank {rank} slot {slot} is inside {held:?}");
+            self.violation.get_or_insert(what);
+        }
+        self.stages.insert(key(owner), Stage::Inside(mode));
+    }
 }
 
 /// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
@@ -148,19 +163,14 @@ impl Record {
     /// An acquire succeeded.
     pub fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
         let mut state = self.state();
-        state.passes(owner, mode);
         state.entered.push((mode, inherited));
         state.order.push(owner.rank);
-        let conflict = state.stages.iter().find_map(|(other, stage)| match stage {
-            Stage::Inside(held) if (*held, mode) != (Mode::Shared, Mode::Shared) => Some((*other, *held)),
-            _ => None,
-        });
-        if let Some(((rank, slot), held)) = conflict {
-            let what =
-                format!("exclusion: {owner:?} entered {mode:?} while rank {rank} slot {slot} is inside {held:?}");
-            state.violation.get_or_insert(what);
-        }
-        state.stages.insert(key(owner), Stage::Inside(mode));
+        state.takes(owner, mode);
+    }
+
+    /// An acquire succeeded that nobody wants any more: what it has inherited is the next one's.
+    pub fn holds(&self, owner: Owner, mode: Mode) {
+        self.state().takes(owner, mode);
     }
 
     /// A release is complete, or an acquire was given up.
