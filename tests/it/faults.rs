@@ -291,8 +291,14 @@ fn first_look_at_the_dead(world: World) {
     window.local().write(0, &[u64::from(world.rank()) + 7; 100]).unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
+        // Nobody is to meet its death in the barrier.
+        let others = 1..world.size();
+        eventually(30 * SOON, "the others have left the barrier", || {
+            others.clone().all(|rank| board.told(rank, TIME) != 0)
+        });
         die();
     }
+    board.tell(TIME, 1);
     eventually(SOON, "its death is known", || !world.is_alive(0));
     assert_ne!(board.told(0, PID), 0);
     goes_on(&board, &window, None);

@@ -130,12 +130,22 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         self.window
     }
 
-    pub(crate) const fn target(&self) -> u32 {
-        self.target
+    pub(crate) const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
     }
 
-    pub(crate) const fn inherits(&self) -> bool {
-        self.wish.inherits
+    /// What was said until now: a deadline counts from now on, once.
+    pub(crate) const fn take(&mut self) -> Self {
+        Self { deadline: self.deadline.take(), ..*self }
+    }
+
+    /// Says that of a request.
+    pub(crate) const fn tell(&mut self, request: &mut LockRequest<'w, T, F>) {
+        request.wish = self.wish;
+        if let Some(after) = self.deadline.take() {
+            request.deadline = Some(after);
+        }
     }
 
     /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
@@ -156,12 +166,12 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         self.request().held().await.map(|(epoch, _)| epoch)
     }
 
-    /// The lock, and what the elements are under it. Whether it is inherited may be said meanwhile.
+    /// The lock, and what the elements are under it. At each look at the request it may be told something.
     pub(crate) async fn held_with(
         self,
         offset: usize,
         into: &mut [T],
-        inherits: impl Fn() -> bool,
+        tell: impl Fn(&mut LockRequest<'w, T, F>),
     ) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
@@ -172,7 +182,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
-            match (request.held_inheriting(inherits).await?, get) {
+            match (request.held_as(tell).await?, get) {
                 ((epoch, true), Some(get)) => {
                     get.await?; // by its first operation nobody inherits
                     return Ok(epoch);
@@ -186,7 +196,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
     }
 
     async fn get(self, offset: usize, into: &mut [T]) -> Result<(), Error> {
-        self.held_with(offset, into, || false).await?.unlock_unchanged();
+        self.held_with(offset, into, |_| ()).await?.unlock_unchanged();
         Ok(())
     }
 
@@ -203,7 +213,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
         elements: &mut [T],
         change: impl FnOnce(&mut [T]) -> R,
     ) -> Result<R, Error> {
-        let epoch = self.held_with(offset, elements, || false).await?;
+        let epoch = self.held_with(offset, elements, |_| ()).await?;
         let outcome = change(elements);
         epoch.put(offset, elements)?;
         epoch.unlock_behind();

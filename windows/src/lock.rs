@@ -47,7 +47,7 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     mode: Mode,
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
-    deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     pub(crate) wish: Wish,
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
     later: Option<Box<Later<'w, F>>>,
@@ -295,16 +295,13 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// # Cancel safety
     /// As the request.
     pub(crate) async fn held(self) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        self.held_inheriting(|| false).await
+        self.held_as(|_| ()).await
     }
 
-    /// The same where [`inherit`](Self::inherit) may be said meanwhile.
-    pub(crate) async fn held_inheriting(
-        mut self,
-        inherits: impl Fn() -> bool,
-    ) -> Result<(Epoch<'w, T, F>, bool), Error> {
+    /// The same where more may be said at each look.
+    pub(crate) async fn held_as(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| {
-            self.wish.inherits |= inherits();
+            tell(&mut self);
             self.poll_held(cx)
         });
         held.await.map_err(|fault| self.failed(fault))

@@ -5,19 +5,16 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Call, Drive, Fabric, Limit, World, block_on, call, handle};
+use fabric::{Call, Drive, Fabric, World, block_on, call, handle};
 use lock_algos::Mode;
 
 use crate::fused::{Locked, Place};
-use crate::lock::operation;
-use crate::{Builder, Element, Epoch, Error, FencingToken, Inheritance, Request, Window};
+use crate::{Builder, Element, Epoch, Error, FencingToken, Inheritance, LockRequest, Request, Window};
 
 /// A window of one element, at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
@@ -55,7 +52,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
         G: Guard<'m, T, F>,
     {
         let place = Locked::new(&self.window, self.home).place(G::MODE);
-        ValueLock { place, limit: Limit::NONE, inherits: None, call: Call::Asked(()), guard: PhantomData }
+        ValueLock { place, under_way: None, guard: PhantomData }
     }
 
     pub(crate) fn close(self) -> Request<'static, (), F> {
@@ -86,18 +83,21 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
 #[must_use = "nothing is locked before it is waited for"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
     place: Place<'m, T, F>,
-    limit: Limit<'m, F>,
-    /// What the call under way looks at, for it may be said at any time.
-    inherits: Option<Arc<AtomicBool>>,
-    call: Call<'m, (), Result<G, Error>>,
+    /// Once it has begun. Boxed, so that a request that is only waited for stays small.
+    under_way: Option<Box<UnderWay<'m, T, F, G>>>,
     guard: PhantomData<G>,
 }
 
+struct UnderWay<'m, T: Element, F: Fabric, G> {
+    /// What is asked for as it is now: it may be said at any time.
+    said: Arc<Mutex<Place<'m, T, F>>>,
+    call: Call<'m, (), Result<G, Error>>,
+}
+
 impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
-    /// Gives up after this time, counted from the next look at it: the error is then
-    /// [`TimedOut`](Error::is_timed_out).
+    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
+        self.place = self.place.deadline(after);
         self
     }
 
@@ -117,22 +117,22 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and [`Access::get`](crate::Access::get).
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
-        match self.call {
-            Call::Asked(()) if self.place.is_immediate() && !self.limit.is_set() => {
+        match self.under_way {
+            None if self.place.is_immediate() => {
                 let epoch = self.place.request().wait()?;
                 let mut value = [T::zeroed()];
                 epoch.get(0, &mut value).wait()?;
                 Ok(G::new(epoch, value[0]))
             }
-            call => Self { call, ..self }.wait_slowly(),
+            under_way => Self { under_way, ..self }.wait_slowly(),
         }
     }
 
     fn wait_slowly(self) -> Result<G, Error> {
         let fabric = self.place.window().inner().fabric();
-        match self.call {
-            Call::Asked(()) if !self.limit.is_set() => block_on(fabric, held(self.place, || false)),
-            _ => block_on(fabric, self),
+        match self.under_way {
+            None => block_on(fabric, held(self.place, |_| ())),
+            Some(_) => block_on(fabric, self),
         }
     }
 }
@@ -149,36 +149,33 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, 
     type Output = Result<G, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { place, limit, inherits, call, .. } = &mut *self;
-        let inner = place.window().inner();
-        let inherits = &*inherits.get_or_insert_default();
-        inherits.store(place.inherits(), Ordering::Relaxed);
-        let polled = call.poll(cx, |()| {
-            let said = Arc::clone(inherits);
-            held(*place, move || said.load(Ordering::Relaxed))
-        });
-        if polled.is_pending() && limit.poll(cx, inner.fabric()).is_ready() {
-            *call = Call::Over; // what was begun goes to the endpoint
-            let (target, fault) = (place.target(), Fault::new(FaultKind::TimedOut));
-            let window = inner.name.clone();
-            return Poll::Ready(Err(Error::Lock { operation: operation(G::MODE), target, window, fault }));
-        }
-        polled
+        let Self { place, under_way, .. } = &mut *self;
+        let UnderWay { said, call } = &mut **under_way
+            .get_or_insert_with(|| Box::new(UnderWay { said: Arc::new(Mutex::new(*place)), call: Call::Asked(()) }));
+        *said.lock().unwrap_or_else(PoisonError::into_inner) = place.take();
+        call.poll(cx, |()| {
+            let said = Arc::clone(said);
+            held(*place, move |request| said.lock().unwrap_or_else(PoisonError::into_inner).tell(request))
+        })
     }
 }
 
 async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
     place: Place<'m, T, F>,
-    inherits: impl Fn() -> bool,
+    tell: impl Fn(&mut LockRequest<'m, T, F>),
 ) -> Result<G, Error> {
     let mut value = [T::zeroed()];
-    let epoch = place.held_with(0, &mut value, inherits).await?;
+    let epoch = place.held_with(0, &mut value, tell).await?;
     Ok(G::new(epoch, value[0]))
 }
 
 impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a lock of {:?}, {:?}", self.place.window(), self.call)
+        write!(f, "a lock of {:?}, ", self.place.window())?;
+        match &self.under_way {
+            None => f.write_str("not begun"),
+            Some(under_way) => write!(f, "{:?}", under_way.call),
+        }
     }
 }
 
