@@ -73,14 +73,17 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
         settled.clone().crashes(1).run(&[&[A], &[A], &[B]]);
         settled.crashes(1).run(&[&[A], &[A.without_node()]]);
     }
-    for programs in
-        [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]], &[&[A], &[A.abandoned_heir(4), B]]]
-    {
+    for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
         checker.run(programs);
         checker.clone().crashes(1).run(programs);
         checker.clone().crashes(1).memory_goes().departures(2).at_most(5_000).run(programs);
         let loses = checker.clone().losses(1);
         if lost == Lost::Settled { loses.settled() } else { loses }.run(programs);
         checker.clone().stops(1).crashes(1).departures(2).at_most(2_000).run(programs);
+    }
+    // Wherever it is when it is not wanted any more.
+    for asked in [2, 5, 250] {
+        let heirs = checker.clone().crashes(1).departures(2).at_most(3_000);
+        heirs.run(&[&[], &[X], &[A.abandoned_heir(asked)]]);
     }
 }

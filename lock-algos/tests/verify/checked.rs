@@ -30,7 +30,7 @@ fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
         &[&[S, X], &[S]],
         &[&[X.abandoned(1)], &[X]],
         &[&[S.abandoned(0), X], &[S]],
-        &[&[X], &[X.abandoned_heir(4), X]],
+        &[&[X], &[X.abandoned_heir(250)]],
     ];
     let more = more.map(|programs| bounded.run(programs).states);
     let three = [[A, A, A], [A, B, B]].map(|[x, y, z]| bounded.run(&[&[x], &[y], &[z]]).states);

@@ -56,7 +56,7 @@ pub(super) const CRASHES: [Programs<'_>; 13] = [
     &[&[X.detached(), S], &[X]],
     &[&[X.abandoned(1)], &[X]],
     &[&[S.abandoned(0), X], &[S]],
-    &[&[X], &[X.abandoned_heir(4), S]],
+    &[&[X], &[X.abandoned_heir(250)]],
     &[&[FX], &[FX]],
     &[&[A], &[A], &[A]],
     &[&[A], &[B], &[B]],
