@@ -222,7 +222,7 @@ pub enum LockAllDesign {
     ///
     /// Each lock takes a slot, and who finds none gets `Full`: a rank may have as many locks as there are ranks and 31 more,
     /// at most 1024, at a time, one of them only the thread that came first. With a lock whose owners are told by others (a
-    /// queue, threads), one whose target dies while it is waited for, or released, takes its slot with it. If rank 0 dies there
+    /// queue, two levels, threads), one whose target dies while it is waited for, or released, takes its slot with it. If rank 0 dies there
     /// are no exclusive locks any more. Not with a policy for [late owners](crate::LatePolicy); lock tables,
     /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) have no `lock_all`.
     Global,

@@ -72,7 +72,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 /// node, of a place that has some, gets `Full`.
 ///
 /// After an operation on the room of whose outcome nobody knows the room is frozen, as after a death: all who wait come anew when
-/// those inside have left. A release of the room that ends so leaves its owner counting for as long as its rank lives.
+/// those inside have left.
 #[derive(Clone, Copy, Debug)]
 pub struct Global<A, const BITS: u32 = 15> {
     lock: A,
@@ -163,21 +163,32 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let (room, word) = (Self::in_room(place), place.room()?);
+        let outcome = Self::end_leaving(memory, place, mode, left).await;
+        recovery::discount(memory, Self::in_room(place))?;
+        outcome
+    }
+
+    async fn end_leaving<'m, M: RemoteMemory>(
+        memory: &'m M,
+        place: impl Place<'m, M>,
+        mode: Mode,
+        left: impl Future<Output = Result<u64, Fault>> + Send,
+    ) -> Result<(), Fault> {
+        let word = place.room()?;
         let found = match left.await {
             Ok(found) => Room::<BITS>(found),
-            Err(fault) if fault.is_unknown() && place.slots() > 0 => return lose::<M, BITS>(memory, room, word).await,
+            Err(fault) if fault.is_unknown() && place.slots() > 0 => {
+                return lose::<M, BITS>(memory, Self::in_room(place), word).await;
+            }
             Err(fault) => return Err(fault),
         };
         if Self::left(memory, place, mode, found.0)? {
             return Ok(());
         }
         if found.inside(mode) > 0 {
-            step_out(memory, place.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await?;
-            return recovery::discount(memory, room);
+            return step_out(memory, place.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
         }
         memory.fetch_add(word, Room::<BITS>::entering(mode)).await?;
-        recovery::discount(memory, room)?;
         Err(Fault::new(FaultKind::NotHeld))
     }
 
@@ -206,8 +217,11 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         };
         match held {
             Ok(held) if room.inherited.is_some() => {
-                heal::<M, BITS>(memory, place.room()?).await?;
-                Ok(Held { inherited: held.inherited.or(room.inherited), ..held })
+                let held = Held { inherited: held.inherited.or(room.inherited), ..held };
+                match heal::<M, BITS>(memory, place.room()?).await {
+                    Ok(()) => Ok(held),
+                    Err(fault) => self.forsake(memory, place, words, held).await.and(Err(fault)),
+                }
             }
             Ok(held) => Ok(held),
             // It may hold the target's lock: then it is in the room as well.
@@ -385,7 +399,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         }
     }
 
-    /// What inherits has both. Who died without a name may have been in the room.
+    /// What inherits has both, and may have it from the dead in both.
     async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -395,12 +409,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         place.mark_inside(false);
         let target = boxed(self.lock.forsake(memory, place, words, held)).await;
-        let is_named = held.inherited.is_none_or(|fault| fault.kind() != FaultKind::MemberDied);
-        let room = match is_named {
-            true => Self::leave(memory, place, held.mode).await,
-            false => lose::<M, BITS>(memory, Self::in_room(place), place.room()?).await,
-        };
-        target.and(room)
+        target.and(lose::<M, BITS>(memory, Self::in_room(place), place.room()?).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(

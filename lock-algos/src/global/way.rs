@@ -410,8 +410,16 @@ pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// An heir has what it came for: the room is as any other. Nobody waits in it yet, nor is about to: whoever was had noticed that
-/// it is frozen before it was taken from the dead.
+/// it is frozen before it was taken from the dead. What is not answered is not done again, for somebody may have frozen it since: the
+/// heir is inside, and if the word is frozen yet it is taken when that one has left.
 pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
-    let thawed = |found| Some(Room::<BITS>(found)).filter(|word| word.is_frozen()).map(|word| word.thawed().0);
-    settle::freeze(memory, word, settle::read(memory, word).await?, thawed).await.map(drop)
+    let mut found = Room::<BITS>(settle::read(memory, word).await?);
+    while found.is_frozen() {
+        found = match memory.compare_swap(word, found.0, found.thawed().0).await {
+            Ok(now) if now == found.0 => return Ok(()),
+            Err(fault) if fault.is_unknown() => return Ok(()),
+            now => Room(now?),
+        };
+    }
+    Ok(())
 }

@@ -254,8 +254,8 @@ impl LockAlgorithm for Mcs {
             lost => lost,
         };
         let left = match left {
-            Ok(frozen) => way.all_left(frozen, true).await,
-            Err(fault) => Err(fault),
+            Ok(frozen) if place.has_node() => way.all_left(frozen, true).await,
+            left => left.map(drop),
         };
         leave(memory, place)?;
         left

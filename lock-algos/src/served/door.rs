@@ -147,11 +147,18 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                 found = settle::read(memory, door).await.map(Door)?;
                 continue;
             };
+            let changes = terms.at_once == wished.is_patient();
+            if terms.inherits && (wished.is_over() || changes) {
+                // It may have been granted what the dead left: the server is to know that it does not have it.
+                self.withdraw_at_the_door(state).await?;
+                (mine, found) = (None, settle::read(memory, door).await.map(Door)?);
+                continue;
+            }
             if wished.is_over() {
                 self.step_aside(taken).await?;
                 return Err(Fault::new(FaultKind::Closed));
             }
-            if terms.at_once == wished.is_patient() {
+            if changes {
                 terms.at_once = !wished.is_patient();
                 mine = self.knock_again(taken, (mode, terms)).await?;
                 continue;

@@ -196,6 +196,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
                 return Err(Fault::new(FaultKind::Closed));
             }
             if !wished.is_patient() && !terms.at_once {
+                if terms.inherits {
+                    // It may have been granted what the dead left: the server is to know that it does not have it.
+                    self.withdraw(state, (turn, line)).await?;
+                }
                 terms.at_once = true;
                 drop(self.ask(line, Verb::Acquire(mode, terms))?);
                 continue;

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
+use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Wish};
 use lock_kit::program::{idle, lock_and_data, open, region_words};
 use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use lock_kit::{Ground, ModelMemory};
-use remote_memory::{Fault, Rank};
+use remote_memory::{Fault, Rank, RemoteMemory};
 
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
@@ -203,4 +203,42 @@ fn two_levels() {
 #[test]
 fn a_room() {
     tried(&global::<_, 15>(right()));
+}
+
+/// Rank 1 has died in the room, of which rank 2 is told, and with the target's lock.
+#[test]
+fn a_room_and_a_targets_lock() {
+    let lock = &global::<_, 15>(right());
+    let town = Town::new(lock);
+    town.ask(1, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+    town.all[0].net().kill(Rank(1), 0);
+    assert!(town.ask(2, Mode::Shared, Wish::LOCK).unwrap().is_err());
+    let held = town.ask(0, Mode::Exclusive, Wish::LOCK.inheriting()).unwrap().unwrap();
+    assert_eq!(town.run(town.forsakes(slotted(0), held)), Some(Ok(())));
+    assert!(town.ask(2, Mode::Shared, Wish::LOCK).unwrap().is_err(), "who locks all is not told");
+    town.is_poisoned("both");
+}
+
+/// Another owner of the heir's rank, without a slot as it is, counts when it has ended.
+#[test]
+fn who_has_no_slot_counts_once() {
+    let lock = &mcs();
+    let (town, heir) = (Town::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
+    town.ask(1, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+    town.all[0].net().kill(Rank(1), 0);
+    let held = town.run(town.asks(heir, Mode::Exclusive, || Wish::LOCK.inheriting())).unwrap().unwrap();
+    let mut third = town.asks(slotted(3), Mode::Exclusive, || Wish::LOCK);
+    assert!(run(&town.all[0], &mut third, 60).is_none());
+    let place = Ground::<_, lock_algos::Mcs>::new(&town.all[0], heir, SLOTS);
+    let counts = || town.all[0].load(place.tally(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
+    let mut forsakes: Release<'_> = Box::pin(town.forsakes(heir, held));
+    let mut ended = None;
+    while ended.is_none() && counts() > 0 {
+        ended = run(&town.all[0], &mut forsakes, 1);
+    }
+    place.count_without_slot(true).unwrap();
+    let told = run(&town.all[0], &mut third, LONG);
+    drop(third);
+    assert_eq!(ended.or_else(|| run(&town.all[0], &mut forsakes, LONG)), Some(Ok(())), "{told:?}");
+    assert_eq!(counts(), 1);
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Place, Wish};
@@ -186,6 +186,36 @@ fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
         for dying in [Mode::Exclusive, Mode::Shared] {
             for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
                 poison(slot, dying, heir);
+            }
+        }
+    }
+}
+
+/// An heir that does not want the lock any more after so many questions: if it is told of an error, it has not inherited.
+#[test]
+fn who_gives_up_has_not_inherited() {
+    for slot in [0, Owner::NO_SLOT] {
+        for then in [Wish::NONE.inheriting(), Wish::TRY.inheriting()] {
+            for limit in 1..100 {
+                let office = Office::new();
+                office.ask((1, 0), Mode::Exclusive, Wish::LOCK).unwrap();
+                office.all[0].net().kill(Rank(1), 0);
+                let (asked, patient) = (AtomicUsize::new(0), Wish::LOCK.inheriting());
+                let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
+                let told = office.drive(async {
+                    let words = lock.words(place)?;
+                    let wish = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
+                    let started = lock.start(memory, place, words, Mode::Exclusive)?;
+                    lock.finish(memory, place, words, Mode::Exclusive, started, wish).await
+                });
+                if told.is_ok_and(|held| held.inherited.is_some()) {
+                    if asked.load(Relaxed) < limit {
+                        break;
+                    }
+                    continue;
+                }
+                let next = office.ask((2, 0), Mode::Exclusive, Wish::LOCK);
+                assert!(next.is_err(), "slot {slot}, {then:?} after {limit}: {told:?}, then {next:?}");
             }
         }
     }
