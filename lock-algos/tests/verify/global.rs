@@ -216,7 +216,7 @@ fn wrong_ones_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "",
         ),
         (
             "steps back and does not wait",
