@@ -73,6 +73,7 @@
 //! - **fencing tokens** ([`TokenDraw`]) are drawn in some rounds of the programs, as windows draw them, and must rise.
 //! - **mutants**: `scripts/mutants` changes the code in every way that cargo-mutants knows; `MUTANTS.md` says what came of it.
 //! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.
+//!   An heir that went away before it knew [forsakes](LockAlgorithm::forsake) it, and the next one is told.
 //!
 //! Both check exclusion, lost updates, that every wait ends, that exactly the first owner after a death inside is told of
 //! it, and that the lock is free at the end and can be had; both must catch locks that are wrong on purpose.

@@ -133,7 +133,8 @@
 //!   says.
 //! - Who asks `wish` and hears that it is over gives up, `Closed`, and hands on what it has; wanted only if free, `TimedOut`.
 //! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
-//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits). Leave them out for a lock that has none
+//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits); what an heir has that went away it
+//!   [forsakes](lock_algos::LockAlgorithm::forsake). Leave them out for a lock that has none
 //!   ([`Conformance::without_inheritance`]).
 //! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
 //!   last is complete, and 0 again afterwards. The kit looks at that word alone.
