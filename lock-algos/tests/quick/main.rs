@@ -83,7 +83,7 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     }
     // Wherever it is when it is not wanted any more.
     for asked in [2, 5, 250] {
-        let heirs = checker.clone().crashes(1).departures(2).at_most(3_000);
+        let heirs = checker.clone().crashes(1).departures(2).at_most(15_000);
         heirs.run(&[&[], &[X], &[A.abandoned_heir(asked)]]);
     }
 }
