@@ -196,9 +196,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Leaves a lock that was [inherited](Held::inherited) as the dead left it: whoever asks next is told of it as before, and may inherit. For
-    /// who finds out that it has inherited when it does not want to any more. `held` is what the acquire gave; for the rest this is
-    /// as a release. By default it is one: nobody is told any more.
+    /// Leaves a lock that was [inherited](Held::inherited) as the dead left it: whoever asks next is told of it as before, and may
+    /// inherit. For who finds out that it has inherited when it does not want to any more. `held` is what the acquire gave; for the
+    /// rest this is as a release. By default it is one: nobody is told any more.
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release).

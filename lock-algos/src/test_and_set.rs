@@ -160,13 +160,25 @@ fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mod
 }
 
 /// A word that the dead, or the late, may have left from whom this lock was inherited: an owner's, or a reader's.
-const fn left_by(held: Held) -> u64 {
-    match held.inherited {
-        Some(fault) if !matches!(fault.kind(), FaultKind::MemberDied) => match fault.rank() {
-            Some(rank) => owned_by(rank),
-            None => READER,
-        },
-        _ => READER,
+fn left_by(held: Held) -> u64 {
+    let owner = held.inherited.filter(|fault| fault.kind() != FaultKind::MemberDied).and_then(Fault::rank);
+    owner.map_or(READER, owned_by)
+}
+
+/// Swaps an owner's own word, which nobody else takes away, for another one.
+///
+/// # Errors
+/// `NotHeld` where it was not there any more.
+pub(crate) async fn hand_back<'m, M: RemoteMemory>(
+    memory: &'m M,
+    word: M::Word<'m>,
+    mine: u64,
+    new: u64,
+) -> Result<(), Fault> {
+    let outcome = memory.compare_swap(word, mine, new).await;
+    match settle::swapped(memory, word, (mine, new), outcome, |now| Some(now != mine)).await? {
+        Ok(found) | Err(found) if found == mine => Ok(()),
+        _ => Err(Fault::new(FaultKind::NotHeld)),
     }
 }
 
@@ -523,14 +535,7 @@ impl LockAlgorithm for TestAndSet {
         (word, owner): Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let left = left_by(held);
-        let outcome = memory.compare_swap(word, owner, left).await;
-        // Nobody else takes it away.
-        let took_effect = |now| Some(now != owner);
-        match settle::swapped(memory, word, (owner, left), outcome, took_effect).await? {
-            Ok(found) | Err(found) if found == owner => Ok(()),
-            _ => Err(Fault::new(FaultKind::NotHeld)),
-        }
+        hand_back(memory, word, owner, left_by(held)).await
     }
 }
 

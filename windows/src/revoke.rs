@@ -7,7 +7,8 @@
 //! the lock in between: the word still names the late owner, so that every other compare-swap fails.
 //!
 //! Two threads of a rank that ask one target about two owners overwrite one another: who is not answered within a while asks
-//! once more, with another word, for the answer may have been lost. A target that is stopped answers when it goes on, and until then its lock is waited for.
+//! once more, with another word, for the answer may have been lost. A target that is stopped answers when it goes on, and until
+//! then its lock is waited for.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};

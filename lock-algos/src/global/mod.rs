@@ -163,12 +163,13 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let outcome = Self::end_leaving(memory, place, mode, left).await;
+        let outcome = Self::settle_leaving(memory, place, mode, left).await;
         recovery::discount(memory, Self::in_room(place))?;
         outcome
     }
 
-    async fn end_leaving<'m, M: RemoteMemory>(
+    /// What there is to do in the word.
+    async fn settle_leaving<'m, M: RemoteMemory>(
         memory: &'m M,
         place: impl Place<'m, M>,
         mode: Mode,
@@ -182,9 +183,6 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             }
             Err(fault) => return Err(fault),
         };
-        if Self::left(memory, place, mode, found.0)? {
-            return Ok(());
-        }
         if found.inside(mode) > 0 {
             return step_out(memory, place.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
         }

@@ -135,12 +135,8 @@ where
         self.look().await
     }
 
-    /// Ends what this owner had to do with a word that was frozen, if it was: see [`step_out`].
     async fn step_out(&self, found: Room<BITS>) -> Result<(), Fault> {
-        match found.is_frozen() {
-            true => step_out(self.memory, self.place.owner(), self.word, found).await,
-            false => Ok(()),
-        }
+        step_out(self.memory, self.place.owner(), self.word, found).await
     }
 
     /// Comes in, with a first operation that ended so. It is told of the dead, and then it is among the exclusive ones.
@@ -380,7 +376,7 @@ fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u
     }
 }
 
-/// Changes a frozen word, when this owner has taken itself out of it and counts yet. Somebody may ask meanwhile who counts, who saw it
+/// Changes the word if it is frozen, when this owner has taken itself out of it and counts yet. Somebody may ask meanwhile who counts, who saw it
 /// inside: if another one comes, the word would be the same again, and nobody would count.
 pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
@@ -388,6 +384,9 @@ pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     word: M::Word<'m>,
     found: Room<BITS>,
 ) -> Result<(), Fault> {
+    if !found.is_frozen() {
+        return Ok(());
+    }
     let mark = stamp(memory, owner) ^ mixed(found.0);
     settle::freeze(memory, word, found.0, unlike::<BITS>(mark, false)).await.map(drop)
 }

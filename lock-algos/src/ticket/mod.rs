@@ -6,11 +6,10 @@ pub(crate) mod way;
 use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-use self::way::{Way, lose};
+use self::way::{Way, leave_out, lose};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS, Count};
-use crate::settle;
 use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
@@ -265,13 +264,9 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         _held: Held,
     ) -> Result<(), Fault> {
-        let frozen = |found| Some(Counters::<BITS>(found)).filter(|word| !word.is_frozen()).map(|word| word.frozen().0);
-        let left = match settle::read(memory, words.0).await {
-            Ok(found) => settle::freeze(memory, words.0, found, frozen).await,
-            lost => lost,
-        };
+        let left = leave_out::<M, BITS>(memory, words.0).await;
         recovery::discount(memory, place)?;
-        left.map(drop)
+        left
     }
 }
 

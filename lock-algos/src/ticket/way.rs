@@ -66,6 +66,14 @@ pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     if !fault.is_unknown() || place.slots() == 0 {
         return Err(fault);
     }
+    leave_out::<M, BITS>(memory, word).await
+}
+
+/// Freezes the word if a ticket is out: it may be nobody's.
+pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &'m M,
+    word: M::Word<'m>,
+) -> Result<(), Fault> {
     let frozen = |found| {
         let word = Counters::<BITS>(found);
         // With none out, none is lost.

@@ -9,8 +9,7 @@ pub(crate) use self::host::ByHost;
 use self::host::{AtHost, lost_on, member_died};
 use self::mark::{Mark, Standing, State};
 use crate::recovery::{self, COUNTS};
-use crate::settle;
-use crate::test_and_set::{EXCLUSIVE, owned_by};
+use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::ticket::counters::Counters;
 use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
 
@@ -599,9 +598,7 @@ impl LockAlgorithm for TwoLevel {
         let queued = words.1 & EXCLUSIVE == 0;
         let note = if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone };
         let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };
-        let outcome = memory.compare_swap(words.0, mine, dead).await;
-        // Nobody else takes it away.
-        let settled = settle::swapped(memory, words.0, (mine, dead), outcome, |now| Some(now != mine)).await;
+        let handed = hand_back(memory, words.0, mine, dead).await;
         if let Note::Has(mark) = note {
             let host = AtHost { place, leader: mark.leader() };
             let left = match recovery::counts(memory, host)? {
@@ -613,9 +610,6 @@ impl LockAlgorithm for TwoLevel {
                 left => left?,
             }
         }
-        match settled? {
-            Ok(found) | Err(found) if found == mine => Ok(()),
-            _ => Err(Fault::new(FaultKind::NotHeld)),
-        }
+        handed
     }
 }
