@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use fabric::{Fabric, block_on};
 use onesided::{Op, Window, World};
-use remote_memory::{Mailbox, Notify, Patience, Port, Rank};
+use onesided_fabric::{Fabric, block_on};
+use onesided_remote_memory::{Mailbox, Notify, Patience, Port, Rank};
 
 const LARGEST: usize = 4 << 20;
 
@@ -65,7 +65,7 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
 /// outside of the measured time, where an operation is not done when it is posted.
 fn fused(criterion: &mut Criterion, window: &Window<u64>) {
     let home = window.locked(1);
-    let immediate = window.world().fabric().capabilities().immediate;
+    let immediate = window.world().fabric().capabilities().completes_at_post;
     let mut bench = |name: &str, run: &mut dyn FnMut()| {
         criterion.bench_function(name, |b| {
             if immediate {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 
 /// What the library reports. Every variant names the operation, the peer and the reason.
 ///
@@ -12,14 +12,14 @@ use remote_memory::{Fault, FaultKind};
 pub enum Error {
     /// Joining the job, a barrier, or the fabric itself.
     #[error(transparent)]
-    World(#[from] fabric::Error),
+    World(#[from] onesided_fabric::Error),
     /// A window, its locks, an operation on it: a [`WindowError`](crate::WindowError), which can be matched on.
     #[error(transparent)]
-    Window(#[from] windows::Error),
+    Window(#[from] onesided_windows::Error),
 }
 
-impl<M> From<windows::GivenBack<M>> for Error {
-    fn from(failed: windows::GivenBack<M>) -> Self {
+impl<M> From<onesided_windows::BufferError<M>> for Error {
+    fn from(failed: onesided_windows::BufferError<M>) -> Self {
         Self::Window(failed.into())
     }
 }
@@ -44,10 +44,10 @@ impl Error {
     }
 
     /// Whether a lock could not be had because a rank died that held it, or that may have:
-    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it.
+    /// [`LockRequest::recover`](crate::LockRequest::recover) gets it.
     #[must_use]
-    pub fn is_abandoned(&self) -> bool {
-        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied))
+    pub fn is_poisoned(&self) -> bool {
+        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied))
     }
 
     /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.

@@ -38,7 +38,7 @@
 //!   [`Window::scope`] (many operations on borrowed slices at once), [`Window::direct`] (loads and stores where a part is
 //!   mapped), [`Access::signal`] and [`Local::wait_until`].
 //! - [`manual`]: the memory model, processes, fabrics, errors and failures, how it is verified, how it is built.
-//! - [`lock_algos`]: the locks as algorithms; [`fabric`]: what is beneath.
+//! - [`onesided_lock_algos`]: the locks as algorithms; [`onesided_fabric`]: what is beneath.
 //!
 //! # Features
 //!
@@ -46,18 +46,20 @@
 
 #![forbid(unsafe_code)]
 
-pub use fabric::{self, Any, Barrier, Split, threads};
-pub use lock_algos;
-pub use remote_memory::{Fault, FaultKind};
-pub use windows::Error as WindowError;
-pub use windows::{
-    Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
-    FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flush, FlushAll, Get, GivenBack, Info,
-    Inheritance, Kind, LatePolicy, LentMemory, Local, Located, LocatedValue, LockAll, LockAllDesign, LockAllRequest,
-    LockCall, LockDesign, LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex,
-    NoCheckEpoch, Op, Path, Paths, Place, Reach, ReadGuard, Request, Runs, RwLock, Scope, Shape, Shaped, StartRequest,
+pub use onesided_fabric as fabric;
+pub use onesided_fabric::{Any, Barrier, Split, threads};
+pub use onesided_lock_algos as lock_algos;
+pub use onesided_remote_memory::{Fault, FaultKind};
+pub use onesided_windows::Error as WindowError;
+pub use onesided_windows::{
+    Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs,
+    ExposureEpoch, FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flavor, Flush, FlushAll,
+    Get, Info, LeasePolicy, Local, Located, LocatedValue, LockAll, LockAllDesign, LockAllRequest, LockCall, LockDesign,
+    LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, Path, Paths,
+    PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped, StartRequest,
     TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
-    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WriteGuard, field,
+    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WindowMemory, WriteGuard,
+    field,
 };
 
 mod error;
@@ -66,4 +68,4 @@ pub mod manual;
 pub use crate::error::{Error, Result};
 
 /// The ranks that run together, seen from one of them, on the fabric that was chosen at run time.
-pub type World<F = Any> = fabric::World<F>;
+pub type World<F = Any> = onesided_fabric::World<F>;

@@ -9,11 +9,11 @@
 use std::error::Error;
 use std::thread;
 
-use fabric::bootstrap::{Job, local};
-use fabric::remote_memory::{Mailbox, Notify, Patience, Port, RemoteMemory};
-use fabric::verbs::Verbs;
-use fabric::{Any, Fabric, Segment, World, block_on};
-use windows::{LockDesign, Op, Window};
+use onesided_fabric::bootstrap::{Job, local};
+use onesided_fabric::remote_memory::{Mailbox, Notify, Patience, Port, RemoteMemory};
+use onesided_fabric::verbs::Verbs;
+use onesided_fabric::{Any, Fabric, Segment, World, block_on};
+use onesided_windows::{LockDesign, Op, Window};
 
 const WARM_UP: usize = 100;
 const RANKS: u32 = 16;
@@ -71,7 +71,10 @@ fn together<I: Send, T: Send>(
     })
 }
 
-fn worlds<F: Fabric>(size: u32, join: impl Fn(Job) -> Result<F, fabric::Error> + Sync) -> Outcome<Vec<World<F>>> {
+fn worlds<F: Fabric>(
+    size: u32,
+    join: impl Fn(Job) -> Result<F, onesided_fabric::Error> + Sync,
+) -> Outcome<Vec<World<F>>> {
     together(local::jobs(size)?, |job| Ok(World::new(join(job)?)))
 }
 
@@ -99,7 +102,7 @@ fn fabrics(measures: &Measures) -> Outcome {
             block_on(from, from.send(to.rank(), Port::USER, &[7; 8], Notify::Yes))?;
             block_on(to, to.recv(Port::USER, Patience::on(from.rank())))?;
         }
-        Ok::<_, fabric::remote_memory::Fault>(())
+        Ok::<_, onesided_fabric::remote_memory::Fault>(())
     })?;
     Ok(())
 }
@@ -169,7 +172,7 @@ fn main() -> Outcome {
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(2000);
     let measures = Measures { rounds, part: arguments.next().unwrap_or_default() };
     fabrics(&measures)?;
-    let worlds = worlds(RANKS, |job| fabric::endpoint("verbs", job))?;
+    let worlds = worlds(RANKS, |job| onesided_fabric::endpoint("verbs", job))?;
     let windows = together(&worlds, |world| Ok(Window::<u64, Any>::allocate(world, 64 << 10).wait()?))?;
     windows_of_two(&measures, &windows)?;
     locks(&measures, &worlds)?;

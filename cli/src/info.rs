@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 
-use fabric::bootstrap::Start;
-use fabric::shm::{Mapping, process_vm_works};
+use onesided_fabric::bootstrap::Start;
+use onesided_fabric::shm::{Mapping, process_vm_works};
 use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
-use fabric::Error;
-use fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
+use onesided_fabric::Error;
+use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
 use rustix::process::Signal;
 
 use crate::failure::{Failure, USAGE, say};
@@ -168,7 +168,7 @@ fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
 /// `onesided agent`: what `run --hosts` starts elsewhere.
 pub(crate) fn agent() -> Result<ExitCode, Failure> {
     keep_children()?;
-    fabric::bootstrap::launcher::agent()?;
+    onesided_fabric::bootstrap::launcher::agent()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,7 +15,7 @@ pub type Any = crate::Either<Shm, crate::mixed::Mixed>;
 /// A word that is chosen at run time is copied with the larger one's size: of 64 bytes, which it was once, that was most of a
 /// lock on shared memory.
 #[cfg(feature = "verbs")]
-const _: () = assert!(size_of::<<Any as remote_memory::RemoteMemory>::Word<'_>>() <= 24);
+const _: () = assert!(size_of::<<Any as onesided_remote_memory::RemoteMemory>::Word<'_>>() <= 24);
 
 /// Deals the ranks out to so many hosts for `mixed`, as if they were on them: for trying both ways on one machine.
 #[cfg(feature = "verbs")]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
 use crate::drive::{self, Blocking};
@@ -16,14 +16,14 @@ use crate::{Drive, Fabric, Task};
 
 /// How a thread that assists waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Attendant {
+pub enum ServerThread {
     /// It looks, again and again: a core is spent on it.
     Polls,
     /// It sleeps until something happens to its rank.
     Sleeps,
 }
 
-impl Attendant {
+impl ServerThread {
     /// The name of the thread.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -63,14 +63,14 @@ impl Drop for Attending {
 }
 
 /// Runs a task to its end on a thread of its own, which drives the fabric.
-pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: Attendant) -> Result<JoinHandle<()>, Fault> {
+pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: ServerThread) -> Result<JoinHandle<()>, Fault> {
     let drive = drive.clone();
     let attending = Attending::begin();
     let run = move || {
         let _attending = attending;
         match attendant {
-            Attendant::Polls => poll(&drive, task),
-            Attendant::Sleeps => drive::block_on(&drive, task),
+            ServerThread::Polls => poll(&drive, task),
+            ServerThread::Sleeps => drive::block_on(&drive, task),
         }
     };
     let refused = |_| Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32);
@@ -81,7 +81,7 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A rank with such a thread has two that look.
-    let looks = if drive.crowded() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
+    let looks = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
         LOOKS_CROWDED
     } else {
         LOOKS
@@ -101,7 +101,7 @@ pub(crate) struct Attendants([Mutex<Weak<Pool>>; 2]);
 
 impl Attendants {
     /// Has a task run by the rank's thread of this kind. Whoever asks has to wake it: it may sleep.
-    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: Attendant) -> Result<(), Fault> {
+    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: ServerThread) -> Result<(), Fault> {
         let mut current = lock(&self.0[attendant as usize]);
         let left = match current.upgrade() {
             Some(pool) => pool.take(task),
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_pool_ends_with_its_last_task_and_begins_anew() {
-        for attendant in [Attendant::Polls, Attendant::Sleeps] {
+        for attendant in [ServerThread::Polls, ServerThread::Sleeps] {
             crate::shm::threads(1, |shm| {
                 let (pools, ran) = (Attendants::default(), Arc::new(AtomicU32::new(0)));
                 for round in 1..4 {

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
-use remote_memory::{Fault, FaultKind, Notify, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Rank};
 
 use crate::members::Members;
 use crate::{Fabric, Segment, WORLD_BYTES};

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::available_parallelism;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -66,16 +66,16 @@ impl Crowd {
                 .filter(|core| theirs.is_some_and(|set| set.is_set(*core)))
                 .for_each(|core| cores.set(core));
         }
-        let crowded = self.limit.unwrap_or(u32::MAX).min(cores.count()) < ranks;
+        let oversubscribed = self.limit.unwrap_or(u32::MAX).min(cores.count()) < ranks;
         let state = if known < ranks && looks < LOOKS {
             looks + 1
-        } else if crowded {
+        } else if oversubscribed {
             YES
         } else {
             NO
         };
         self.state.store(state, Ordering::Relaxed);
-        crowded
+        oversubscribed
     }
 
     /// Whether this rank shares its only core with a thread that serves others.

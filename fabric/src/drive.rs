@@ -120,7 +120,7 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
-    let (spins, watched) = match drive.crowded() {
+    let (spins, watched) = match drive.oversubscribed() {
         true => (SPINS_CROWDED, 0),
         false if drive.shares_its_core() => (SPINS_CROWDED, drive.now().saturating_add(WAKING)),
         false => (drive.spins(), 0),

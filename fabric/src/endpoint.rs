@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
 use crate::drive::{self, Blocking};
@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// What the helper thread holds of a fabric: enough to sleep and to be woken, and nothing that keeps the rank in its
 /// job. The last handle of a rank may be dropped at any time, and the process may end right after it.
 pub(crate) trait Driver: Send + Sync + 'static {
-    /// See [`RemoteMemory::now`](remote_memory::RemoteMemory::now).
+    /// See [`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now).
     fn now(&self) -> u64;
     /// See [`Drive::progress`](crate::Drive::progress).
     fn progress(&self);
@@ -138,8 +138,8 @@ impl<D: Driver> Endpoint<D> {
         }
     }
 
-    /// See [`Fabric::adopt`](crate::Fabric::adopt).
-    pub(crate) fn adopt(&self, task: Task) {
+    /// See [`Fabric::spawn`](crate::Fabric::spawn).
+    pub(crate) fn spawn(&self, task: Task) {
         // Without a helper it stays until one can be started.
         self.take_on(Adopted { task, serves: false });
     }

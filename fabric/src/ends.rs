@@ -1,6 +1,6 @@
 //! Whose end ends a wait.
 
-use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
 
@@ -18,9 +18,9 @@ pub(crate) trait Ends: RemoteMemory {
     /// The fault of a wait that somebody's end ended, if it did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         let rank = match patience.watch {
-            Watch::Nobody => return Ok(()),
+            Watch::NoRank => return Ok(()),
             // A death rings every doorbell, so that all waits are polled then.
-            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
+            Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         check_rank(self, rank)?;
         ended(rank, self.liveness(rank))

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 /// What the fabric crate reports: one variant for each thing that can fail, with its source and what to do about it.
 #[derive(Debug, thiserror::Error)]

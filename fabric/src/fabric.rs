@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 use std::thread::JoinHandle;
 
-use remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
-use crate::{Attendant, Error, UserMemory};
+use crate::{Error, ServerThread, UserMemory};
 
-/// A rank's end of a fabric: the words and messages of the [boundary](remote_memory), and what moves bulk data.
+/// A rank's end of a fabric: the words and messages of the [boundary](onesided_remote_memory), and what moves bulk data.
 ///
 /// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world, unless
 /// [`leave`](Self::leave) did before.
@@ -22,7 +22,7 @@ use crate::{Attendant, Error, UserMemory};
 /// |---|---|
 /// | windows | [`allocate`](Self::allocate), [`register`](Self::register), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
 /// | locks | words ([`word_in`](Self::word_in)), [`Mailbox`] |
-/// | a lock or a release that its caller walked away from | [`adopt`](Self::adopt) |
+/// | a lock or a release that its caller walked away from | [`spawn`](Self::spawn) |
 /// | RGET, RPUT, pipelined rendezvous | [`allocate`](Self::allocate) (a registered buffer), keys that travel in messages, [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
 /// | collectives | [`world_segment`](Self::world_segment) |
 pub trait Fabric: Mailbox + Clone + Debug {
@@ -200,9 +200,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn path(&self, segment: &Self::Segment) -> Path {
         let _ = segment;
         match self.capabilities().agent {
-            Agent::Cpu => Path::Cpu,
-            Agent::Card => Path::Card,
-            Agent::Simulated => Path::Simulated,
+            AtomicAgent::Cpu => Path::Cpu,
+            AtomicAgent::Card => Path::Card,
+            AtomicAgent::Simulated => Path::Simulated,
         }
     }
 
@@ -235,7 +235,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     ///
     /// # Errors
     /// As [`word_in`](Self::word_in); `Unsupported` where the CPU does not reach it, `PeerDied` and `PeerLeft`.
-    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+    fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match self.path(segment) {
             Path::Card => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
             _ => self.word_in(segment, offset),
@@ -267,7 +267,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok(())
     }
 
-    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::immediate`]), in less time than
+    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::completes_at_post`]), in less time than
     /// one after the other where the fabric can.
     ///
     /// # Errors
@@ -391,15 +391,15 @@ pub trait Fabric: Mailbox + Clone + Debug {
 
     /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
     /// caller walked away. The task owns what it needs, a clone of the fabric included.
-    fn adopt(&self, task: Task);
+    fn spawn(&self, task: Task);
 
-    /// Runs a task that serves peers, as [`adopt`](Self::adopt) does, but nobody waits for its end: not
+    /// Runs a task that serves peers, as [`spawn`](Self::spawn) does, but nobody waits for its end: not
     /// [`leave`](Self::leave), and not [`unfinished`](Drive::unfinished).
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
     fn serve(&self, task: Task) -> Result<(), Fault> {
-        self.adopt(task);
+        self.spawn(task);
         Ok(())
     }
 
@@ -408,7 +408,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         let _ = attendant;
         self.serve(task).map(|()| None)
     }
@@ -446,7 +446,7 @@ pub trait Segment: Clone + Debug + Send + Sync + 'static {
 pub struct SegmentKey {
     /// The owner.
     pub rank: Rank,
-    /// The region at the owner, as in [`At`](remote_memory::At).
+    /// The region at the owner, as in [`At`](onesided_remote_memory::At).
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
@@ -522,7 +522,7 @@ impl std::fmt::Display for Path {
 /// Who makes atomics on a region atomic: all of them must go through that one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Agent {
+pub enum AtomicAgent {
     /// The CPUs of the one host that all ranks share.
     Cpu,
     /// The network card at the target, whoever issues the operation, the target included.
@@ -538,9 +538,9 @@ pub struct Capabilities {
     /// `shm`, `verbs`, `mixed` or `sim`.
     pub name: &'static str,
     /// Who makes atomics atomic.
-    pub agent: Agent,
+    pub agent: AtomicAgent,
     /// Whether an operation is done when the call that posts it returns.
-    pub immediate: bool,
+    pub completes_at_post: bool,
     /// Whether the memory of a rank that died can still be reached. Without it, operations on it fail as `PeerDied`.
     pub memory_survives: bool,
     /// Whether bytes and words that a rank posts to one target take effect in the order of posting, whatever regions they
@@ -557,11 +557,11 @@ pub struct Capabilities {
 impl Capabilities {
     /// The capabilities of a fabric that is all default but its name and agent.
     #[must_use]
-    pub const fn new(name: &'static str, agent: Agent) -> Self {
+    pub const fn new(name: &'static str, agent: AtomicAgent) -> Self {
         Self {
             name,
             agent,
-            immediate: false,
+            completes_at_post: false,
             memory_survives: false,
             ordered: false,
             inline: 0,
@@ -603,7 +603,7 @@ pub trait Drive: Fabric {
 
     /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the core away at once. Ranks that are
     /// kept on a core each are none too many.
-    fn crowded(&self) -> bool;
+    fn oversubscribed(&self) -> bool;
 
     /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives the core away at once, but goes
     /// on looking for as long as it would take to be woken up.
@@ -649,7 +649,7 @@ pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> P
     crate::drive::poll_now(operation)
 }
 
-const _: () = assert!(SegmentKey::BYTES <= remote_memory::MAX_MESSAGE, "a key fits into a message");
+const _: () = assert!(SegmentKey::BYTES <= onesided_remote_memory::MAX_MESSAGE, "a key fits into a message");
 
 /// `NoSuchRank` for a rank that the world does not have.
 pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {

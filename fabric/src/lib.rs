@@ -59,15 +59,15 @@ mod shm {
     mod ring;
 }
 
-pub use remote_memory;
+pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
-pub use crate::assist::Attendant;
+pub use crate::assist::ServerThread;
 pub use crate::either::{Either, EitherFuture, EitherPause};
 pub use crate::error::Error;
 pub use crate::fabric::{
-    Agent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
+    AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
     poll_now, wait_for, wait_timeout,
 };
 #[cfg(not(onesided_loom))]

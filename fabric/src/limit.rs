@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use remote_memory::{At, RegionId};
+use onesided_remote_memory::{At, RegionId};
 
 use crate::Fabric;
 

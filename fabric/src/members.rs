@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 
-use remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::{Fabric, Segment, SegmentKey};
 
@@ -15,10 +15,10 @@ pub(crate) struct Members<F: Fabric>(Kind<F>);
 enum Kind<F: Fabric> {
     /// All ranks of the fabric, with the segments that they have from the start.
     All,
-    Some(Chosen<F>),
+    Some(AnyLock<F>),
 }
 
-struct Chosen<F: Fabric> {
+struct AnyLock<F: Fabric> {
     /// This rank, as the world counts.
     me: u32,
     /// Kept registered for as long as the world is.
@@ -37,7 +37,7 @@ impl<F: Fabric> Members<F> {
     pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
         let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
         let reached = keys.iter().map(|_| OnceLock::new()).collect();
-        Some(Self(Kind::Some(Chosen { me, own, keys: keys.into(), reached })))
+        Some(Self(Kind::Some(AnyLock { me, own, keys: keys.into(), reached })))
     }
 
     pub(crate) fn me(&self, fabric: &F) -> u32 {
@@ -97,8 +97,8 @@ impl<F: Fabric> Members<F> {
     }
 
     /// A rank of this world that died, as the fabric counts.
-    pub(crate) fn casualty(&self, fabric: &F) -> Option<Rank> {
-        let first = fabric.casualty()?;
+    pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
+        let first = fabric.failed_rank()?;
         match &self.0 {
             Kind::All => Some(first),
             Kind::Some(chosen) => {
@@ -119,10 +119,10 @@ impl<F: Fabric> Members<F> {
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
-        let mut wait = fabric.wait_until(own, predicate, Patience::hearing(from).and_until(deadline));
+        let mut wait = fabric.wait_until(own, predicate, Patience::with_failures(from).and_until(deadline));
         poll_fn(|cx| {
             // Asked before the word, which then has all that the dead wrote: what came before the end counts.
-            let dead = self.casualty(fabric);
+            let dead = self.failed_rank(fabric);
             match (Pin::new(&mut wait).poll(cx), dead) {
                 (Poll::Pending | Poll::Ready(Err(_)), Some(dead)) => {
                     Poll::Ready(Err(Fault::of(FaultKind::PeerDied, dead)))

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use remote_memory::{Fault, FaultKind, Message, Port};
+use onesided_remote_memory::{Fault, FaultKind, Message, Port};
 
 /// The most messages that wait at one port; a sender then waits as for a full ring.
 pub(crate) const PORT_LIMIT: usize = 1 << 16;

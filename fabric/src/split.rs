@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World};
@@ -126,7 +126,7 @@ impl<F: Fabric> fmt::Debug for Split<'_, F> {
 
 #[cfg(test)]
 mod tests {
-    use remote_memory::RegionId;
+    use onesided_remote_memory::RegionId;
 
     use super::*;
 

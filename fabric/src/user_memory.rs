@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::Pod;
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 
 /// Owned memory of the user's, without a type: what [`Fabric::register`](crate::Fabric::register) takes and
 /// [`Fabric::reclaim`](crate::Fabric::reclaim) gives back.
@@ -18,7 +18,7 @@ use remote_memory::{Fault, FaultKind};
 /// vector without any is given some, which may move it.
 ///
 /// ```
-/// # use fabric::UserMemory;
+/// # use onesided_fabric::UserMemory;
 /// let memory = UserMemory::from(vec![1_u16, 2, 3]);
 /// assert_eq!((memory.len(), memory.bytes()), (8, &[1, 0, 2, 0, 3, 0, 0, 0][..]));
 /// assert_eq!(memory.into_vec::<u16>().unwrap(), [1, 2, 3]);

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::assist::Attendants;
 #[cfg(not(onesided_loom))]
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
-use crate::{Attendant, Call, Drive, Error, Fabric, Limit, Split, Task};
+use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
 
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
@@ -93,11 +93,11 @@ impl<F: Fabric> World<F> {
 
     /// Has a task that serves peers run by a thread that waits in this way: the same one for all such tasks of this rank,
     /// there for as long as it has any. It may sleep: whoever asks writes to a word of his own with
-    /// [`Notify::Yes`](remote_memory::Notify::Yes) then.
+    /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes) then.
     ///
     /// # Errors
     /// As [`Fabric::serve_apart`].
-    pub fn assist(&self, task: Task, attendant: Attendant) -> Result<(), Fault> {
+    pub fn assist(&self, task: Task, attendant: ServerThread) -> Result<(), Fault> {
         self.attendants.run(&self.fabric, task, attendant)
     }
 
@@ -148,7 +148,7 @@ impl<F: Fabric> World<F> {
 
     /// Whether a rank is known to be alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
-        let alive = |rank| self.fabric.liveness(rank) == remote_memory::Liveness::Alive;
+        let alive = |rank| self.fabric.liveness(rank) == onesided_remote_memory::Liveness::Alive;
         self.fabric_rank(rank).is_some_and(alive)
     }
 
@@ -160,15 +160,15 @@ impl<F: Fabric> World<F> {
     /// dead member.
     ///
     /// ```
-    /// # use fabric::Fabric;
-    /// fabric::threads(6, |world| {
+    /// # use onesided_fabric::Fabric;
+    /// onesided_fabric::threads(6, |world| {
     ///     let row = world.split(world.rank() / 3, 0).wait()?;
     ///     assert_eq!((row.rank(), row.size()), (world.rank() % 3, 3));
     ///     row.barrier().wait() // of three
     /// })
     /// .unwrap()
     /// .into_iter()
-    /// .collect::<Result<(), fabric::Error>>()
+    /// .collect::<Result<(), onesided_fabric::Error>>()
     /// .unwrap();
     /// ```
     pub const fn split(&self, color: u32, key: u32) -> Split<'_, F> {
@@ -196,7 +196,7 @@ impl<F: Fabric> World<F> {
         self.collective.members.translate(fault)
     }
 
-    /// As [`RemoteMemory::wait_until`](remote_memory::RemoteMemory::wait_until) over one's own word, until any rank of this
+    /// As [`RemoteMemory::wait_until`](onesided_remote_memory::RemoteMemory::wait_until) over one's own word, until any rank of this
     /// world dies.
     ///
     /// # Errors

@@ -2,10 +2,10 @@
 //! are threads, dealt out to two pretended hosts where both ways are to be met.
 #![cfg(feature = "verbs")]
 
-use fabric::bootstrap::Job;
-use fabric::mixed::{Mixed, MixedSegment};
-use fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
-use fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
+use onesided_fabric::bootstrap::Job;
+use onesided_fabric::mixed::{Mixed, MixedSegment};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Shared memory passes the conformance suite, also with more ranks than cores.
 
-use fabric::shm::{Shm, threads};
-use fabric::{Either, World, block_on, conformance};
+use onesided_fabric::shm::{Shm, threads};
+use onesided_fabric::{Either, World, block_on, conformance};
 
 #[test]
 fn conforms() {

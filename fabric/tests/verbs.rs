@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fabric::bootstrap::local;
-use fabric::remote_memory::{
+use onesided_fabric::bootstrap::local;
+use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
-use fabric::verbs::{Verbs, VerbsSegment, VerbsWord, devices};
-use fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance, wait_timeout};
+use onesided_fabric::verbs::{Verbs, VerbsSegment, VerbsWord, devices};
+use onesided_fabric::{Error, Fabric, Segment, SegmentKey, World, block_on, conformance, wait_timeout};
 
 mod support;
 
@@ -645,7 +645,7 @@ fn adopted_work_goes_on() {
         let all = segments(&world, 64);
         if world.rank() == 0 {
             let (mine, own, other) = (fabric.clone(), all[0].clone(), all[1].clone());
-            fabric.adopt(Box::pin(async move {
+            fabric.spawn(Box::pin(async move {
                 let patience = Patience::on(Rank(1));
                 let first = mine.word_in(&own, 0).unwrap();
                 mine.wait_until(first, |seen| seen == 1, patience).await.unwrap();

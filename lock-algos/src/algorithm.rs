@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
-use crate::{Asked, Held, Mode, Place, Wish};
+use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
 /// A lock, written once for every fabric, the simulator and the model checkers.
 ///
@@ -17,9 +17,9 @@ use crate::{Asked, Held, Mode, Place, Wish};
 ///
 /// # Death
 ///
-/// An owner that dies never keeps the others: whoever [inherits](Wish::inherits) takes the lock from it, or sets the lock
-/// right together with those who wait as well, and learns that somebody ended inside ([`Held::inherited`]). Whoever does
-/// not is told, `OwnerDied` or `MemberDied`, and so is everybody after him until somebody has inherited. What this rests
+/// An owner that dies never keeps the others: whoever [recovers](Intent::recovers) takes the lock from it, or sets the lock
+/// right together with those who wait as well, and learns that somebody ended inside ([`Held::recovered`]). Whoever does
+/// not is told, `OwnerDied` or `ParticipantDied`, and so is everybody after him until somebody has inherited. What this rests
 /// on: when [`liveness`](RemoteMemory::liveness) calls a rank dead, all its operations have taken effect or never will.
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Its name in configuration, benchmarks and reports.
@@ -28,10 +28,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     const HOME_WORDS: usize;
     /// Words of the node of each slot; all 0 is idle.
     const NODE_WORDS: usize;
-    /// Whether it has a [word at every rank](Place::spread) beside those at its home; all 0 is free.
-    const SPREAD: bool = false;
-    /// Words of the lock [at a rank](Place::near) for the ranks of its host; all 0 is free.
-    const NEAR_WORDS: usize = 0;
+    /// Whether it has a [word at every rank](LockContext::spread) beside those at its home; all 0 is free.
+    const PER_RANK_WORD: bool = false;
+    /// Words of the lock [at a rank](LockContext::near) for the ranks of its host; all 0 is free.
+    const HOST_WORDS: usize = 0;
 
     /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
     const SERVED: bool = false;
@@ -54,19 +54,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
 
-    /// The same for an acquire that is wanted [only if free](Wish::TRY) from the beginning. With the usual words that may take
+    /// The same for an acquire that is wanted [only if free](Intent::TRY) from the beginning. With the usual words that may take
     /// longer, where a first operation that did not suffice cannot be taken back at once.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.words(place)
     }
 
     /// Posts the first operation of an acquire. From now on the owner may count, in its node or
-    /// [without](Place::count_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
+    /// [without](LockContext::count_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
     /// sees to one of them, unless this fails.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
@@ -87,22 +87,22 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The owner does not count any more then, with a slot or without. `Closed` where it was not wanted any more, `TimedOut`
-    /// where it was wanted only if free, `OwnerDied` and `MemberDied` where it would have had to be inherited, and what the
+    /// where it was wanted only if free, `OwnerDied` and `ParticipantDied` where it would have had to be inherited, and what the
     /// operations report. After an error the lock is not held, but for `Unknown`: an algorithm says when that is told, and what
     /// becomes of the lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
-    /// more, to `fabric::Fabric::adopt`, to be finished, and released if it took the lock all the same, or
-    /// [forsaken](Self::forsake) if it inherited.
-    fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    /// more, to `onesided_fabric::Fabric::spawn`, to be finished, and released if it took the lock all the same, or
+    /// [forsaken](Self::release_poisoned) if it inherited.
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send;
 
     /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
@@ -112,14 +112,14 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// As [`contend`](Self::contend).
-    fn finish<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    fn finish<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
-        wish: impl Fn() -> Wish + Send + Sync + 'm,
+        wish: impl Fn() -> Intent + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
             let first = started.await;
@@ -131,7 +131,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Whether [`finish_release`](Self::finish_release) does nothing: then nobody need ever run it.
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool;
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool;
 
     /// Posts the first operation of a release. The caller has flushed what it did under the lock. `mode` is
     /// [`Held::mode`], here and in what follows; `words` are those of the acquire.
@@ -141,7 +141,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
@@ -166,7 +166,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -180,7 +180,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The owner does not count any more then. `NotHeld` where the algorithm can tell, and what the operations report.
-    fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -191,18 +191,23 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
 
     /// Whether that rest would wait for another owner if it began now. If not, it ends with its operations: at its first poll where
     /// each of them is done when it is posted. `None`: that cannot be told beforehand.
-    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+    fn release_waits<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Option<bool> {
         let _ = (memory, place, mode);
         None
     }
 
-    /// Leaves a lock that was [inherited](Held::inherited) as the dead left it: whoever asks next is told of it as before, and may
+    /// Leaves a lock that was [inherited](Held::recovered) as the dead left it: whoever asks next is told of it as before, and may
     /// inherit. For who finds out that it has inherited when it does not want to any more. `held` is what the acquire gave; for the
     /// rest this is as a release. By default it is one: nobody is told any more.
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release).
-    fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -225,7 +230,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Not cancel safe: if it is dropped, nobody gets the lock any more, and who waits finds out only when this rank ends.
-    fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -242,7 +247,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
         let _ = (memory, place);
         std::future::ready(Ok(()))

@@ -36,8 +36,8 @@ impl Backoff {
     ///     .with_randomization_factor(0.0) // each owner adds its own
     ///     .with_max_elapsed_time(None)
     ///     .build();
-    /// let backoff = lock_algos::Backoff::new(std::iter::from_fn(|| intervals.next_backoff()));
-    /// assert_eq!(backoff, lock_algos::Backoff::default());
+    /// let backoff = onesided_lock_algos::Backoff::new(std::iter::from_fn(|| intervals.next_backoff()));
+    /// assert_eq!(backoff, onesided_lock_algos::Backoff::default());
     /// ```
     pub fn new(intervals: impl IntoIterator<Item = Duration>) -> Self {
         let mut intervals = intervals.into_iter();
@@ -60,7 +60,7 @@ impl Backoff {
 
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
-        Pauses { table: &self.nanos, step: 0, reach: Reach::ALL, taken: 0, longest: 0, random: owner.to_bits() }
+        Pauses { table: &self.nanos, step: 0, reach: BackoffCap::ALL, taken: 0, longest: 0, random: owner.to_bits() }
     }
 }
 
@@ -74,11 +74,11 @@ impl Default for Backoff {
 /// disturb each other, and with few the lock lies idle during a long pause, so no table suits both: the truncated backoff of
 /// Ren et al. (SMART, ASPLOS 2024) moves the longest pause by the share of tries that fail.
 ///
-/// A rank keeps it from one acquire to the next ([`Place::reach`](crate::Place::reach)): a step of the table, which may be lost.
+/// A rank keeps it from one acquire to the next ([`LockContext::backoff_cap`](crate::LockContext::backoff_cap)): a step of the table, which may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach(pub u8);
+pub struct BackoffCap(pub u8);
 
-impl Reach {
+impl BackoffCap {
     /// The whole table.
     pub const ALL: Self = Self(Backoff::STEPS as u8 - 1);
     /// An acquire with fewer tries in vain has the next one pause for less.
@@ -92,7 +92,7 @@ impl Reach {
 pub(crate) struct Pauses<'b> {
     table: &'b [u32; Backoff::STEPS],
     step: u8,
-    reach: Reach,
+    reach: BackoffCap,
     /// Pauses so far, and those as long as the reach allows.
     taken: u32,
     longest: u32,
@@ -101,13 +101,13 @@ pub(crate) struct Pauses<'b> {
 
 impl Pauses<'_> {
     /// The same, but no longer than this, unless that proves too short.
-    pub(crate) fn within(self, reach: Reach) -> Self {
-        Self { reach: Reach(reach.0.min(Reach::ALL.0)), ..self }
+    pub(crate) fn within(self, reach: BackoffCap) -> Self {
+        Self { reach: BackoffCap(reach.0.min(BackoffCap::ALL.0)), ..self }
     }
 
     /// How far the next acquire's pauses should grow.
-    pub(crate) const fn reach(&self) -> Reach {
-        if self.taken < Reach::FEW { Reach(self.reach.0.saturating_sub(1)) } else { self.reach }
+    pub(crate) const fn backoff_cap(&self) -> BackoffCap {
+        if self.taken < BackoffCap::FEW { BackoffCap(self.reach.0.saturating_sub(1)) } else { self.reach }
     }
 
     /// The next pause in nanoseconds.
@@ -115,12 +115,12 @@ impl Pauses<'_> {
         self.taken = self.taken.saturating_add(1);
         if self.step >= self.reach.0 {
             self.longest = self.longest.saturating_add(1);
-            if self.longest > Reach::MANY && self.reach != Reach::ALL {
-                (self.reach, self.longest) = (Reach(self.reach.0 + 1), 1);
+            if self.longest > BackoffCap::MANY && self.reach != BackoffCap::ALL {
+                (self.reach, self.longest) = (BackoffCap(self.reach.0 + 1), 1);
             }
         }
         let nanos = u64::from(self.table[usize::from(self.step.min(self.reach.0))]);
-        self.step = (self.step + 1).min(Reach::ALL.0);
+        self.step = (self.step + 1).min(BackoffCap::ALL.0);
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
@@ -155,7 +155,7 @@ pub(crate) const fn mixed(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use remote_memory::Rank;
+    use onesided_remote_memory::Rank;
 
     use super::*;
 
@@ -194,27 +194,27 @@ mod tests {
         let after = |reach, pauses: u32| {
             let mut under_way = table.pauses(owner).within(reach);
             let nanos: Vec<_> = (0..pauses).map(|_| under_way.next_nanos()).collect();
-            (under_way.reach(), nanos)
+            (under_way.backoff_cap(), nanos)
         };
         // A table of its own: who got it soon pauses for less the next time, who needed long for more, at once.
-        assert_eq!(after(Reach(3), 1).0, Reach(2));
-        assert_eq!(after(Reach(0), 0).0, Reach(0));
-        assert_eq!(after(Reach(3), 8).0, Reach(3));
-        let (reach, nanos) = after(Reach(0), 5 * 16 + 1);
-        assert_eq!(reach, Reach::ALL);
+        assert_eq!(after(BackoffCap(3), 1).0, BackoffCap(2));
+        assert_eq!(after(BackoffCap(0), 0).0, BackoffCap(0));
+        assert_eq!(after(BackoffCap(3), 8).0, BackoffCap(3));
+        let (reach, nanos) = after(BackoffCap(0), 5 * 16 + 1);
+        assert_eq!(reach, BackoffCap::ALL);
         assert!(nanos[..5].iter().all(|nanos| *nanos < 24) && nanos[80] >= 1 << 18, "{nanos:?}");
-        assert_eq!(after(Reach(200), 100).0, Reach::ALL);
+        assert_eq!(after(BackoffCap(200), 100).0, BackoffCap::ALL);
         // Without one, the table is as it is.
-        assert_eq!(after(Reach::ALL, 5).1, first_pauses(table, 7)[..5]);
+        assert_eq!(after(BackoffCap::ALL, 5).1, first_pauses(table, 7)[..5]);
     }
 
     #[test]
     fn a_wait_may_have_any_number_of_pauses() {
         let table = Backoff::default();
         let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
-        (pauses.taken, pauses.longest, pauses.step) = (u32::MAX, u32::MAX, Reach::ALL.0);
+        (pauses.taken, pauses.longest, pauses.step) = (u32::MAX, u32::MAX, BackoffCap::ALL.0);
         assert!((8_192..24_576).contains(&pauses.next_nanos()));
-        assert_eq!(pauses.reach(), Reach::ALL);
+        assert_eq!(pauses.backoff_cap(), BackoffCap::ALL);
     }
 
     #[test]

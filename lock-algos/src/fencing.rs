@@ -5,14 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory};
+use onesided_remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory};
 
 /// A token that is being drawn: a fetch-add of a counter at the lock's home, which nobody else writes. The token is larger than
 /// all that were drawn before, from 1 on.
 ///
 /// It fences if it is drawn while the lock is surely held. That may be behind the acquire's [first
 /// operation](crate::LockAlgorithm::start), in the same round trip, if that operation [sufficed](crate::LockAlgorithm::holds) and was
-/// at the same rank as the counter: that of a lock that [is spread](crate::LockAlgorithm::SPREAD) may have been at another one,
+/// at the same rank as the counter: that of a lock that [is spread](crate::LockAlgorithm::PER_RANK_WORD) may have been at another one,
 /// and operations at two ranks have no order.
 ///
 /// # Cancel safety

@@ -1,6 +1,6 @@
 //! Distributed locks as algorithms over remote memory.
 //!
-//! May use: [`RemoteMemory`](remote_memory::RemoteMemory). May not use: I/O, a clock of its own, threads, atomics,
+//! May use: [`RemoteMemory`](onesided_remote_memory::RemoteMemory). May not use: I/O, a clock of its own, threads, atomics,
 //! `unsafe`. That is why the code that ships over shared memory and verbs is the very code that the simulator runs and
 //! that loom explores.
 //!
@@ -10,12 +10,12 @@
 //! | lock | source | words | uncontended acquire + release | contended | when an owner dies |
 //! |---|---|---|---|---|---|
 //! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; whoever comes first | the heir takes its word, alone, and is told its name; others are told until then |
-//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one inherits |
-//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one inherits |
+//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; in the order of coming | who waits behind it freezes the lock; all who wait come anew, and are told a name until one recovers |
+//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | who waits behind it freezes the lock; all who wait give their tickets back, and are told a name until one recovers |
 //! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
 //! | [`DistributedCounters`] | RMA-RW, Schmid, Besta, Hoefler, HPDC 2016 | 2 at the home, 1 at each rank, 1 a node | shared: fetch-add + fetch-add at one's own rank; exclusive: fetch-adds at all ranks | tickets | a dead reader's counter names its rank; else as [`Ticket`] |
 //! | [`TwoLevel`] | HOCL, Wang, Lu, Shu, SIGMOD 2022; ALock, Baran et al., SPAA 2024 | 1 at the home, 2 at a rank of each host, 3 a node | compare-swap + compare-swap (shared: fetch-add); who finds it taken, and the CPU's on the host | tickets on the host, in the order of coming, which a slot passes at most 32 times in a row; compare-swaps between hosts | a mark names a host, whose ranks are asked; else as [`Ticket`] on the host, as [`TestAndSet`] between hosts |
-//! | [`DedicatedThread`] | jiang-2004, section 4.1 | 5 at the home, and some lines for each rank; 3 a node | 2 writes and one that answers + 2 writes | the same; in the order in which the thread at the home hears them | it is named; all who wait are told until one inherits |
+//! | [`DedicatedThread`] | jiang-2004, section 4.1 | 5 at the home, and some lines for each rank; 3 a node | 2 writes and one that answers + 2 writes | the same; in the order in which the thread at the home hears them | it is named; all who wait are told until one recovers |
 //! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each wakes the thread if it sleeps | the same | the same |
 //!
 //! | [`Global`] | foMPI, Gerstenberger, Besta, Hoefler, SC 2013; the protocol is ours | those of another lock, 1 for all targets, 1 a node | all targets, shared: fetch-add + fetch-add; one, exclusive: these and the other lock's | two groups by turns, reads with backoff; within one, the other lock | as the other lock, and its own word as [`Ticket`] |
@@ -25,7 +25,7 @@
 //!
 //! # Operations of which nobody knows
 //!
-//! A fabric fails an operation with [`Unknown`](remote_memory::FaultKind::Unknown) where it may have taken effect. No lock repeats such
+//! A fabric fails an operation with [`Unknown`](onesided_remote_memory::FaultKind::Unknown) where it may have taken effect. No lock repeats such
 //! an operation blindly, and none is stuck by it: what a word names is settled by a look at it, what only counts is set right by
 //! a freeze, as after a death. Each lock says which of its operations are which. Not settled is what nobody waits for: a
 //! release that is [let go](LockAlgorithm::releases_in_one_step). The next flush tells of it, and the lock may stay its owner's.
@@ -72,8 +72,8 @@
 //!   what it has under way; others take the lock, release, read and freeze it again; then it goes on.
 //! - **fencing tokens** ([`TokenDraw`]) are drawn in some rounds of the programs, as windows draw them, and must rise.
 //! - **mutants**: `scripts/mutants` changes the code in every way that cargo-mutants knows; `MUTANTS.md` says what came of it.
-//! - **a lock of the dead**: who does not inherit is told, each time, until somebody inherits; then it works again.
-//!   An heir that went away before it knew [forsakes](LockAlgorithm::forsake) it, and the next one is told.
+//! - **a lock of the dead**: who does not inherit is told, each time, until somebody recovers; then it works again.
+//!   An heir that went away before it knew [forsakes](LockAlgorithm::release_poisoned) it, and the next one is told.
 //!
 //! Both check exclusion, lost updates, that every wait ends, that exactly the first owner after a death inside is told of
 //! it, and that the lock is free at the end and can be had; both must catch locks that are wrong on purpose.
@@ -81,36 +81,36 @@
 #![forbid(unsafe_code)]
 
 mod algorithm;
+mod any_lock;
 mod backoff;
-mod chosen;
+mod context;
 mod distributed;
 mod fencing;
 mod fetch_add_queue;
 mod global;
+mod intent;
 mod mcs;
 mod owner;
-mod place;
 mod recovery;
 mod served;
 mod settle;
 mod test_and_set;
 mod ticket;
 mod two_level;
-mod wish;
 
 pub use crate::algorithm::LockAlgorithm;
-pub use crate::backoff::{Backoff, Reach};
-pub use crate::chosen::{Chosen, held_by_word};
+pub use crate::any_lock::{AnyLock, held_by_word};
+pub use crate::backoff::{Backoff, BackoffCap};
+pub use crate::context::{LockContext, WithoutSlot};
 pub use crate::distributed::DistributedCounters;
 pub use crate::fencing::TokenDraw;
 pub use crate::fetch_add_queue::FetchAddQueue;
 pub use crate::global::Global;
+pub use crate::intent::{Intent, IntentFn, WaitPolicy};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
-pub use crate::place::{Place, WithoutSlot};
 pub use crate::served::{DedicatedThread, EventThread, Served};
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
 pub use crate::two_level::TwoLevel;
-pub use crate::wish::{Asked, Wanted, Wish};
-pub use remote_memory;
+pub use onesided_remote_memory as remote_memory;

@@ -1,6 +1,6 @@
 //! Who holds a lock, and how.
 
-use remote_memory::{Fault, Rank};
+use onesided_remote_memory::{Fault, Rank};
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,12 +55,12 @@ impl Owner {
 /// How an acquire came to hold the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// How it is held, and is to be released: as it was asked for, but whoever inherits from a dead owner has it alone,
+    /// How it is held, and is to be released: as it was asked for, but whoever recovers from a dead owner has it alone,
     /// for what the owner left half done is for nobody else to see.
     pub mode: Mode,
-    /// What ended without releasing: `OwnerDied` with the rank that held the lock alone, or `MemberDied` with a rank that
+    /// What ended without releasing: `OwnerDied` with the rank that held the lock alone, or `ParticipantDied` with a rank that
     /// may have been among the readers, for a count names nobody. Told to the first owner after it, and to no other.
-    pub inherited: Option<Fault>,
+    pub recovered: Option<Fault>,
 }
 
 impl Held {
@@ -68,13 +68,13 @@ impl Held {
     #[must_use]
     #[inline]
     pub const fn cleanly(mode: Mode) -> Self {
-        Self { mode, inherited: None }
+        Self { mode, recovered: None }
     }
 
     /// From somebody who ended inside.
     #[must_use]
     pub const fn after(death: Fault, mode: Mode) -> Self {
-        Self { mode, inherited: Some(death) }
+        Self { mode, recovered: Some(death) }
     }
 }
 

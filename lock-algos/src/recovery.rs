@@ -5,17 +5,17 @@
 //! release, those who wait give up. When no living rank counts any more, what the words still say is of the dead alone,
 //! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
 //!
-//! An owner without a node counts in its rank's [tally](Place::tally), for every lock at once: recovery waits for it even
-//! where it holds another lock. Its own rank [knows better](Place::without_slot), and does not wait for itself. Two ranks that
+//! An owner without a node counts in its rank's [tally](LockContext::tally), for every lock at once: recovery waits for it even
+//! where it holds another lock. Its own rank [knows better](LockContext::without_slot), and does not wait for itself. Two ranks that
 //! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Deadlock`.
 //!
 //! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
 //! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
-use crate::{Owner, Place};
+use crate::{LockContext, Owner};
 
 /// The word of a node that names the lock for which its owner counts.
 pub(crate) const COUNTS: usize = 0;
@@ -27,7 +27,7 @@ pub(crate) const fn counts_for(lock: u64) -> u64 {
 
 /// Says that the owner counts from now on.
 #[inline(always)] // a call here is a tenth of an uncontended lock
-pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     match place.has_node() {
         true => memory.store(place.node(COUNTS)?, counts_for(place.lock())),
         false => count_without_node(place, true),
@@ -36,7 +36,7 @@ pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -
 
 /// Says that it does not count any more.
 #[inline(always)] // as `count`
-pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     match place.has_node() {
         true => memory.store(place.node(COUNTS)?, 0),
         false => count_without_node(place, false),
@@ -44,13 +44,13 @@ pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>
 }
 
 #[inline(never)]
-fn count_without_node<'m, M: RemoteMemory>(place: impl Place<'m, M>, counts: bool) -> Result<(), Fault> {
+fn count_without_node<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
     if place.slots() == 0 { Ok(()) } else { place.count_without_slot(counts) }
 }
 
 /// Whether the owner counts, as far as that can be told: one without a node is believed.
 #[inline(always)] // as `count`
-pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<bool, Fault> {
+pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<bool, Fault> {
     Ok(!place.has_node() || memory.load(place.node(COUNTS)?)? == counts_for(place.lock()))
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Count<'m, M, P> {
     may: bool,
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Count<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
     /// Of an owner that counts since its acquire was started; or that needs not.
     pub(crate) const fn of(memory: &'m M, place: P, counts: bool) -> Self {
         Self { memory, place, counts, may: counts }
@@ -113,7 +113,7 @@ impl Doubt {
 
     /// Who died, if the members had their time since.
     pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
-        let dead = memory.casualty()?;
+        let dead = memory.failed_rank()?;
         self.lasts(memory).then_some(dead)
     }
 
@@ -131,13 +131,13 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
 
 /// Whether no living rank counts for the lock, this owner aside. The answer holds for a frozen lock whose word is what it
 /// was before the question: who counts later has changed it.
-pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {
+pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
     matches!(census(memory, place).await, Census::Nobody)
 }
 
 /// Whether no living rank's owner counts for the lock with a node, this one aside: then nobody writes to its node any more, as
 /// owners without one link themselves behind nobody. It need not wait for those, who may count for any lock.
-pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> bool {
+pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
     matches!(census(memory, place).await, Census::Nobody | Census::Tallied(_))
 }
 
@@ -157,7 +157,7 @@ impl Asks {
     pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
     ) -> Result<bool, Fault> {
         let entangled = match census(memory, place).await {
             Census::Nobody => return Ok(true),
@@ -184,7 +184,7 @@ enum Census {
     Somebody,
 }
 
-async fn census<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Census {
+async fn census<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Census {
     let Owner { rank: me, slot: mine, .. } = place.owner();
     let mut tallied = None;
     for rank in (0..memory.size()).map(Rank).filter(|rank| place.may_count(*rank)) {
@@ -212,7 +212,7 @@ async fn census<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Ce
 /// Whether a rank lives, and none of its nodes says this of its owner.
 pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     rank: Rank,
     what: u64,
 ) -> bool {
@@ -231,7 +231,7 @@ pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
 }
 
 /// Whether a rank lives no more, or its nodes are gone.
-pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> bool {
+pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, rank: Rank) -> bool {
     matches!(look(memory, rank, place.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
 }
 
@@ -244,7 +244,11 @@ enum End {
 }
 
 /// How many of a rank's slots may be in use, and how many of its owners count without, for whatever lock.
-async fn in_use<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, rank: Rank) -> Result<(u16, u64), End> {
+async fn in_use<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl LockContext<'m, M>,
+    rank: Rank,
+) -> Result<(u16, u64), End> {
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }

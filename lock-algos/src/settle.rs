@@ -10,7 +10,7 @@
 //!   set right as after a death (see [`crate::recovery`]): all who wait leave, those who hold it release, and when nobody
 //!   counts any more, whatever the word says is of nobody.
 
-use remote_memory::{Fault, Notify, RemoteMemory};
+use onesided_remote_memory::{Fault, Notify, RemoteMemory};
 
 /// How often who waits for news looks, in nanoseconds.
 pub(crate) const LOOK: u64 = 10_000_000;

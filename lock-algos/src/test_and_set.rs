@@ -1,19 +1,19 @@
 //! Test-and-set.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
 use crate::recovery::{self, Asks, COUNTS, Count, Doubt, stamp};
 use crate::settle::{self, Tries};
 use crate::two_level::ByHost;
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wish};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
 /// is ours.
 ///
 /// One word: 0 is free; with bit 63 set, its other bits but one name the exclusive [`Owner`]; else it counts readers.
 /// Uncontended, an acquire is one compare-swap and a release one write (shared: one fetch-add) that nobody waits for.
-/// It is not fair: the next owner is whoever tries first after the release. Where a [`Place`] keeps a [`Reach`](crate::Reach),
+/// It is not fair: the next owner is whoever tries first after the release. Where a [`LockContext`] keeps a [`BackoffCap`](crate::BackoffCap),
 /// the longest pause is as long as a rank's last acquires needed.
 ///
 /// The release of the exclusive mode is the paper's plain write where that is atomic against compare-swaps: while the word
@@ -26,7 +26,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Wanted, Wis
 /// A dead owner's word is swapped for the heir's own. A count names nobody: readers are doubted when a rank has died and
 /// they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which the nodes
 /// tell, and taken. Only readers use their nodes, and lose nothing without; where the place has none, who waits for doubted
-/// readers gets `MemberDied`, and the lock stays theirs.
+/// readers gets `ParticipantDied`, and the lock stays theirs.
 ///
 /// # Operations of which nobody knows
 ///
@@ -81,7 +81,7 @@ impl TestAndSet {
     }
 
     /// The same, [checked](Self::checked), for owners who may be late. Who has seen the same exclusive owner for so long takes
-    /// the lock from it ([`Held::inherited`] is `OwnerLate` then) if `takes`, else gets `OwnerLate` and may do something about
+    /// the lock from it ([`Held::recovered`] is `LeaseExpired` then) if `takes`, else gets `LeaseExpired` and may do something about
     /// it. Readers are a count, of whom none can be told late.
     ///
     /// The late owner does not know: what it does is to be kept from harm by other means. Its release fails.
@@ -107,16 +107,16 @@ impl TestAndSet {
     }
 
     /// [`LockAlgorithm::contend`], with `hosts` where a host may have the lock as well.
-    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: Place<'m, M>>(
+    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         &self,
         memory: &'m M,
         place: P,
         (word, owner): (M::Word<'m>, u64),
         (mode, first): (Mode, Result<u64, Fault>),
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
         hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner()).within(place.reach());
+        let pauses = self.backoff.pauses(place.owner()).within(place.backoff_cap());
         let waiter = Waiter {
             mode,
             tells: place.slots() > 0,
@@ -149,19 +149,19 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
 
 /// Says that this owner counts from now on, if it is a reader.
 #[inline(always)]
-fn count<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
+fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
     if mode == Mode::Shared { recovery::count(memory, place) } else { Ok(()) }
 }
 
 /// Says that it does not count any more.
 #[inline(always)]
-fn discount<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
+fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
     if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
 }
 
-/// A word that the dead, or the late, may have left from whom this lock was inherited: an owner's, or a reader's.
+/// A word that the dead, or the late, may have left from whom this lock was recovered: an owner's, or a reader's.
 fn left_by(held: Held) -> u64 {
-    let owner = held.inherited.filter(|fault| fault.kind() != FaultKind::MemberDied).and_then(Fault::rank);
+    let owner = held.recovered.filter(|fault| fault.kind() != FaultKind::ParticipantDied).and_then(Fault::rank);
     owner.map_or(READER, owned_by)
 }
 
@@ -250,7 +250,7 @@ impl Waiter<'_> {
         if now.saturating_sub(self.seen.1) <= nanos {
             return Step::Wait;
         }
-        let late = Fault::of(FaultKind::OwnerLate, Owner::from_bits(found).rank);
+        let late = Fault::of(FaultKind::LeaseExpired, Owner::from_bits(found).rank);
         if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
     }
 
@@ -261,14 +261,14 @@ impl Waiter<'_> {
         owner: u64,
         found: u64,
         ended: Option<Fault>,
-        inherits: bool,
+        recovers: bool,
     ) -> Step {
         let Holder::Readers = holder(found) else {
             (self.races, self.doubt) = (0, Doubt::default());
             return match holder(found) {
                 Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
                 Holder::Owner => match ended {
-                    Some(died) if inherits => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                    Some(died) if recovers => Step::Take(owner, Held::after(died, Mode::Exclusive)),
                     Some(died) => Step::Report(died),
                     None => self.late(memory, owner, found),
                 },
@@ -281,7 +281,7 @@ impl Waiter<'_> {
             return match (self.doubt.of_members(memory), self.tells) {
                 (None, _) => Step::Wait,
                 (Some(_), true) => Step::Freeze,
-                (Some(dead), false) => Step::Report(Fault::of(FaultKind::MemberDied, dead)),
+                (Some(dead), false) => Step::Report(Fault::of(FaultKind::ParticipantDied, dead)),
             };
         }
         self.races = (self.races + 1) % READER_RACES;
@@ -291,12 +291,12 @@ impl Waiter<'_> {
 
 impl Waiter<'_> {
     /// The acquire whose first operation ended so. `counts`: whether this owner does, at the end as well.
-    async fn acquire<'m, M: RemoteMemory, P: Place<'m, M>>(
+    async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         mut self,
         (memory, place, word): (&'m M, P, M::Word<'m>),
         owner: u64,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
@@ -307,21 +307,21 @@ impl Waiter<'_> {
             return Ok(Held::cleanly(mode));
         }
         loop {
-            let Wish { wanted, inherits } = wish();
+            let Intent { wanted, recovers } = wish();
             let ended = match holder(found) {
                 Holder::Owner => match &mut hosts {
-                    Some(hosts) => hosts.ended(memory, place, found, wanted == Wanted::Yes).await,
+                    Some(hosts) => hosts.ended(memory, place, found, wanted == WaitPolicy::Block).await,
                     None => dead_owner(memory, found),
                 },
                 _ => None,
             };
-            let mut step = self.step(memory, owner, found, ended, inherits);
+            let mut step = self.step(memory, owner, found, ended, recovers);
             if let Step::Ask = step {
                 counts.end()?;
                 if asks.nobody_counts(memory, place).await? {
-                    let dead = memory.casualty().filter(|_| found & READERS != 0); // else the last reader has released
-                    step = match dead.map(|rank| Fault::of(FaultKind::MemberDied, rank)) {
-                        Some(died) if !inherits => Step::Report(died),
+                    let dead = memory.failed_rank().filter(|_| found & READERS != 0); // else the last reader has released
+                    step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
+                        Some(died) if !recovers => Step::Report(died),
                         Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
                         None => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
                     };
@@ -329,7 +329,7 @@ impl Waiter<'_> {
             }
             if let Step::Wait | Step::Ask = step {
                 let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
-                if wanted == Wanted::IfFree && !races {
+                if wanted == WaitPolicy::Try && !races {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(word, self.pauses.next_nanos()).await;
@@ -348,7 +348,7 @@ impl Waiter<'_> {
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
-                    place.keep_reach(self.pauses.reach());
+                    place.keep_backoff_cap(self.pauses.backoff_cap());
                     if held.mode == Mode::Exclusive {
                         counts.end()?; // the word names the owner
                     }
@@ -431,7 +431,7 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
     }
 
@@ -439,7 +439,7 @@ impl LockAlgorithm for TestAndSet {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -452,20 +452,20 @@ impl LockAlgorithm for TestAndSet {
         first == FREE
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         self.contend_judged(memory, place, words, (mode, first), wish, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
         mode == Mode::Exclusive && !self.checked || place.slots() == 0
     }
 
@@ -473,7 +473,7 @@ impl LockAlgorithm for TestAndSet {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -496,7 +496,7 @@ impl LockAlgorithm for TestAndSet {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -509,7 +509,7 @@ impl LockAlgorithm for TestAndSet {
         if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -527,8 +527,8 @@ impl LockAlgorithm for TestAndSet {
         }
     }
 
-    /// What inherits has the lock alone.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    /// What recovers has the lock alone.
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         _place: P,
@@ -545,7 +545,7 @@ impl TestAndSet {
     async fn settle_release<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (word, owner): (M::Word<'m>, u64),
         mode: Mode,
         fault: Fault,
@@ -571,7 +571,7 @@ impl TestAndSet {
 
 #[cfg(test)]
 mod tests {
-    use remote_memory::Rank;
+    use onesided_remote_memory::Rank;
 
     use super::*;
 

@@ -9,10 +9,10 @@
 
 use std::time::Duration;
 
-use lock_kit::Conformance;
-use lock_kit::bench::Contest;
-use lock_kit::lock_algos::{Asked, Held, LockAlgorithm, Mode, Place};
-use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_lock_kit::Conformance;
+use onesided_lock_kit::bench::Contest;
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
+use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
 /// Two words at the home: the next number, and the one that is served. It has no shared mode: readers have it alone. Who dies
 /// inside keeps it for ever.
@@ -34,14 +34,14 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(0)?, place.home(1)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl Place<'m, M>,
+        _place: impl LockContext<'m, M>,
         (next, _): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -53,14 +53,14 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         _place: P,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
         number: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (number, mut waited) = (number?, false);
         while memory.read(served).await? != number {
@@ -77,21 +77,21 @@ impl LockAlgorithm for Numbers {
         Err(Fault::new(given_up))
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         true
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl Place<'m, M>,
+        _place: impl LockContext<'m, M>,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
         Ok(memory.fetch_add(served, 1))
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         _memory: &'m M,
         _place: P,

@@ -1,9 +1,9 @@
 //! What a lock over remote memory is verified with, and measured. Yours too.
 //!
-//! May use: [`lock_algos`], the boundary; for verification (feature `verify`) loom, proptest; for [`bench`](mod@bench) (feature
+//! May use: [`onesided_lock_algos`], the boundary; for verification (feature `verify`) loom, proptest; for [`bench`](mod@bench) (feature
 //! `bench`) fabrics and the simulator. Both are on if nothing else is said. No library that ships uses it.
 //!
-//! A lock is a [`LockAlgorithm`](lock_algos::LockAlgorithm). Everything here runs that very source, over memories of its own:
+//! A lock is a [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm). Everything here runs that very source, over memories of its own:
 //!
 //! | | what is tried | what is found |
 //! |---|---|---|
@@ -20,8 +20,8 @@
 //! [`Checker`].
 //!
 //! ```
-//! use lock_algos::{Backoff, TestAndSet};
-//! use lock_kit::{Checker, Exploration, Round, Search};
+//! use onesided_lock_algos::{Backoff, TestAndSet};
+//! use onesided_lock_kit::{Checker, Exploration, Round, Search};
 //!
 //! let lock = TestAndSet::new(Backoff::default());
 //! let both = [&[Round::EXCLUSIVE][..], &[Round::SHARED]];
@@ -37,9 +37,9 @@
 //! One word at the home, 0 when it is free, and 1 otherwise. This is all of it:
 //!
 //! ```
-//! use lock_kit::lock_algos::{Asked, Held, LockAlgorithm, Mode, Place};
-//! use lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
-//! use lock_kit::Conformance;
+//! use onesided_lock_kit::lock_algos::{IntentFn, Held, LockAlgorithm, Mode, LockContext};
+//! use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
+//! use onesided_lock_kit::Conformance;
 //!
 //! #[derive(Clone, Copy, Debug)]
 //! struct OneWord;
@@ -54,14 +54,14 @@
 //!         false
 //!     }
 //!
-//!     fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<M::Word<'m>, Fault> {
+//!     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
 //!         place.home(0)
 //!     }
 //!
 //!     fn start<'m, M: RemoteMemory>(
 //!         &self,
 //!         memory: &M,
-//!         _: impl Place<'m, M>,
+//!         _: impl LockContext<'m, M>,
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!     ) -> Result<M::Op, Fault> {
@@ -72,14 +72,14 @@
 //!         found == 0
 //!     }
 //!
-//!     async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+//!     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
 //!         &'m self,
 //!         memory: &'m M,
 //!         _: P,
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!         first: Result<u64, Fault>,
-//!         wish: Asked<'_>,
+//!         wish: IntentFn<'_>,
 //!     ) -> Result<Held, Fault> {
 //!         first?;
 //!         loop {
@@ -94,21 +94,21 @@
 //!         }
 //!     }
 //!
-//!     fn releases_in_one_step<'m, M: RemoteMemory>(&self, _: impl Place<'m, M>, _: Mode) -> bool {
+//!     fn releases_in_one_step<'m, M: RemoteMemory>(&self, _: impl LockContext<'m, M>, _: Mode) -> bool {
 //!         true
 //!     }
 //!
 //!     fn start_release<'m, M: RemoteMemory>(
 //!         &self,
 //!         memory: &M,
-//!         _: impl Place<'m, M>,
+//!         _: impl LockContext<'m, M>,
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!     ) -> Result<M::Op, Fault> {
 //!         Ok(memory.compare_swap(word, 1, 0)) // a card's atomics do not see a write in between
 //!     }
 //!
-//!     async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+//!     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
 //!         &'m self,
 //!         _: &'m M,
 //!         _: P,
@@ -128,13 +128,13 @@
 //!
 //! What is asked of it, beyond exclusion:
 //!
-//! - All its words are 0 at first, and as [`is_free`](lock_algos::LockAlgorithm::is_free) says at the end.
-//! - A shared mode is not needed: `contend` and `holds` may give everybody the lock alone, as [`Held::mode`](lock_algos::Held)
+//! - All its words are 0 at first, and as [`is_free`](onesided_lock_algos::LockAlgorithm::is_free) says at the end.
+//! - A shared mode is not needed: `contend` and `holds` may give everybody the lock alone, as [`Held::mode`](onesided_lock_algos::Held)
 //!   says.
 //! - Who asks `wish` and hears that it is over gives up, `Closed`, and hands on what it has; wanted only if free, `TimedOut`.
 //! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
-//!   `OwnerDied` or `MemberDied`, until somebody [inherits](lock_algos::Wish::inherits); what an heir has that went away it
-//!   [forsakes](lock_algos::LockAlgorithm::forsake). Leave them out for a lock that has none
+//!   `OwnerDied` or `ParticipantDied`, until somebody [recovers](onesided_lock_algos::Intent::recovers); what an heir has that went away it
+//!   [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them out for a lock that has none
 //!   ([`Conformance::without_inheritance`]).
 //! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
 //!   last is complete, and 0 again afterwards. The kit looks at that word alone.
@@ -225,8 +225,8 @@ pub use crate::record::{Record, Stage};
 #[cfg(feature = "verify")]
 pub use crate::trace::{Action, Effect, Trace};
 #[cfg(feature = "bench")]
-pub use fabric;
-pub use lock_algos;
-pub use lock_algos::remote_memory;
+pub use onesided_fabric as fabric;
+pub use onesided_lock_algos as lock_algos;
+pub use onesided_lock_algos::remote_memory;
 #[cfg(feature = "bench")]
-pub use sim;
+pub use onesided_sim as sim;

@@ -1,6 +1,6 @@
 //! What the kit's memories, whose words are numbered over all ranks' regions, have in common.
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Rank};
+use onesided_remote_memory::{At, Chain, Fault, FaultKind, Link, Rank};
 
 use crate::trace::Action;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 /// What an operation does to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

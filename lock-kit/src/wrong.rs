@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use lock_algos::{
-    Asked, Backoff, DistributedCounters, FetchAddQueue, Global, Held, LockAlgorithm, Mcs, Mode, Owner, Place,
+use onesided_lock_algos::{
+    Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, Mcs, Mode, Owner,
     TestAndSet, Ticket, TwoLevel,
 };
-use remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Wrong {
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
         mode: Mode,
         mut found: u64,
@@ -101,12 +101,12 @@ async fn take_from_readers<'m, M: RemoteMemory>(
     loop {
         let alive = |owner: Owner| memory.liveness(owner.rank) == Liveness::Alive;
         let waits = found == 0 || found & EXCLUSIVE != 0 && alive(Owner::from_bits(found));
-        let dead = memory.casualty().filter(|_| !waits);
+        let dead = memory.failed_rank().filter(|_| !waits);
         let expected = if dead.is_some() { found } else { 0 };
         match memory.compare_swap(word, expected, owner).await? {
             now if now == expected => {
-                let death = dead.map(|rank| Fault::of(FaultKind::MemberDied, rank));
-                return Ok(Held { mode: Mode::Exclusive, inherited: death });
+                let death = dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank));
+                return Ok(Held { mode: Mode::Exclusive, recovered: death });
             }
             now => found = now,
         }
@@ -161,14 +161,14 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((self.right.words(place)?, place.home(0)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -183,14 +183,14 @@ impl LockAlgorithm for Wrong {
         !only_read && self.right.holds::<M>(words.0, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         (words, word): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let owner = EXCLUSIVE | place.owner().to_bits();
         match (self.flaw, mode) {
@@ -204,14 +204,14 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
         self.right.releases_in_one_step(place, mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -223,7 +223,7 @@ impl LockAlgorithm for Wrong {
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,

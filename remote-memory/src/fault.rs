@@ -33,9 +33,9 @@ pub enum FaultKind {
     /// A waited-for lock is held by a rank that died; the fault's rank is that owner.
     OwnerDied,
     /// A rank died that may be among the holders of a waited-for shared lock: a count names nobody.
-    MemberDied,
+    ParticipantDied,
     /// A waited-for lock is held by a rank that lives, and keeps it for longer than it may; the fault's rank is that owner.
-    OwnerLate,
+    LeaseExpired,
     /// The deadline passed first.
     TimedOut,
     /// **The outcome is unknown**: the fabric failed the operation after it left, it may have taken effect.
@@ -77,8 +77,8 @@ impl FaultKind {
         Self::PeerDied,
         Self::PeerLeft,
         Self::OwnerDied,
-        Self::MemberDied,
-        Self::OwnerLate,
+        Self::ParticipantDied,
+        Self::LeaseExpired,
         Self::TimedOut,
         Self::Unknown,
         Self::Refused,
@@ -201,8 +201,8 @@ impl fmt::Display for Fault {
             FaultKind::PeerDied => "the peer died",
             FaultKind::PeerLeft => "the peer left the world",
             FaultKind::OwnerDied => "the owner of the lock died",
-            FaultKind::MemberDied => "a rank died that may hold the shared lock",
-            FaultKind::OwnerLate => "the owner of the lock is late",
+            FaultKind::ParticipantDied => "a rank died that may hold the shared lock",
+            FaultKind::LeaseExpired => "the owner of the lock is late",
             FaultKind::TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::Refused => "the fabric refused the operation",

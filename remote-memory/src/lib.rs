@@ -5,8 +5,8 @@
 //!
 //! | implementor | what an operation is |
 //! |---|---|
-//! | shared memory (`fabric::shm`) | an instruction: done when the call returns, its future compiles away |
-//! | RDMA verbs (`fabric::verbs`) | a posted work request; its future completes from the completion queue |
+//! | shared memory (`onesided_fabric::shm`) | an instruction: done when the call returns, its future compiles away |
+//! | RDMA verbs (`onesided_fabric::verbs`) | a posted work request; its future completes from the completion queue |
 //! | the simulator (`sim`) | an event in virtual time on a modelled card and wire |
 //! | a model checker (loom, in `lock-kit`) | a step whose interleavings are all explored |
 //!

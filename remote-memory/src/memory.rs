@@ -158,5 +158,5 @@ pub trait RemoteMemory: Send + Sync + 'static {
     fn liveness(&self, rank: Rank) -> Liveness;
 
     /// Some rank that died, if any did: as cheap as [`liveness`](Self::liveness), and told no later than that.
-    fn casualty(&self) -> Option<Rank>;
+    fn failed_rank(&self) -> Option<Rank>;
 }

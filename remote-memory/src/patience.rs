@@ -17,12 +17,12 @@ pub enum Liveness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// Nobody's: only the deadline does.
-    Nobody,
+    NoRank,
     /// This rank's death or leaving: what is waited for comes from it alone.
     Rank(Rank),
     /// This rank's end; at anybody's death the wait is polled again, for whoever knows whose death counts to him (a barrier
     /// of some of the ranks).
-    Hearing(Rank),
+    RankAndFailures(Rank),
 }
 
 /// When a wait ends without what it waited for: every wait has one.
@@ -45,15 +45,15 @@ impl Patience {
     /// Waits for as long as `rank` lives, and is polled at every death.
     #[must_use]
     #[inline]
-    pub const fn hearing(rank: Rank) -> Self {
-        Self { deadline: u64::MAX, watch: Watch::Hearing(rank) }
+    pub const fn with_failures(rank: Rank) -> Self {
+        Self { deadline: u64::MAX, watch: Watch::RankAndFailures(rank) }
     }
 
     /// Waits until a point in time, whoever dies.
     #[must_use]
     #[inline]
     pub const fn until(deadline: u64) -> Self {
-        Self { deadline, watch: Watch::Nobody }
+        Self { deadline, watch: Watch::NoRank }
     }
 
     /// The same with a deadline, the earlier one if there was one already.

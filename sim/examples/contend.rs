@@ -10,9 +10,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, Place, Reach, TestAndSet, Ticket};
-use sim::{Network, Simulation};
+use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
+use onesided_lock_algos::{Backoff, BackoffCap, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
+use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
 struct AtRankZero<'m, M>(&'m M, &'m AtomicU8);
@@ -25,7 +25,7 @@ impl<M> Clone for AtRankZero<'_, M> {
 
 impl<M> Copy for AtRankZero<'_, M> {}
 
-impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
+impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.0.word(At { rank: Rank(0), region: RegionId(0), offset: index as u64 * 8 })
     }
@@ -42,11 +42,11 @@ impl<'m, M: RemoteMemory> Place<'m, M> for AtRankZero<'m, M> {
         u64::from(self.0.size())
     }
 
-    fn reach(&self) -> Reach {
-        Reach(self.1.load(Ordering::Relaxed))
+    fn backoff_cap(&self) -> BackoffCap {
+        BackoffCap(self.1.load(Ordering::Relaxed))
     }
 
-    fn keep_reach(&self, Reach(reach): Reach) {
+    fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
         self.1.store(reach, Ordering::Relaxed);
     }
 
@@ -67,7 +67,7 @@ async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquire
     let words = lock.words(place)?;
     loop {
         let started = lock.start(&memory, place, words, mode)?;
-        lock.finish(&memory, place, words, mode, started, || lock_algos::Wish::LOCK).await?;
+        lock.finish(&memory, place, words, mode, started, || onesided_lock_algos::Intent::LOCK).await?;
         acquired.set(acquired.get() + 1);
         lock.start_release(&memory, place, words, mode)?.await?;
     }

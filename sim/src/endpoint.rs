@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use fabric::{Agent, Attendant, Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
-use remote_memory::{
+use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, Segment, SegmentKey, ServerThread, Task, UserMemory};
+use onesided_remote_memory::{
     At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
@@ -217,8 +217,8 @@ impl RemoteMemory for SimFabric {
         self.state().liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.state().casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.state().failed_rank()
     }
 }
 
@@ -255,7 +255,7 @@ impl Fabric for SimFabric {
     type Flush<'f> = Flush<'f>;
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("sim", Agent::Simulated);
+        let mut capabilities = Capabilities::new("sim", AtomicAgent::Simulated);
         capabilities.ordered = true;
         capabilities
     }
@@ -348,7 +348,7 @@ impl Fabric for SimFabric {
             return Ok(SimSegment {
                 rank,
                 region: WORLD_REGION,
-                len: fabric::WORLD_BYTES,
+                len: onesided_fabric::WORLD_BYTES,
                 at: 0,
                 part: false,
                 _held: None,
@@ -363,7 +363,7 @@ impl Fabric for SimFabric {
         Ok(Word::of(segment.place(offset)))
     }
 
-    fn near_word<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+    fn same_host_word<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
         if self.host_of(segment.rank) != self.host_of(self.rank()) {
             return Err(Fault::of(FaultKind::Unsupported, segment.rank));
         }
@@ -440,8 +440,8 @@ impl Fabric for SimFabric {
         Ok(true)
     }
 
-    fn adopt(&self, task: Task) {
-        let refused = self.state().adopt(self.rank(), task);
+    fn spawn(&self, task: Task) {
+        let refused = self.state().spawn(self.rank(), task);
         drop(refused); // not under the lock: a task owns endpoints
     }
 
@@ -452,8 +452,8 @@ impl Fabric for SimFabric {
     }
 
     /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
-        if attendant == Attendant::Polls {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        if attendant == ServerThread::Polls {
             self.state().ranks[self.rank().index()].more().polls = true;
         }
         self.serve(task).map(|()| None)

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory, Watch};
 
 use crate::endpoint::{Shared, SimFabric, Word, check_port};
 use crate::operation::Action;
@@ -216,7 +216,7 @@ impl Future for Pause<'_> {
     }
 }
 
-/// Sends a message; see [`Mailbox::send`](remote_memory::Mailbox::send).
+/// Sends a message; see [`Mailbox::send`](onesided_remote_memory::Mailbox::send).
 pub struct Send<'f> {
     waiting: Waiting<'f>,
     to: Rank,
@@ -267,7 +267,7 @@ impl Future for Send<'_> {
     }
 }
 
-/// Receives a message; see [`Mailbox::recv`](remote_memory::Mailbox::recv).
+/// Receives a message; see [`Mailbox::recv`](onesided_remote_memory::Mailbox::recv).
 pub struct Recv<'f> {
     waiting: Waiting<'f>,
     port: Port,
@@ -296,7 +296,7 @@ impl Future for Recv<'_> {
     }
 }
 
-/// Completes what was posted; see [`Fabric::flush`](fabric::Fabric::flush).
+/// Completes what was posted; see [`Fabric::flush`](onesided_fabric::Fabric::flush).
 pub struct Flush<'f> {
     waiting: Waiting<'f>,
     target: Rank,

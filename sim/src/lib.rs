@@ -1,6 +1,6 @@
 //! The simulated fabric.
 //!
-//! [`SimFabric`] is a [`Fabric`](fabric::Fabric): windows, locks and messages run on it as they are, in virtual time, from
+//! [`SimFabric`] is a [`Fabric`](onesided_fabric::Fabric): windows, locks and messages run on it as they are, in virtual time, from
 //! one rank to hundreds of thousands, with faults, in one thread. The same seed gives the same [trace](Report::trace).
 //!
 //! May use: the crate `fabric` and its traits. May not use: a clock, threads, I/O, `unsafe`.

@@ -1,6 +1,6 @@
 //! The memory of a simulated rank.
 
-use fabric::WORLD_BYTES;
+use onesided_fabric::WORLD_BYTES;
 
 /// The region that every rank has from the start.
 pub(crate) const WORLD_REGION: u32 = 0;

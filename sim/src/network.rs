@@ -16,14 +16,14 @@ use crate::agenda::NEVER;
 ///
 /// ```
 /// use std::time::Duration;
-/// let slow = sim::Network { latency: Duration::from_micros(20), loss: 0.01, ..sim::Network::default() };
+/// let slow = onesided_sim::Network { latency: Duration::from_micros(20), loss: 0.01, ..sim::Network::default() };
 /// assert!(slow.jitter.is_zero());
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// From card to card, one way.
     pub latency: Duration,
-    /// How long an operation on a [word near](fabric::Fabric::near_word) takes, which goes past the card; at least a nanosecond.
+    /// How long an operation on a [word near](onesided_fabric::Fabric::same_host_word) takes, which goes past the card; at least a nanosecond.
     pub near: Duration,
     /// Bytes a second, each way.
     pub bandwidth: u64,
@@ -37,12 +37,12 @@ pub struct Network {
     pub loss: f64,
     /// After how long an unanswered message is sent again.
     pub timeout: Duration,
-    /// How often. An operation that is then still unanswered ends in [`Unknown`](remote_memory::FaultKind::Unknown).
+    /// How often. An operation that is then still unanswered ends in [`Unknown`](onesided_remote_memory::FaultKind::Unknown).
     pub retries: u32,
     /// How long after a rank's death everybody knows of it.
     pub detection: Duration,
     /// For how long a waiting rank polls, seeing any write; then it sleeps until a write with
-    /// [`Notify::Yes`](remote_memory::Notify::Yes).
+    /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
     pub polling: Duration,
     /// How long it takes to wake a sleeper.
     pub wake: Duration,

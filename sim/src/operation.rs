@@ -1,6 +1,6 @@
 //! Operations under way.
 
-use remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
 
 /// What an operation does at its target.
 #[derive(Debug)]

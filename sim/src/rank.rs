@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use remote_memory::{Fault, Message, Port, Watch};
+use onesided_remote_memory::{Fault, Message, Port, Watch};
 
 use crate::memory::Memory;
 use crate::report::WaitsFor;

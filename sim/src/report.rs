@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use remote_memory::{Port, Rank};
+use onesided_remote_memory::{Port, Rank};
 
 /// How a simulation went.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fabric::{Task, World};
-use remote_memory::Rank;
+use onesided_fabric::{Task, World};
+use onesided_remote_memory::Rank;
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
@@ -21,11 +21,11 @@ use crate::state::{State, Step};
 /// What happens depends on the program, the parameters and the seed alone.
 ///
 /// ```
-/// use sim::{End, Network, Simulation};
+/// use onesided_sim::{End, Network, Simulation};
 ///
 /// let report = Simulation::new(Network::default()).ranks(16).seed(7).run(|world| async move {
 ///     world.barrier().await?;
-///     Ok::<u32, fabric::Error>(world.rank())
+///     Ok::<u32, onesided_fabric::Error>(world.rank())
 /// });
 /// assert_eq!(report.end, End::Finished);
 /// assert!(report.results.into_iter().flatten().all(|rank| rank.is_ok()));
@@ -56,7 +56,7 @@ impl Simulation {
 
     /// How many ranks share a host, those with the lowest numbers the first one: at least one. All do, if nothing else is
     /// said. Each has a card of its own all the same, and that is what everything takes but operations on [words
-    /// near](fabric::Fabric::near_word).
+    /// near](onesided_fabric::Fabric::same_host_word).
     #[must_use]
     pub fn per_host(mut self, ranks: u32) -> Self {
         self.per_host = ranks.max(1);
@@ -146,7 +146,7 @@ impl<R: Future> Executor<R> {
         }
         let end = loop {
             if self.unfinished == 0 {
-                self.adopt();
+                self.spawn();
                 if self.unfinished == 0 {
                     break End::Finished;
                 }
@@ -154,7 +154,7 @@ impl<R: Future> Executor<R> {
             let step = self.shared.step(until);
             match step {
                 Step::Poll(rank) => self.poll(rank),
-                Step::Adopt => self.adopt(),
+                Step::Adopt => self.spawn(),
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
                 Step::Idle => break End::Deadlock(self.stuck()),
@@ -196,7 +196,7 @@ impl<R: Future> Executor<R> {
         }
     }
 
-    fn adopt(&mut self) {
+    fn spawn(&mut self) {
         let adopted = self.shared.lock().adopted();
         for (rank, task, serves) in adopted {
             let tasks = if serves { &mut self.serving } else { &mut self.adopted };

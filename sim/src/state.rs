@@ -4,8 +4,8 @@ mod waiting;
 
 use std::collections::BTreeSet;
 
-use fabric::Task;
-use remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
+use onesided_fabric::Task;
+use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
@@ -28,7 +28,7 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     /// Set at the end: what programs do while they are dropped has no effect.
     pub(crate) over: bool,
-    casualty: Option<Rank>,
+    failed_rank: Option<Rank>,
     /// Whose operations a rank's card refuses: that rank, and the other.
     revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
@@ -87,7 +87,7 @@ impl State {
             arrivals: 0,
             trace: Trace::default(),
             over: false,
-            casualty: None,
+            failed_rank: None,
             revoked: BTreeSet::new(),
             agenda: Agenda::default(),
             adopted: Adopted::default(),
@@ -119,19 +119,19 @@ impl State {
                 Due::Kill(rank) => self.kill(rank),
                 Due::Detect(rank) => {
                     self.lives[rank as usize] = Life::Dead;
-                    self.casualty.get_or_insert(Rank(rank));
+                    self.failed_rank.get_or_insert(Rank(rank));
                     self.wake_watchers(|watch| match watch {
                         Watch::Rank(dead) => dead == Rank(rank),
-                        Watch::Hearing(_) => true,
-                        Watch::Nobody => false,
+                        Watch::RankAndFailures(_) => true,
+                        Watch::NoRank => false,
                     });
                     None
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
                     self.wake_watchers(|watch| match watch {
-                        Watch::Rank(left) | Watch::Hearing(left) => left == Rank(rank),
-                        Watch::Nobody => false,
+                        Watch::Rank(left) | Watch::RankAndFailures(left) => left == Rank(rank),
+                        Watch::NoRank => false,
                     });
                     None
                 }
@@ -447,7 +447,7 @@ impl State {
         check_word(at.rank, len, at.offset)
     }
 
-    pub(crate) fn adopt(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
+    pub(crate) fn spawn(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fabric::conformance::{Failure, Summary, run};
-use fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
-use sim::{End, Network, Report, SimFabric, SimSegment, Simulation, Word};
+use onesided_fabric::conformance::{Failure, Summary, run};
+use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
+use onesided_sim::{End, Network, Report, SimFabric, SimSegment, Simulation, Word};
 
 type Verdict = Result<Summary, Failure>;
 
@@ -118,8 +118,8 @@ type Boxed<'f, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'f>>;
 impl RemoteMemory for Planted {
     type Word<'f> = Word;
     type Op = Boxed<'static, u64>;
-    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = sim::Wait<'f, P>;
-    type Pause<'f> = sim::Pause<'f>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
+    type Pause<'f> = onesided_sim::Pause<'f>;
 
     fn rank(&self) -> Rank {
         self.inner.rank()
@@ -196,14 +196,14 @@ impl RemoteMemory for Planted {
         self.inner.liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.inner.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.inner.failed_rank()
     }
 }
 
 impl Mailbox for Planted {
     type Send<'f> = Boxed<'f, ()>;
-    type Recv<'f> = sim::Recv<'f>;
+    type Recv<'f> = onesided_sim::Recv<'f>;
 
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
         let lost = matches!(self.bug, Bug::LostMessages) && bytes.first() == Some(&99);
@@ -217,7 +217,7 @@ impl Mailbox for Planted {
 
 impl Fabric for Planted {
     type Segment = SimSegment;
-    type Transfer = sim::Transfer;
+    type Transfer = onesided_sim::Transfer;
     type Get<'b> = Boxed<'b, ()>;
     type Flush<'f> = Boxed<'f, ()>;
 
@@ -275,11 +275,11 @@ impl Fabric for Planted {
         Box::pin(self.inner.get(from, offset, into))
     }
 
-    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> sim::Transfer {
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
         self.inner.rdma_write(from, to, len)
     }
 
-    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> sim::Transfer {
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
         self.inner.rdma_read(from, into, len)
     }
 
@@ -302,8 +302,8 @@ impl Fabric for Planted {
         self.inner.write_own(own, offset, from)
     }
 
-    fn adopt(&self, task: Task) {
-        self.inner.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.inner.spawn(task);
     }
 
     fn leave(&self) {

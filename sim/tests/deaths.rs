@@ -1,4 +1,4 @@
-//! Locks over simulated windows whose owners die: who waits is told, or inherits, whatever was under way.
+//! Locks over simulated windows whose owners die: who waits is told, or recovers, whatever was under way.
 
 mod common;
 
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use fabric::World;
-use fabric::remote_memory::{FaultKind, Rank};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Builder, Epoch, Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mode, Window};
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::{FaultKind, Rank};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
 use common::pause_until;
 
@@ -62,7 +62,7 @@ fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
                 let told = report.results[rank].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap_err();
                 let dead = told.fault().unwrap().rank();
                 assert!(
-                    told.is_abandoned() && dead == Some(Rank(1)),
+                    told.is_poisoned() && dead == Some(Rank(1)),
                     "{design} {mode:?} {detection} rank {rank}: {told}"
                 );
             }
@@ -70,7 +70,7 @@ fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
     }
 }
 
-/// Rank 1 dies with both locks. Rank 0 waits for it already, and is not told yet, when it says that it inherits.
+/// Rank 1 dies with both locks. Rank 0 waits for it already, and is not told yet, when it says that it recovers.
 #[test]
 fn whether_it_inherits_may_be_said_at_any_time() {
     async fn is_pending(handle: &mut (impl Future + Unpin)) -> bool {
@@ -80,7 +80,7 @@ fn whether_it_inherits_may_be_said_at_any_time() {
         let network = Network { detection: Duration::from_millis(10), ..Network::default() };
         let simulation = Simulation::new(network).ranks(3).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
-            let value = windows::Mutex::with(Window::builder().lock(*design), &world, 2, 7_u64).await?;
+            let value = onesided_windows::Mutex::with(Window::builder().lock(*design), &world, 2, 7_u64).await?;
             let scores = window(&world, *design).await?;
             let mut inherited = [None; 2];
             match world.rank() {
@@ -91,8 +91,8 @@ fn whether_it_inherits_may_be_said_at_any_time() {
                         assert!(is_pending(&mut lock).await && is_pending(&mut guard).await, "{design}");
                         pause_until(&world, DEATH + look * 1_000_000).await;
                     }
-                    let (lock, guard) = (lock.inherit().await?, guard.inherit().await?);
-                    inherited = [lock.inherited(), guard.inherited()];
+                    let (lock, guard) = (lock.recover().await?, guard.recover().await?);
+                    inherited = [lock.previous_owner(), guard.previous_owner()];
                 }
                 1 => std::mem::forget((lock(&scores, 2, Mode::Exclusive).await?, value.lock().await?)),
                 _ => {}
@@ -101,7 +101,7 @@ fn whether_it_inherits_may_be_said_at_any_time() {
             Ok::<_, Error>(inherited)
         });
         let inherited = report.results[0].as_ref().unwrap().as_ref().unwrap();
-        let from_it = |found: &_| matches!(found, Some(Inheritance::Owner(1) | Inheritance::Member(1)));
+        let from_it = |found: &_| matches!(found, Some(PreviousOwner::Owner(1) | PreviousOwner::Participant(1)));
         assert!(inherited.iter().all(from_it), "{design}: {inherited:?}");
     }
 }
@@ -127,7 +127,7 @@ fn tokens_rise_across_deaths() {
                                 3 => scores.lock_shared(0),
                                 _ => scores.lock_exclusive(0),
                             };
-                            let epoch = request.inherit().deadline(LONG).await?;
+                            let epoch = request.recover().deadline(LONG).await?;
                             if epoch.mode() == Mode::Exclusive {
                                 let token = epoch.fencing_token().await?;
                                 tokens.lock().unwrap().push(token);
@@ -178,8 +178,8 @@ fn who_fails_without_a_slot_does_not_count_any_more() {
             match world.rank() {
                 0 => {
                     pause_until(&world, 2 * DEATH).await;
-                    let heir = scores.lock_exclusive(0).inherit().deadline(LONG).await?;
-                    assert!(heir.inherited().is_some(), "{design}");
+                    let heir = scores.lock_exclusive(0).recover().deadline(LONG).await?;
+                    assert!(heir.previous_owner().is_some(), "{design}");
                     heir.unlock().await?;
                 }
                 2 => {
@@ -217,7 +217,7 @@ fn who_holds_locks_without_a_slot_inherits_another_one() {
                 2 => {
                     let held = exhaust(&scores).await?;
                     pause_until(&world, 2 * DEATH).await;
-                    scores.lock_exclusive(0).inherit().deadline(LONG).await?.unlock().await?;
+                    scores.lock_exclusive(0).recover().deadline(LONG).await?.unlock().await?;
                     drop(held);
                 }
                 _ => {}
@@ -244,11 +244,11 @@ fn who_may_wait_for_each_other_without_slots_are_told() {
                 _ => {
                     let held = exhaust(&scores).await?;
                     pause_until(&world, 2 * DEATH).await;
-                    let outcome = scores.lock_exclusive(0).inherit().deadline(LONG).await;
+                    let outcome = scores.lock_exclusive(0).recover().deadline(LONG).await;
                     kind = outcome.as_ref().err().map(|error| error.fault().unwrap().kind());
                     drop((outcome, held));
                     // Now it can be had.
-                    scores.lock_exclusive(0).inherit().deadline(LONG).await?.unlock().await?;
+                    scores.lock_exclusive(0).recover().deadline(LONG).await?.unlock().await?;
                 }
             }
             pause_until(&world, OVER).await;
@@ -262,7 +262,7 @@ fn who_may_wait_for_each_other_without_slots_are_told() {
 }
 
 /// Rank 2 is told so while it has a slot, which it can use again: else its next owner would be without one, and rank 0, which
-/// inherits meanwhile, would wait for that.
+/// recovers meanwhile, would wait for that.
 #[test]
 fn who_is_told_so_has_its_slot_again() {
     for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
@@ -273,8 +273,8 @@ fn who_is_told_so_has_its_slot_again() {
                 1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
                 0 => {
                     pause_until(&world, OVER / 2).await;
-                    let heir = scores.lock_exclusive(0).inherit().deadline(LONG).await?;
-                    assert!(heir.inherited().is_some(), "{design}");
+                    let heir = scores.lock_exclusive(0).recover().deadline(LONG).await?;
+                    assert!(heir.previous_owner().is_some(), "{design}");
                     heir.unlock().await?;
                 }
                 rank => {
@@ -284,7 +284,7 @@ fn who_is_told_so_has_its_slot_again() {
                     }
                     pause_until(&world, 2 * DEATH).await;
                     if rank == 2 {
-                        let told = scores.lock_exclusive(0).inherit().deadline(LONG).await.map(drop).unwrap_err();
+                        let told = scores.lock_exclusive(0).recover().deadline(LONG).await.map(drop).unwrap_err();
                         assert_eq!(told.fault().unwrap().kind(), FaultKind::Deadlock, "{design}");
                         held.truncate(SLOTS - 1);
                         held.push(scores.lock_shared(2).await?);
@@ -309,7 +309,7 @@ fn who_is_told_so_has_its_slot_again() {
 /// Windows in which nobody goes on without a slot, with locks whose owners' nodes nobody else writes to.
 fn with_own_nodes() -> impl Iterator<Item = Builder<u64>> {
     let late = Window::<u64>::builder().lock(LockDesign::TestAndSet);
-    let late = late.late_owners(LatePolicy::VersionedCommit, Duration::from_secs(1000));
+    let late = late.lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1000));
     let designs = [LockDesign::TestAndSet, LockDesign::Ticket, LockDesign::DistributedCounters];
     let global = |design| Window::<u64>::builder().lock(design).lock_all(LockAllDesign::Global);
     std::iter::once(late).chain(designs.map(global))

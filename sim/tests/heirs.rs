@@ -7,10 +7,10 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use fabric::World;
-use fabric::remote_memory::RemoteMemory;
-use sim::{Network, SimFabric, Simulation};
-use windows::{Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mutex, Window};
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_sim::{Network, SimFabric, Simulation};
+use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, Mutex, PreviousOwner, Window};
 
 use common::pause_until;
 
@@ -54,11 +54,11 @@ fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> 
             0 => {
                 pause_until(&world, 60 * MS).await;
                 let begin = world.fabric().now();
-                let request = || scores.lock_exclusive(2).inherit();
+                let request = || scores.lock_exclusive(2).recover();
                 let got = match how {
                     How::Dropped => until(&world, begin + nanos, request()).await.map(drop),
                     How::Fenced => until(&world, begin + nanos, request().fenced()).await.map(drop),
-                    How::Value => until(&world, begin + nanos, value.lock().inherit()).await.map(drop),
+                    How::Value => until(&world, begin + nanos, value.lock().recover()).await.map(drop),
                     How::Deadline => request().deadline(Duration::from_nanos(nanos)).await.map(drop).ok(),
                 };
                 outcome = got.map(|()| world.fabric().now() - begin).ok_or(false);
@@ -68,7 +68,7 @@ fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> 
                         How::Value => value.lock().await.err(),
                         _ => scores.lock_exclusive(2).await.err(),
                     };
-                    outcome = Err(next.is_some_and(|error| error.is_abandoned()));
+                    outcome = Err(next.is_some_and(|error| error.is_poisoned()));
                 }
             }
             _ => {}
@@ -101,10 +101,10 @@ fn a_lock_taken_over_by_nobody_is_told_of_again() {
     let simulate = |nanos: u64| {
         let report = Simulation::new(Network::default()).ranks(3).run(move |world: World<SimFabric>| async move {
             let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
-            let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::from_nanos(MS));
+            let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::from_nanos(MS));
             let scores: Window<u64, SimFabric> = builder.allocate(&world, 2).await?;
             pause_until(&world, MS).await;
-            let (mut takes, mut inherits) = (None, None);
+            let (mut takes, mut recovers) = (None, None);
             if world.rank() == 1 {
                 std::mem::forget(scores.lock_exclusive(2).await?); // late for ever
             }
@@ -113,16 +113,16 @@ fn a_lock_taken_over_by_nobody_is_told_of_again() {
                 let got = until(&world, 2 * MS + nanos, scores.lock_exclusive(2)).await.map(|held| held.map(drop));
                 takes = got.map(|_| world.fabric().now() - 2 * MS);
                 pause_until(&world, 50 * MS).await;
-                inherits = scores.lock_exclusive(2).await?.inherited();
+                recovers = scores.lock_exclusive(2).await?.previous_owner();
             }
             pause_until(&world, 100 * MS).await;
-            Ok::<_, Error>((takes, inherits))
+            Ok::<_, Error>((takes, recovers))
         });
         report.results.into_iter().next().unwrap().unwrap().unwrap()
     };
     let (Some(takes), None) = simulate(40 * MS) else { panic!("it is taken over") };
     for before in 0..40 {
         let nanos = takes - 200 * before - 1;
-        assert_eq!(simulate(nanos), (None, Some(Inheritance::Late(1))), "after {nanos} of {takes}");
+        assert_eq!(simulate(nanos), (None, Some(PreviousOwner::LeaseExpired(1))), "after {nanos} of {takes}");
     }
 }

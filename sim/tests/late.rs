@@ -4,9 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use fabric::remote_memory::RemoteMemory;
-use sim::{Network, Simulation};
-use windows::{Error, Inheritance, LatePolicy, LockDesign, Window};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_sim::{Network, Simulation};
+use onesided_windows::{Error, LeasePolicy, LockDesign, PreviousOwner, Window};
 
 use common::pause_until;
 
@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(10);
 struct Seen {
     held: Option<(u64, u64)>,
     wrong: Option<String>,
-    inherited: Option<Inheritance>,
+    recovered: Option<PreviousOwner>,
 }
 
 /// Rank 3 keeps rank 2's lock until `release`; rank 4 reads before, and at `reads` again. Rank 1 has found it reading first; rank 0
@@ -29,7 +29,7 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
     const OVER: u64 = 300 * MS;
     let report = Simulation::new(Network::default()).ranks(5).run(move |world| async move {
         let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
-        let window = builder.late_owners(LatePolicy::Revoke, LEASE).allocate(&world, 8).await?;
+        let window = builder.lease_policy(LeasePolicy::Revoke, LEASE).allocate(&world, 8).await?;
         pause_until(&world, 40 * MS).await;
         let (mut seen, now) = (Seen::default(), || world.fabric().now());
         match world.rank() {
@@ -53,9 +53,9 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
             }
             1 => {
                 pause_until(&world, 41 * MS).await;
-                let epoch = window.lock_exclusive(2).inherit().deadline(LONG).await?;
+                let epoch = window.lock_exclusive(2).recover().deadline(LONG).await?;
                 let begin = now();
-                seen.inherited = epoch.inherited();
+                seen.recovered = epoch.previous_owner();
                 pause_until(&world, begin + 2 * MS).await;
                 seen.held = Some((begin, now()));
                 seen.wrong = epoch.unlock().await.err().map(|error| error.to_string());
@@ -76,7 +76,7 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
 #[test]
 fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
     let usual = found_reading(250 * MS, 290 * MS);
-    assert_eq!(usual[1].inherited, Some(Inheritance::Late(3)), "{usual:?}");
+    assert_eq!(usual[1].recovered, Some(PreviousOwner::LeaseExpired(3)), "{usual:?}");
     let (taken, _) = usual[1].held.unwrap();
 
     // When rank 1 has found the owner late for the first time, a lease and some pauses before.
@@ -95,18 +95,18 @@ fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
 
 /// One in ten messages is lost, and what is lost twice is not known of. Rank 0 is late at rank 2, and rank 1 would have the lock;
 /// later rank 3 asks.
-fn lossy(policy: LatePolicy, seed: u64) -> Option<(String, String)> {
+fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
     let network = Network { loss: 0.1, retries: 1, ..Network::default() };
     let report = Simulation::new(network).ranks(4).seed(seed).run(move |world| async move {
         let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
-        let window = builder.late_owners(policy, LEASE).allocate(&world, 8).await?;
+        let window = builder.lease_policy(policy, LEASE).allocate(&world, 8).await?;
         pause_until(&world, 10 * S).await;
         let mut told = String::new();
         match world.rank() {
             0 => std::mem::forget(window.lock_exclusive(2).await?),
             1 => {
                 pause_until(&world, 11 * S).await;
-                match window.lock_exclusive(2).inherit().deadline(LONG).await {
+                match window.lock_exclusive(2).recover().deadline(LONG).await {
                     Ok(epoch) => epoch.unlock().await?,
                     Err(error) => told = error.to_string(),
                 }
@@ -115,9 +115,9 @@ fn lossy(policy: LatePolicy, seed: u64) -> Option<(String, String)> {
                 pause_until(&world, 30 * S).await;
                 // Whose access was revoked cannot be asked about twice.
                 let request = window.lock_exclusive(2);
-                let request = if policy == LatePolicy::Revoke { request } else { request.inherit() };
+                let request = if policy == LeasePolicy::Revoke { request } else { request.recover() };
                 told = match request.deadline(LONG).await {
-                    Ok(epoch) => format!("{:?}", epoch.inherited()),
+                    Ok(epoch) => format!("{:?}", epoch.previous_owner()),
                     Err(error) => format!("{:?}", error.fault()),
                 };
             }
@@ -135,7 +135,7 @@ fn lossy(policy: LatePolicy, seed: u64) -> Option<(String, String)> {
 /// Who is told of an error does not have the lock, and an answer that was lost is asked for again.
 #[test]
 fn lost_answers_leave_the_lock_with_nobody_who_does_not_know_it() {
-    for policy in [LatePolicy::Revoke, LatePolicy::VersionedCommit] {
+    for policy in [LeasePolicy::Revoke, LeasePolicy::VersionedCommit] {
         let mut ended = 0;
         for seed in 0..1_000 {
             let Some((first, second)) = lossy(policy, seed) else { continue };

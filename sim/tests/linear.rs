@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::remote_memory::RemoteMemory;
-use fabric::{Fabric, World};
-use lock_kit::linear::{Access, History, Section, Sections, Step, sections};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World};
+use onesided_lock_kit::linear::{Access, History, Section, Sections, Step, sections};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Error, LockDesign, Mode, Window};
 use proptest::prelude::*;
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Error, LockDesign, Mode, Window};
 
 const WORDS: usize = 4;
 /// When the sections begin, in nanoseconds: then the window is there.
@@ -44,7 +44,7 @@ async fn section(
     }
     let call = history.invoked(process);
     let request = if exclusive { scores.lock_exclusive(0) } else { scores.lock_shared(0) };
-    let epoch = request.inherit().await?;
+    let epoch = request.recover().await?;
     let mut written = Vec::new();
     for (step, (access, at)) in section.accesses.iter().enumerate() {
         match access {

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use fabric::remote_memory::{
+use onesided_fabric::remote_memory::{
     At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
-use fabric::{Fabric, World};
-use sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
+use onesided_fabric::{Fabric, World};
+use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// A word of a rank's world region.
-fn word(fabric: &SimFabric, rank: u32, offset: u64) -> sim::Word {
+fn word(fabric: &SimFabric, rank: u32, offset: u64) -> onesided_sim::Word {
     fabric.word(At { rank: Rank(rank), region: RegionId(0), offset }).expect("a word of the world region")
 }
 
@@ -73,15 +73,15 @@ fn a_card_receives_one_after_another() {
 }
 
 /// Everybody adds to everybody, with barriers and messages.
-async fn mixed(world: World<SimFabric>) -> Result<u64, fabric::Error> {
+async fn mixed(world: World<SimFabric>) -> Result<u64, onesided_fabric::Error> {
     let fabric = world.fabric();
     for turn in 0..5 {
         for rank in 0..world.size() {
-            fabric.fetch_add(word(fabric, rank, 4088), turn).await.map_err(fabric::Error::operation("add"))?;
+            fabric.fetch_add(word(fabric, rank, 4088), turn).await.map_err(onesided_fabric::Error::operation("add"))?;
         }
         world.barrier().await?;
     }
-    fabric.read(word(fabric, 0, 4088)).await.map_err(fabric::Error::operation("read"))
+    fabric.read(word(fabric, 0, 4088)).await.map_err(onesided_fabric::Error::operation("read"))
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_killed_rank_answers_no_more() {
         let unknown = fabric.read(there).await;
         let waited = fabric.wait_until(word(fabric, world.rank(), 8), |v| v > 0, Patience::on(Rank(1))).await;
         assert_eq!(fabric.now(), 1_010_000, "a millisecond after the death");
-        assert_eq!((fabric.liveness(Rank(1)), fabric.casualty()), (Liveness::Dead, Some(Rank(1))));
+        assert_eq!((fabric.liveness(Rank(1)), fabric.failed_rank()), (Liveness::Dead, Some(Rank(1))));
         let posted = fabric.read(there).await;
         let sent = fabric.send(Rank(1), Port::USER, &[], Notify::Yes).await;
         let barrier = world.barrier().await.map_err(|error| error.fault().kind());

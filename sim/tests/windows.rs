@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use fabric::World;
-use fabric::remote_memory::{FaultKind, Rank};
-use sim::{Counts, End, Network, SimFabric, Simulation};
-use windows::{Error, Inheritance, LatePolicy, LockDesign, Mode, Window};
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::{FaultKind, Rank};
+use onesided_sim::{Counts, End, Network, SimFabric, Simulation};
+use onesided_windows::{Error, LeasePolicy, LockDesign, Mode, PreviousOwner, Window};
 
 const ROUNDS: u64 = 5;
 
@@ -90,7 +90,7 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
 fn an_unlock_that_is_dropped_late_is_finished() {
     let report = Simulation::new(Network::default()).ranks(2).seed(2).run(|world| async move {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-        let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::from_millis(1));
+        let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::from_millis(1));
         let scores = builder.allocate(&world, 1).await?;
         for round in 0..200 {
             if world.rank() == 0 {
@@ -107,7 +107,7 @@ fn an_unlock_that_is_dropped_late_is_finished() {
             } else {
                 world.barrier().await.unwrap();
                 let heir = scores.lock_exclusive(1).await?;
-                assert_eq!(heir.inherited(), Some(Inheritance::Late(0)));
+                assert_eq!(heir.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
                 heir.unlock().await?;
                 world.barrier().await.unwrap();
             }
@@ -145,7 +145,7 @@ fn a_dead_distributed_reader_holds_nobody_up() {
         }
         pause(world.fabric(), 10_000_000).await;
         let epoch = scores.lock_exclusive(0).deadline(Duration::from_secs(20)).await?;
-        let inherited = epoch.inherited();
+        let inherited = epoch.previous_owner();
         epoch.unlock().await?;
         pause(world.fabric(), 100_000_000).await;
         Ok::<_, Error>(inherited)
@@ -162,7 +162,7 @@ fn is_named(design: LockDesign, mode: Mode) -> bool {
     mode == Mode::Exclusive && (by_word || design.is_served())
 }
 
-/// Rank 1 dies with the lock of rank 0's part. The others are told, and told again; then rank 2 inherits it and heals it.
+/// Rank 1 dies with the lock of rank 0's part. The others are told, and told again; then rank 2 recovers it and heals it.
 fn dies_inside(design: LockDesign, mode: Mode) {
     let network = Network::default();
     let simulation = Simulation::new(network).ranks(3).seed(3).kill(1, Duration::from_millis(50));
@@ -179,14 +179,14 @@ fn dies_inside(design: LockDesign, mode: Mode) {
         pause(world.fabric(), 10_000_000).await;
         let told = scores.lock_exclusive(0).await.map(drop).unwrap_err();
         let again = scores.lock_shared(0).deadline(Duration::from_millis(100)).await.map(drop).unwrap_err();
-        assert!(again.is_abandoned(), "{again}");
+        assert!(again.is_poisoned(), "{again}");
         let last = scores.try_lock_exclusive(0).await.map(drop).unwrap_err();
-        assert!(last.is_abandoned(), "{last}");
+        assert!(last.is_poisoned(), "{last}");
         pause(world.fabric(), 1_000_000_000).await; // both have asked
         if world.rank() == 2 {
-            let epoch = scores.lock_exclusive(0).inherit().await?;
-            let heir = if is_named(design, mode) { Inheritance::Owner(1) } else { Inheritance::Member(1) };
-            assert_eq!((epoch.inherited(), epoch.mode()), (Some(heir), Mode::Exclusive));
+            let epoch = scores.lock_exclusive(0).recover().await?;
+            let heir = if is_named(design, mode) { PreviousOwner::Owner(1) } else { PreviousOwner::Participant(1) };
+            assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(heir), Mode::Exclusive));
             epoch.unlock().await?;
         }
         pause(world.fabric(), 1_000_000_000).await; // it is healed
@@ -196,7 +196,7 @@ fn dies_inside(design: LockDesign, mode: Mode) {
     });
     for rank in [0, 2] {
         let error = report.results[rank].as_ref().unwrap().as_ref().unwrap();
-        assert!(error.is_abandoned(), "{error}");
+        assert!(error.is_poisoned(), "{error}");
         assert_eq!(error.fault().unwrap().rank(), Some(Rank(1)));
         let reason = match is_named(design, mode) {
             true => "died while it held the lock",
@@ -236,8 +236,8 @@ fn nothing_is_posted_to_a_closed_window() {
 }
 
 async fn pause(fabric: &SimFabric, nanos: u64) {
-    use fabric::Fabric;
-    use fabric::remote_memory::RemoteMemory;
+    use onesided_fabric::Fabric;
+    use onesided_fabric::remote_memory::RemoteMemory;
     let own = fabric.world_segment(fabric.rank()).unwrap();
     fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
 }

@@ -19,8 +19,8 @@
 //!
 //! | what happened | who learns it | how |
 //! |---|---|---|
-//! | a rank died while it held an exclusive lock | whoever asks for the lock, until somebody inherits it | [`Error::is_abandoned`](crate::Error::is_abandoned), naming it |
-//! | a rank died that may hold a shared lock, or waits in a queue | whoever asks for it, after up to a second | the same, with [`FaultKind::MemberDied`](crate::FaultKind): a count names nobody |
+//! | a rank died while it held an exclusive lock | whoever asks for the lock, until somebody recovers it | [`Error::is_poisoned`](crate::Error::is_poisoned), naming it |
+//! | a rank died that may hold a shared lock, or waits in a queue | whoever asks for it, after up to a second | the same, with [`FaultKind::ParticipantDied`](crate::FaultKind): a count names nobody |
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | whoever waits for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died that only owns the memory | whoever operates on memory that it had lent (created windows, attached vectors), and on verbs on any; on shared memory nobody, otherwise: the memory stays | [`PeerDied`](crate::FaultKind) |
@@ -29,10 +29,10 @@
 //! | a living rank takes no signal either, and the queue of requests to it is full (verbs: more than a thousand signals) | whoever posts to it, after that time | [`Full`](crate::FaultKind): not posted |
 //! | the same for twice that time, at least 30 s (verbs) | whoever waits for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
 //! | an operation failed on its way | whoever waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
-//! | no memory or descriptors for a window | every rank | [`Create`](windows::Error::Create) there, [`CreateElsewhere`](windows::Error::CreateElsewhere) on the others |
+//! | no memory or descriptors for a window | every rank | [`Create`](onesided_windows::Error::Create) there, [`CreateElsewhere`](onesided_windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
-//! | ranks disagree on a window | every rank | [`Mismatch`](windows::Error::Mismatch) |
-//! | an owner kept the lock for longer than its lease, in a window with `VersionedCommit` | it, by its commit, unlock or fencing token | [`Late`](windows::Error::Late) |
+//! | ranks disagree on a window | every rank | [`Mismatch`](onesided_windows::Error::Mismatch) |
+//! | an owner kept the lock for longer than its lease, in a window with `VersionedCommit` | it, by its commit, unlock or fencing token | [`Late`](onesided_windows::Error::Late) |
 //! | the same in a window with `Revoke` | it, by whatever it does with the target, and the target, by whatever it does with it | [`Revoked`](crate::FaultKind), naming the other; with all others both go on |
 //! | a guard was dropped and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have given |
 //!
@@ -59,8 +59,8 @@
 //!   go alone, and the launcher's stay. A lock waits for as long as its owner lives, or until its deadline: an owner that its
 //!   cards cut off from the lock cannot release it before it ends.
 //!
-//! **A lock whose owner died is poisoned** until somebody [inherits](crate::LockRequest::inherit) it: see [locks](super::locks). For
-//! an owner that is only late there are fencing tokens and [policies](crate::LatePolicy).
+//! **A lock whose owner died is poisoned** until somebody [recovers](crate::LockRequest::recover) it: see [locks](super::locks). For
+//! an owner that is only late there are fencing tokens and [policies](crate::LeasePolicy).
 //!
 //! # Walking away
 //!

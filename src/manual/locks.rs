@@ -3,7 +3,7 @@
 //! Every part of a window has a lock. Its design is the window's: [`Builder::lock`](crate::Builder::lock) chooses it, or
 //! `ONESIDED_LOCK` by name for windows whose builder names none; [`info`](crate::Window::info) and
 //! [`explain`](crate::Window::explain) tell it. Ranks that do not agree on it all get
-//! [`Mismatch`](windows::Error::Mismatch). `onesided bench locks --lock all` shows them side by side.
+//! [`Mismatch`](onesided_windows::Error::Mismatch). `onesided bench locks --lock all` shows them side by side.
 //!
 //! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) | [`TwoLevel`](crate::LockDesign::TwoLevel) | [`DedicatedThread`](crate::LockDesign::DedicatedThread), [`EventThread`](crate::LockDesign::EventThread) |
 //! |---|---|---|---|---|---|---|---|
@@ -79,7 +79,7 @@
 //!
 //! Two words may tell of one death: the part's lock, as its design does, and the room at rank 0, which counts, and is doubted after a second. Who
 //! died with an exclusive lock is found at the room only by who locks all; from then on, as after a death in `lock_all`, every exclusive
-//! lock and every `lock_all` of the window is told, until an exclusive one is asked for with [`inherit`](crate::LockRequest::inherit).
+//! lock and every `lock_all` of the window is told, until an exclusive one is asked for with [`inherit`](crate::LockRequest::recover).
 //!
 //! # Which lock for which load
 //!
@@ -107,7 +107,7 @@
 #![doc = include_str!("../../docs/scale.svg")]
 //!
 //! How long an owner's work takes, how many readers there are and how many locks matters more than any of this: measure with the
-//! program's own figures, `onesided bench locks --help`, or a lock of one's own with `lock_kit::bench`.
+//! program's own figures, `onesided bench locks --help`, or a lock of one's own with `onesided_lock_kit::bench`.
 //!
 //! # What users ask for
 //!
@@ -124,8 +124,8 @@
 //! # Death
 //!
 //! **A lock that its owner left by dying is poisoned**, as a [`std::sync::Mutex`] is by a panic: everybody who asks for it is told, with
-//! an error that names the dead rank ([`is_abandoned`](crate::Error::is_abandoned)), at once, until somebody asks with
-//! [`inherit`](crate::LockRequest::inherit). That one holds the lock alone, [`inherited`](crate::Epoch::inherited) names the dead rank, and
+//! an error that names the dead rank ([`is_poisoned`](crate::Error::is_poisoned)), at once, until somebody asks with
+//! [`inherit`](crate::LockRequest::recover). That one holds the lock alone, [`inherited`](crate::Epoch::previous_owner) names the dead rank, and
 //! when it unlocks the lock is as any other.
 //!
 //! ```
@@ -134,8 +134,8 @@
 //! # fn main() -> Result<(), Error> {
 //! # for outcome in onesided::threads(2, |world| -> Result<(), Error> {
 //! # let scores = Window::<u64>::allocate(&world, 8).wait()?;
-//! let epoch = scores.lock_exclusive(1).inherit().wait()?;
-//! if let Some(inheritance) = epoch.inherited() {
+//! let epoch = scores.lock_exclusive(1).recover().wait()?;
+//! if let Some(inheritance) = epoch.previous_owner() {
 //!     eprintln!("{inheritance}"); // rank 3 died while it held the lock
 //!     repair(&epoch)?;
 //! }
@@ -155,12 +155,12 @@
 //! exclusive owner is then told of at once with test-and-set, within some ten milliseconds with the queue. Readers and tickets are counts, which
 //! name nobody: they are doubted when some rank has died and none has released for a second since, and the lock is poisoned once no
 //! living rank holds it or waits. A rank that died *waiting* harms nobody with test-and-set; with the others it counts as if it may have held the lock.
-//! Readers who only read lose nothing by [`inherit`](crate::LockRequest::inherit).
+//! Readers who only read lose nothing by [`inherit`](crate::LockRequest::recover).
 //!
 //! # Releases by who does not hold the lock
 //!
 //! The guards make them impossible: an [`Epoch`](crate::Epoch) is a lock that is held, its unlock consumes it, and a guard that is leaked
-//! leaves the target locked. Beneath, in [`lock_algos`], where an owner is a number, an owner that does not hold the
+//! leaves the target locked. Beneath, in [`onesided_lock_algos`], where an owner is a number, an owner that does not hold the
 //! lock gets `NotHeld` and changes nothing: the queue and the tickets see it by the owner's node, whatever the word says; test-and-set
 //! with [`TestAndSet::checked`](crate::lock_algos::TestAndSet::checked) also tells one acquire of an owner from the next, by the generation
 //! in its word. (Plain test-and-set frees by a write, which tells nothing: that is what windows use, behind their guards.) The mode of a
@@ -183,15 +183,15 @@
 //! # Late owners
 //!
 //! An owner that is stopped, or swapped out, lives: nobody takes its lock, however long it takes. Where that must not be, a window is
-//! made with [`late_owners`](crate::Builder::late_owners): a policy and a lease. A lease alone would not do, because who was stopped does not
+//! made with [`lease_policy`](crate::Builder::lease_policy): a policy and a lease. A lease alone would not do, because who was stopped does not
 //! know it when it goes on.
 //!
-//! | [`LatePolicy`](crate::LatePolicy) | what happens after the lease | what keeps the late owner from harm | for |
+//! | [`LeasePolicy`](crate::LeasePolicy) | what happens after the lease | what keeps the late owner from harm | for |
 //! |---|---|---|---|
 //! | `None` | nothing: the lock recovers from death, not from delay | | every design |
-//! | `VersionedCommit` | who waits takes the lock over, and is told ([`Inheritance::Late`](crate::Inheritance::Late)) | [`commit`](crate::Epoch::commit) is a compare-swap on a versioned word: the late one's fails ([`WindowError::Late`](crate::WindowError::Late)), and its unlock does. What it puts is not kept back: data go where nobody reads until they are committed | test-and-set windows |
+//! | `VersionedCommit` | who waits takes the lock over, and is told ([`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired)) | [`commit`](crate::Epoch::commit) is a compare-swap on a versioned word: the late one's fails ([`WindowError::Late`](crate::WindowError::Late)), and its unlock does. What it puts is not kept back: data go where nobody reads until they are committed | test-and-set windows |
 //! | `Kill` | who waits kills the owner's process; the lock is poisoned then, as after any death | it is dead | test-and-set, processes of one host (shm) |
-//! | `Revoke` | who waits has the target's helper thread close the owner's connection, and then has the lock, poisoned as after a death ([`Inheritance::Late`](crate::Inheritance::Late)) | nothing of it reaches the target any more, nor the target it, in any window ([`is_revoked`](crate::WindowError::is_revoked)), until one of them leaves | test-and-set, ranks that reach one another by cards (verbs), simulation |
+//! | `Revoke` | who waits has the target's helper thread close the owner's connection, and then has the lock, poisoned as after a death ([`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired)) | nothing of it reaches the target any more, nor the target it, in any window ([`is_revoked`](crate::WindowError::is_revoked)), until one of them leaves | test-and-set, ranks that reach one another by cards (verbs), simulation |
 //!
 //! Only test-and-set names its owner in its word; readers are never late. The lease is what a waiter measures, from when it saw the owner
 //! first; [`lease_left`](crate::Epoch::lease_left) is what the owner should ask after every wait. Such a window's exclusive locks take a slot

@@ -60,7 +60,7 @@
 //! [`accumulate`](crate::Access::accumulate), [`get_accumulate`](crate::Access::get_accumulate),
 //! [`fetch_and_op`](crate::Access::fetch_and_op), [`compare_and_swap`](crate::Access::compare_and_swap) and the locks are
 //! atomic against each other, element by element, whoever issues them, the owner of the part included: all of them go through the one agent
-//! that the window's memory belongs to ([`Capabilities::agent`](fabric::Capabilities)). On shared memory that is the CPU. On
+//! that the window's memory belongs to ([`Capabilities::agent`](onesided_fabric::Capabilities)). On shared memory that is the CPU. On
 //! verbs it is the target's card, and a rank reaches even its own part through the card: with `ATOMIC_HCA` the CPU's atomics
 //! and the card's are not atomic with one another (InfiniBand Architecture Specification, volume 1, 9.4.5).
 //!
@@ -75,7 +75,7 @@
 //! call returns, on a connection that keeps the order of its atomics and reads.
 //!
 //! They are **not** atomic against puts and local writes. Windows overlap only where they were made over one
-//! [`LentMemory`](crate::LentMemory): then they are one memory with one agent, and atomics through all of them are atomic
+//! [`WindowMemory`](crate::WindowMemory): then they are one memory with one agent, and atomics through all of them are atomic
 //! against one another. Memory that is attached may be reached by any number of places, all of one agent.
 //! Elements of less than 8 bytes are changed by compare-swaps on the 8 bytes around them: correct next to other atomics;
 //! next to puts and local writes of the neighbouring elements on shared memory only, because a card makes its atomics
@@ -94,12 +94,12 @@
 //!   dropped, which elsewhere was posted, is not done. A [`signal`](crate::Access::signal) is a put, and who
 //!   [waits](crate::Local::wait_until) for it looks only between signals: so it sees no half of one.
 //! - *An end.* From [`close_into`](crate::Window::close_into), [`detach`](crate::Window::detach) and
-//!   [`LentMemory::take_back`](crate::LentMemory::take_back) on no peer begins an operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
+//!   [`WindowMemory::take_back`](crate::WindowMemory::take_back) on no peer begins an operation on the memory, and none is in the middle of one when the vector is back: a gate in shared memory is shut, and
 //!   the owner waits until nobody is inside (explored by loom). A peer that was killed inside is not waited for. One that is
 //!   stopped inside for 5 s costs the memory: the error says so, and it is never freed. Memory that nobody takes back, because
 //!   a window is dropped, is freed only if nobody is inside, and leaked otherwise.
 //!
-//! Several windows over one [`LentMemory`](crate::LentMemory) have a lock each: what excludes whom is told by the window that it
+//! Several windows over one [`WindowMemory`](crate::WindowMemory) have a lock each: what excludes whom is told by the window that it
 //! was done through. What completes an operation (a flush, an unlock, a fence) completes it for whoever then reads through
 //! another of the windows.
 //!
@@ -142,7 +142,7 @@
 //! | a get sees this rank's own puts, atomics and signals | within one part: behind changes of its words that may be under way the card is taken |
 //!
 //! Bytes may overtake words of another region, a lock's or another window's:
-//! [`keeps_order`](fabric::Fabric::keeps_order) tells, and the windows ask. The module documentation of `fabric::mixed` has the
+//! [`keeps_order`](onesided_fabric::Fabric::keeps_order) tells, and the windows ask. The module documentation of `onesided_fabric::mixed` has the
 //! argument.
 //!
 //! # How each promise is tested

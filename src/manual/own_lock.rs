@@ -11,7 +11,7 @@
 //! One call does it all:
 //!
 //! ```text
-//! let report = lock_kit::conformance(&lock);
+//! let report = onesided_lock_kit::conformance(&lock);
 //! println!("{report}");
 //! ```
 //!
@@ -49,5 +49,5 @@
 //!
 //! A test that finds nothing shows nothing, unless it finds what is wrong on purpose. `Checker::bend` and `Setting::bend` turn an
 //! operation of a right lock into another one (a release into a plain write, a grant into one of an old generation), so that a wrong lock
-//! is one closure. `lock_kit::wrong` has more, and `lock_kit`'s first page the list of all that are planted here, with who catches
+//! is one closure. `onesided_lock_kit::wrong` has more, and `lock_kit`'s first page the list of all that are planted here, with who catches
 //! them.

@@ -60,7 +60,7 @@
 //!   silent for `ONESIDED_SUSPECT_AFTER` seconds) says so, and that is a failure of the ranks there.
 //!
 //! Memory between hosts is the fabric's business: shared memory joins the ranks of one host only and says so, verbs joins
-//! all. [`Job::host_of`](fabric::bootstrap::Job::host_of) tells where a rank is.
+//! all. [`Job::host_of`](onesided_fabric::bootstrap::Job::host_of) tells where a rank is.
 //!
 //! # Slurm
 //!

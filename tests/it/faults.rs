@@ -5,7 +5,7 @@ use std::time::Duration;
 use onesided::fabric::bootstrap::environment;
 use onesided::fabric::remote_memory::{Mailbox as _, Notify, Patience, Port, Rank, RemoteMemory as _};
 use onesided::fabric::{Fabric as _, block_on};
-use onesided::{Error, FaultKind, Inheritance, LockDesign, Mode, Window, World};
+use onesided::{Error, FaultKind, LockDesign, Mode, PreviousOwner, Window, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
@@ -126,7 +126,7 @@ fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
     }
 }
 
-/// Rank 0 takes the lock of rank 1's part and ends; the others wait for it, and are told. Then rank 2 inherits it, and the
+/// Rank 0 takes the lock of rank 1's part and ends; the others wait for it, and are told. Then rank 2 recovers it, and the
 /// lock is as any other.
 fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let (board, window) = (Board::new(world), filled(world));
@@ -149,10 +149,10 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
         _ => false,
     };
     let named = exclusive && names;
-    let kind = if named { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+    let kind = if named { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
-    assert!(error.is_abandoned() && error.is_owner_died() == named);
+    assert!(error.is_poisoned() && error.is_owner_died() == named);
     // Nobody waits for one owner alone with tickets: they are doubted together.
     let at_once = exclusive && matches!(window.info().lock, LockDesign::TestAndSet | LockDesign::Mcs);
     assert!(took < if at_once { SOON } else { DOUBT }, "{took:?}");
@@ -161,28 +161,28 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     assert_eq!(error.to_string(), told);
     assert!(!world.is_alive(0) && world.is_alive(1));
     // Whoever comes later hears the same, at once, as long as nobody has inherited.
-    assert!(Error::from(window.lock_shared(1).wait().unwrap_err()).is_abandoned());
+    assert!(Error::from(window.lock_shared(1).wait().unwrap_err()).is_poisoned());
     // While the other one asks, a try finds the lock busy.
     eventually(SOON * 10, "a try is told", || match window.try_lock_exclusive(1).wait() {
         Ok(epoch) => {
             assert!(epoch.is_none(), "it was not told");
             false
         }
-        Err(error) => Error::from(error).is_abandoned(),
+        Err(error) => Error::from(error).is_poisoned(),
     });
     board.tell(HEARD, 1);
     if world.rank() == 2 {
         eventually(SOON * 10, "rank 1 has heard", || board.told(1, HEARD) == 1);
-        let epoch = window.lock_shared(1).inherit().wait().unwrap();
-        let heir = if named { Inheritance::Owner(0) } else { Inheritance::Member(0) };
-        assert_eq!((epoch.inherited(), epoch.mode()), (Some(heir), Mode::Exclusive));
+        let epoch = window.lock_shared(1).recover().wait().unwrap();
+        let heir = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
+        assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(heir), Mode::Exclusive));
         assert!(window.try_lock_shared(1).wait().unwrap().is_none());
         epoch.unlock().wait().unwrap();
         board.tell(HEALED, 1);
     }
     eventually(SOON * 10, "it is healed", || board.told(2, HEALED) == 1);
-    let epoch = window.lock_exclusive(1).inherit().wait().unwrap();
-    assert_eq!(epoch.inherited(), None);
+    let epoch = window.lock_exclusive(1).recover().wait().unwrap();
+    assert_eq!(epoch.previous_owner(), None);
     epoch.unlock().wait().unwrap();
     goes_on(&board, &window, None);
     ok();
@@ -230,15 +230,15 @@ fn waiter_dies(world: World) {
         }
         _ => {
             world.barrier().wait().unwrap();
-            let epoch = window.lock_exclusive(1).inherit().wait().unwrap(); // waits, too
-            let inherited = epoch.inherited();
+            let epoch = window.lock_exclusive(1).recover().wait().unwrap(); // waits, too
+            let inherited = epoch.previous_owner();
             epoch.unlock().wait().unwrap();
             let queues = window.info().lock != LockDesign::TestAndSet;
             assert!(inherited.is_none() || queues, "{inherited:?}");
             if queues && inherited.is_none() {
                 // It was before the dead one, who is in the queue yet.
                 eventually(SOON, "its death is known", || !world.is_alive(0));
-                drop(window.lock_exclusive(1).inherit().wait().unwrap());
+                drop(window.lock_exclusive(1).recover().wait().unwrap());
             }
             board.tell(HEALED, 1);
         }

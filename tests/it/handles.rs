@@ -184,11 +184,11 @@ fn attached_memory_is_reached_by_a_look() {
         let other = 1 - world.rank();
         heads.lock_shared(other).wait().unwrap().get(0, &mut head).wait().unwrap();
         let epoch = lists.lock_shared(other).wait().unwrap();
-        let mut reach = epoch.attached(onesided::Place::from_word(head[0]));
+        let mut reach = epoch.attached(onesided::RemotePtr::from_word(head[0]));
         let list = until_done!(reach);
         list.get(1, &mut head).wait().unwrap();
         assert_eq!(head, [20]);
-        let mut nowhere = epoch.attached(onesided::Place::from_word(u64::MAX));
+        let mut nowhere = epoch.attached(onesided::RemotePtr::from_word(u64::MAX));
         assert!(nowhere.wait_timeout(DEADLINE).is_err());
         drop((reach, nowhere));
         epoch.unlock().wait().unwrap();

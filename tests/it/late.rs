@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onesided::fabric::remote_memory::RemoteMemory as _;
 use onesided::{
-    Epoch, Error, FaultKind, Inheritance, LatePolicy, LockDesign, LockTable, Mutex, Window, WindowError, World,
+    Epoch, Error, FaultKind, LeasePolicy, LockDesign, LockTable, Mutex, PreviousOwner, Window, WindowError, World,
 };
 use rustix::process::Signal;
 
@@ -26,9 +26,9 @@ fn board(world: &World) -> Window<u64> {
     board
 }
 
-fn scores(world: &World, policy: LatePolicy) -> Window<u64> {
+fn scores(world: &World, policy: LeasePolicy) -> Window<u64> {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-    builder.late_owners(policy, LEASE).allocate(world, 16).wait().unwrap()
+    builder.lease_policy(policy, LEASE).allocate(world, 16).wait().unwrap()
 }
 
 /// Stops this process until somebody lets it go on.
@@ -39,7 +39,7 @@ fn stop() {
 
 /// Rank 0 is stopped while it holds the lock of rank 2's part, rank 1 takes it over and commits, and rank 0 goes on.
 fn commits(world: World) {
-    let (board, window) = (board(&world), scores(&world, LatePolicy::VersionedCommit));
+    let (board, window) = (board(&world), scores(&world, LeasePolicy::VersionedCommit));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -59,7 +59,7 @@ fn commits(world: World) {
             assert!(matches!(error, WindowError::Late { operation: "unlock", .. }), "{error}");
             // As any other now; and rank 1's lock was not harmed.
             let epoch = window.lock_exclusive(2).wait().unwrap();
-            assert_eq!((epoch.inherited(), epoch.committed().wait().unwrap()), (None, 4));
+            assert_eq!((epoch.previous_owner(), epoch.committed().wait().unwrap()), (None, 4));
             epoch.commit(5).wait().unwrap();
             epoch.unlock().wait().unwrap();
             drop(window.lock_shared(2).wait().unwrap());
@@ -70,7 +70,10 @@ fn commits(world: World) {
             eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
             // A reader who meets a late owner has the lock alone, as every heir.
             let epoch = window.lock_shared(2).wait().unwrap();
-            assert_eq!((epoch.inherited(), epoch.mode()), (Some(Inheritance::Late(0)), onesided::Mode::Exclusive));
+            assert_eq!(
+                (epoch.previous_owner(), epoch.mode()),
+                (Some(PreviousOwner::LeaseExpired(0)), onesided::Mode::Exclusive)
+            );
             assert_eq!(epoch.committed().wait().unwrap(), 1);
             epoch.commit(2).wait().unwrap();
             send(late, Signal::CONT);
@@ -90,8 +93,8 @@ fn commits(world: World) {
 
 /// The same, but rank 1 kills rank 0, and has the lock as after any death.
 fn killed(world: World) {
-    let (board, window) = (board(&world), scores(&world, LatePolicy::Kill));
-    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).late_owners(LatePolicy::Kill, LEASE);
+    let (board, window) = (board(&world), scores(&world, LeasePolicy::Kill));
+    let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lease_policy(LeasePolicy::Kill, LEASE);
     let table = LockTable::with(builder, &world, 1).wait().unwrap();
     let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
     assert!(guard.lease_left().is_some_and(|left| left <= LEASE));
@@ -108,8 +111,8 @@ fn killed(world: World) {
         eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
         let error = Error::from(window.lock_exclusive(2).wait().unwrap_err());
         assert!(error.is_owner_died() && !world.is_alive(0), "{error}");
-        let epoch = window.lock_exclusive(2).inherit().wait().unwrap();
-        assert_eq!(epoch.inherited(), Some(Inheritance::Owner(0)));
+        let epoch = window.lock_exclusive(2).recover().wait().unwrap();
+        assert_eq!(epoch.previous_owner(), Some(PreviousOwner::Owner(0)));
         assert!(epoch.commit(1).wait().is_err());
         epoch.unlock().wait().unwrap();
         window.no_check().at(2).unwrap().fetch_add(15, 1).wait().unwrap();
@@ -125,8 +128,8 @@ fn killed(world: World) {
 fn revoked(world: World) {
     let board = board(&world);
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-    let window = match builder.late_owners(LatePolicy::Revoke, LEASE).allocate(&world, 16).wait() {
-        Err(error @ WindowError::LatePolicy { .. }) => {
+    let window = match builder.lease_policy(LeasePolicy::Revoke, LEASE).allocate(&world, 16).wait() {
+        Err(error @ WindowError::LeasePolicy { .. }) => {
             assert!(!jobs::is_on_cards() && error.to_string().contains("memory that it has mapped"), "{error}");
             return ok();
         }
@@ -157,8 +160,8 @@ fn revoked(world: World) {
             world.barrier().wait().unwrap();
             let late = board.local().read(1..2)[0];
             eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
-            let epoch = window.lock_exclusive(2).inherit().wait().unwrap();
-            assert_eq!(epoch.inherited(), Some(Inheritance::Late(0)));
+            let epoch = window.lock_exclusive(2).recover().wait().unwrap();
+            assert_eq!(epoch.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
             let mut found = [0; 8];
             epoch.get(0, &mut found).wait().unwrap();
             assert_eq!(found, [1; 8]);
@@ -176,7 +179,7 @@ fn revoked(world: World) {
             world.barrier().wait().unwrap();
             eventually(DEADLINE / 2, "rank 1 is done", || window.local().read(15..16) == [1]);
             assert_eq!(window.local().read(0..8), [2; 8]);
-            assert_eq!(world.fabric().casualty(), None); // rank 0 may have left by now
+            assert_eq!(world.fabric().failed_rank(), None); // rank 0 may have left by now
             drop(window.lock_exclusive(2).wait().unwrap());
             done(2).unwrap();
         }
@@ -186,7 +189,7 @@ fn revoked(world: World) {
 
 /// No policy: rank 1 waits until rank 0 goes on.
 fn waited_for(world: World) {
-    let (board, window) = (board(&world), scores(&world, LatePolicy::None));
+    let (board, window) = (board(&world), scores(&world, LeasePolicy::None));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -206,7 +209,7 @@ fn waited_for(world: World) {
             let epoch = window.lock_exclusive(2).wait().unwrap();
             let mut found = [0];
             epoch.get(0, &mut found).wait().unwrap();
-            assert_eq!((epoch.inherited(), found), (None, [1]));
+            assert_eq!((epoch.previous_owner(), found), (None, [1]));
             epoch.unlock().wait().unwrap();
         }
         _ => world.barrier().wait().unwrap(),
@@ -245,27 +248,27 @@ fn without_a_policy_a_late_owner_is_waited_for() {
 fn policies_that_cannot_be_had_are_told() {
     ranks(2, |world| {
         let make = |design, policy| {
-            let builder = Window::<u64>::builder().lock(design).late_owners(policy, LEASE);
+            let builder = Window::<u64>::builder().lock(design).lease_policy(policy, LEASE);
             builder.allocate(&world, 1).wait().map(drop).map_err(|error| error.to_string())
         };
         for design in LockDesign::ALL {
-            for policy in [LatePolicy::Kill, LatePolicy::Revoke, LatePolicy::VersionedCommit, LatePolicy::None] {
+            for policy in [LeasePolicy::Kill, LeasePolicy::Revoke, LeasePolicy::VersionedCommit, LeasePolicy::None] {
                 let made = make(*design, policy);
                 // Ranks that are threads cannot be killed one by one.
-                let commits = policy == LatePolicy::VersionedCommit && *design == LockDesign::TestAndSet;
-                assert_eq!(made.is_ok(), policy == LatePolicy::None || commits, "{design} {policy} {made:?}");
+                let commits = policy == LeasePolicy::VersionedCommit && *design == LockDesign::TestAndSet;
+                assert_eq!(made.is_ok(), policy == LeasePolicy::None || commits, "{design} {policy} {made:?}");
             }
         }
-        let error = make(LockDesign::Mcs, LatePolicy::VersionedCommit).unwrap_err();
+        let error = make(LockDesign::Mcs, LeasePolicy::VersionedCommit).unwrap_err();
         assert!(error.ends_with("of mcs locks here: only the word of a test-and-set lock names its owner"), "{error}");
-        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, LEASE);
-        assert!(matches!(Mutex::with(builder, &world, 0, 0).wait().unwrap_err(), WindowError::LatePolicy { .. }));
+        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, LEASE);
+        assert!(matches!(Mutex::with(builder, &world, 0, 0).wait().unwrap_err(), WindowError::LeasePolicy { .. }));
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
-        let builder = builder.late_owners(LatePolicy::VersionedCommit, Duration::ZERO);
+        let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::ZERO);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
         assert!(error.ends_with("a lease of zero is over before it begins"), "{error}");
         let lease = LEASE * (1 + world.rank());
-        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease);
+        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, lease);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
         assert!(error.contains("late owners: versioned commit after 300ms against"), "{error}");
     });
@@ -278,7 +281,7 @@ fn after_the_lease(
     end: impl Fn(Epoch<'_, u64, onesided::Any>) + Send + Sync + 'static,
 ) -> Vec<Result<(), Error>> {
     ranks(2, move |world| {
-        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, lease).name("scores");
+        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, lease).name("scores");
         let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 8).wait().unwrap();
         for _ in 0..times {
             if world.rank() == 0 {
@@ -289,7 +292,7 @@ fn after_the_lease(
             } else {
                 world.barrier().wait().unwrap();
                 let heir = window.lock_exclusive(1).wait().unwrap();
-                assert_eq!(heir.inherited(), Some(Inheritance::Late(0)));
+                assert_eq!(heir.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
                 heir.unlock().wait().unwrap();
                 world.barrier().wait().unwrap();
             }
@@ -320,7 +323,7 @@ fn late_owners_draw_no_token() {
     assert!(closed.iter().all(Result::is_ok), "{closed:?}");
     // Who is not late gets it, asked for with the lock or under it, and so does a reader.
     ranks(2, |world| {
-        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, DEADLINE);
+        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
         let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 1).wait().unwrap();
         for _ in 0..50 {
             let (epoch, token) = window.lock_exclusive(0).fenced().wait().unwrap();
@@ -338,8 +341,8 @@ fn late_owners_draw_no_token() {
 fn versioned_windows_take_no_policy_that_lets_two_write() {
     ranks(2, |world| {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
-        let policy = LatePolicy::VersionedCommit;
-        let table = builder.late_owners(policy, LEASE).allocate(&world, 1).wait().unwrap().versioned();
+        let policy = LeasePolicy::VersionedCommit;
+        let table = builder.lease_policy(policy, LEASE).allocate(&world, 1).wait().unwrap().versioned();
         let error = table.write(1).wait().map(drop).unwrap_err();
         assert!(error.fault().is_some_and(|fault| fault.kind() == FaultKind::Unsupported), "{error}");
         table.close().wait().unwrap();
@@ -350,7 +353,7 @@ fn versioned_windows_take_no_policy_that_lets_two_write() {
 #[test]
 fn who_is_not_late_keeps_the_lock() {
     ranks(3, |world| {
-        let builder = Window::<u64>::builder().late_owners(LatePolicy::VersionedCommit, DEADLINE);
+        let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
         let window = builder.allocate(&world, 1).wait().unwrap();
         for round in 0..300 {
             let epoch = window.lock_exclusive(0).wait().unwrap();
@@ -368,7 +371,7 @@ fn who_is_not_late_keeps_the_lock() {
 #[test]
 fn a_rank_has_as_many_locks_as_it_has_slots() {
     ranks(2, |world| {
-        let (window, me) = (scores(&world, LatePolicy::VersionedCommit), world.rank());
+        let (window, me) = (scores(&world, LeasePolicy::VersionedCommit), world.rank());
         let alone = || window.lock_exclusive(me).wait().unwrap();
         for _ in 0..10 {
             alone().unlock().wait().unwrap();

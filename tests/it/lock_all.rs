@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, Inheritance, LatePolicy, LockAllDesign, LockDesign, Mutex, Window, World};
+use onesided::{Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, Mutex, PreviousOwner, Window, World};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{eventually, ranks};
@@ -47,23 +47,26 @@ fn dies(world: &World, all: bool) {
     let window = &window;
     let told = |error: Error, kinds: &[FaultKind]| {
         let fault = error.fault().filter(|fault| fault.rank().map(|rank| rank.0) == Some(2));
-        assert!(error.is_abandoned() && fault.is_some_and(|fault| kinds.contains(&fault.kind())), "{error}");
+        assert!(error.is_poisoned() && fault.is_some_and(|fault| kinds.contains(&fault.kind())), "{error}");
     };
     let exclusive = |target: u32| window.lock_exclusive(target).wait().map(drop).map_err(Error::from);
     if world.rank() == 0 {
         match all {
-            true => told(exclusive(1).unwrap_err(), &[FaultKind::MemberDied]),
-            false => told(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::MemberDied]),
+            true => told(exclusive(1).unwrap_err(), &[FaultKind::ParticipantDied]),
+            false => told(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::ParticipantDied]),
         }
         // Whoever locks all waits for one that was held exclusively; it goes with one that locked all, until that is doubted.
         let error = Error::from(window.lock_all().wait().map(drop).unwrap_err());
         assert!(error.to_string().starts_with("lock_all on rank 0 of window \"scores\": "), "{error}");
-        told(error, &[FaultKind::MemberDied]);
+        told(error, &[FaultKind::ParticipantDied]);
         // Again and again, and also who tries, and for other parts.
-        told(window.lock_all().wait().map(drop).unwrap_err().into(), &[FaultKind::MemberDied]);
-        told(window.try_lock_exclusive(0).wait().map(drop).unwrap_err().into(), &[FaultKind::MemberDied]);
-        let heir = window.lock_exclusive(1).inherit().wait().unwrap();
-        assert!(matches!(heir.inherited(), Some(Inheritance::Owner(2) | Inheritance::Member(2))), "{heir:?}");
+        told(window.lock_all().wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
+        told(window.try_lock_exclusive(0).wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
+        let heir = window.lock_exclusive(1).recover().wait().unwrap();
+        assert!(
+            matches!(heir.previous_owner(), Some(PreviousOwner::Owner(2) | PreviousOwner::Participant(2))),
+            "{heir:?}"
+        );
         heir.put(0, &[1]).unwrap();
         heir.unlock().wait().unwrap();
     } else {
@@ -93,10 +96,10 @@ fn waiter_dies(world: World) {
     drop(held);
     if world.rank() == 1 {
         // It may have held what it waited for: nobody can tell.
-        let inherit = || window.lock_exclusive(0).inherit().wait().map(drop);
+        let inherit = || window.lock_exclusive(0).recover().wait().map(drop);
         inherit().unwrap();
         if let Err(error) = window.lock_all().wait().map(drop).map_err(Error::from) {
-            assert!(error.is_abandoned(), "{error}");
+            assert!(error.is_poisoned(), "{error}");
             inherit().unwrap();
         }
         window.lock_all().wait().unwrap().unlock_all().wait().unwrap();
@@ -119,7 +122,7 @@ fn a_death_inside_is_told_and_healed() {
 fn what_cannot_be_had_is_refused() {
     ranks(2, |world| {
         let builder = || Window::<u64>::builder().lock_all(LockAllDesign::Global).name("scores");
-        let late = builder().late_owners(LatePolicy::VersionedCommit, Duration::from_secs(1));
+        let late = builder().lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1));
         let error = late.allocate(&world, 1).wait().map(drop).unwrap_err();
         assert!(error.to_string().contains("cannot tell who is late"), "{error}");
         let design = if world.rank() == 0 { LockAllDesign::Global } else { LockAllDesign::EachTarget };

@@ -94,11 +94,11 @@ fn owner_dies(world: World) {
         for _ in 0..2 {
             let error = Error::from(all.at(1).wait().map(drop).unwrap_err());
             let alone = Error::from(window.lock_shared(1).wait().map(drop).unwrap_err());
-            assert!(error.is_abandoned() && error.fault() == alone.fault(), "{error}");
+            assert!(error.is_poisoned() && error.fault() == alone.fault(), "{error}");
             assert_eq!(error.to_string(), alone.to_string().replacen("lock_shared", "lock_all", 1));
         }
         own.put(0, &[7]).unwrap();
-        window.lock_exclusive(1).inherit().wait().unwrap().unlock().wait().unwrap();
+        window.lock_exclusive(1).recover().wait().unwrap().unlock().wait().unwrap();
         all.at(1).wait().unwrap().put(1, &[7]).unwrap();
         all.unlock_all().wait().unwrap();
         assert_eq!(window.local().read(0..2), [7, 0]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use onesided::fabric::{Agent, Fabric};
+use onesided::fabric::{AtomicAgent, Fabric};
 use onesided::{Error, Op, Window, World};
 use tokio::runtime::{Builder, Runtime};
 
@@ -27,7 +27,7 @@ fn one_thread() -> Runtime {
 }
 
 /// Many tasks at once, each with locks, gets and puts, atomics, and calls that do all of it.
-async fn task(window: Window<u64>, number: u64) -> Result<u64, windows::Error> {
+async fn task(window: Window<u64>, number: u64) -> Result<u64, onesided_windows::Error> {
     let size = u64::from(window.world().size());
     let mut done = 0;
     for round in 0..12 {
@@ -104,7 +104,7 @@ fn one_threads_tasks(world: World) {
 fn threads(world: World) {
     const THREADS: u64 = 4;
     // An emulated device takes its time.
-    let rounds = if world.fabric().capabilities().agent == Agent::Card { 4 } else { 100 };
+    let rounds = if world.fabric().capabilities().agent == AtomicAgent::Card { 4 } else { 100 };
     let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).wait().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

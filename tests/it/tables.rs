@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onesided::{
-    Builder, Element, Error, FaultKind, Inheritance, LockDesign, LockTable, Mode, Mutex, RwLock, Window, WindowError,
+    Builder, Element, Error, FaultKind, LockDesign, LockTable, Mode, Mutex, PreviousOwner, RwLock, Window, WindowError,
     World,
 };
 
@@ -259,7 +259,7 @@ fn owner_dies(world: World) {
         error.to_string(),
         format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`inherit` takes it over)")
     );
-    assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_abandoned());
+    assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_poisoned());
     // The others of the same ranks.
     for lock in [4, 6, 7, 8, 9, 11] {
         table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
@@ -268,13 +268,13 @@ fn owner_dies(world: World) {
     home.at(2).unwrap().fetch_add(2, 1).wait().unwrap();
     if world.rank() == 2 {
         eventually(DEADLINE / 2, "both have heard", || healed.local().read(2..3) == [2]);
-        let guard = table.lock_exclusive(5).inherit().wait().unwrap();
-        let heir = if named { Inheritance::Owner(0) } else { Inheritance::Member(0) };
-        assert_eq!((guard.inherited(), guard.mode()), (Some(heir), Mode::Exclusive));
+        let guard = table.lock_exclusive(5).recover().wait().unwrap();
+        let heir = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
+        assert_eq!((guard.previous_owner(), guard.mode()), (Some(heir), Mode::Exclusive));
         assert!(guard.fencing_token().wait().unwrap() > healed.local().read(1..2)[0]);
         guard.unlock().wait().unwrap();
-        let guard = table.lock_shared(10).inherit().wait().unwrap();
-        assert_eq!((guard.inherited(), guard.mode()), (Some(Inheritance::Member(0)), Mode::Exclusive));
+        let guard = table.lock_shared(10).recover().wait().unwrap();
+        assert_eq!((guard.previous_owner(), guard.mode()), (Some(PreviousOwner::Participant(0)), Mode::Exclusive));
         drop(guard);
         home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
     }

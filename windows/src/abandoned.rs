@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
-use lock_algos::{Asked, LockAlgorithm, Mode, Wanted, Wish};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, Mode, WaitPolicy};
 
-use crate::inheritance::Holding;
 use crate::lock::Spot;
+use crate::previous_owner::Holding;
 use crate::window::Inner;
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
@@ -23,7 +23,7 @@ pub(crate) struct Abandonable<F: Fabric> {
     owner: u64,
     wanted: Arc<AtomicBool>,
     /// May be said at any time.
-    inherits: Arc<AtomicBool>,
+    recovers: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
 
@@ -33,12 +33,12 @@ impl<F: Fabric> Abandonable<F> {
     /// `first` gives the value of the first operation.
     pub(crate) fn new(
         inner: Arc<Inner<F>>,
-        (spot, mode, wish): (Spot, Mode, Wish),
+        (spot, mode, wish): (Spot, Mode, Intent),
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
-        let (wanted, inherits) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(wish.inherits)));
-        let (theirs, still, said) = (Arc::clone(&inner), Arc::clone(&wanted), Arc::clone(&inherits));
+        let (wanted, recovers) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(wish.recovers)));
+        let (theirs, still, said) = (Arc::clone(&inner), Arc::clone(&wanted), Arc::clone(&recovers));
         let rest = Box::pin(async move {
             let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
             let words = home.words()?;
@@ -46,18 +46,18 @@ impl<F: Fabric> Abandonable<F> {
             if first.is_ok_and(|first| theirs.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
-            let wish: Asked<'_> = &|| {
-                let wanted = if still.load(Ordering::Relaxed) { wish.wanted } else { Wanted::No };
-                Wish { wanted, inherits: said.load(Ordering::Relaxed) }
+            let wish: IntentFn<'_> = &|| {
+                let wanted = if still.load(Ordering::Relaxed) { wish.wanted } else { WaitPolicy::Cancelled };
+                Intent { wanted, recovers: said.load(Ordering::Relaxed) }
             };
             let held = theirs.contend(home, words, mode, first, wish).await;
             held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, first, *fault))
         });
-        Self { inner, spot, owner, wanted, inherits, rest: Some(rest) }
+        Self { inner, spot, owner, wanted, recovers, rest: Some(rest) }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, inherits: bool) -> Poll<Result<Holding, Fault>> {
-        self.inherits.store(inherits, Ordering::Relaxed);
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, recovers: bool) -> Poll<Result<Holding, Fault>> {
+        self.recovers.store(recovers, Ordering::Relaxed);
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;
@@ -78,7 +78,7 @@ impl<F: Fabric> Drop for Abandonable<F> {
         });
         // Where an operation is done when it is posted, most of them end here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.inner.adopt(task);
+            self.inner.spawn(task);
         }
     }
 }
@@ -86,12 +86,12 @@ impl<F: Fabric> Drop for Abandonable<F> {
 /// Gives a lock back that nobody has seen. Of what is half done there nobody knows: so one that was inherited is left as the dead
 /// left it, and the next one is told.
 pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, holding: Holding) {
-    if !holding.is_inherited() {
+    if !holding.is_recovered() {
         return release(inner, spot, owner, holding.mode()).await;
     }
     let outcome = async {
         let home = inner.home(inner.target(spot.0)?, spot.1, owner);
-        let left = inner.algorithm.forsake(inner.fabric(), home, home.words()?, holding.held()).await;
+        let left = inner.algorithm.release_poisoned(inner.fabric(), home, home.words()?, holding.held()).await;
         inner.end_release(owner, left)
     };
     if let Err(fault) = outcome.await {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Agent, Fabric, Path};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{AtomicAgent, Fabric, Path};
 
 use crate::element::{per_word, to_word};
 use crate::fetch::Change;
@@ -37,8 +37,8 @@ use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Sh
 /// and whatever was posted before, has come to the target.
 ///
 /// ```
-/// # use windows::Window;
-/// # fabric::threads(2, |world| {
+/// # use onesided_windows::Window;
+/// # onesided_fabric::threads(2, |world| {
 /// # let window = Window::<u64>::allocate(&world, 100).wait()?;
 /// # let epoch = window.lock_shared(1)
 /// #     .wait()?;
@@ -50,7 +50,7 @@ use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Sh
 /// # drop(arrived);
 /// # epoch.unlock().wait()?;
 /// # window.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 pub struct Access<'w, T, F: Fabric> {
     pub(crate) inner: &'w Arc<Inner<F>>,
@@ -183,7 +183,7 @@ fn counted_range<T, F: Fabric>(
             if moved || !target.wordless {
                 let path = inner.fabric().path(&target.data);
                 // What is mapped beside a card has its words changed by the card.
-                let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == Agent::Card;
+                let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
                 target.count(if by_card { Path::Card } else { path });
             }
             Ok((offset * size_of::<T>()) as u64)
@@ -275,8 +275,8 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// need be no operands.
     ///
     /// ```
-    /// # use windows::{Op, Window};
-    /// # fabric::threads(1, |world| {
+    /// # use onesided_windows::{Op, Window};
+    /// # onesided_fabric::threads(1, |world| {
     /// # let window = Window::<i32>::allocate(&world, 4).wait()?;
     /// # let epoch = window.lock_exclusive(0).wait()?;
     /// let mut before = [0; 4];
@@ -287,7 +287,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// assert_eq!(before, [1, 4, 3, 4]);
     /// # epoch.unlock().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// It is done, at the target too, when it was waited for.

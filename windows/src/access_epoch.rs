@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::signals::{Signal, group};
 use crate::window::Inner;
@@ -172,7 +172,7 @@ impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
         });
         // Where an operation is done when it is posted, it ends here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.window.inner().adopt(task);
+            self.window.inner().spawn(task);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::agent::{Rows, is_wordless, over_rows};
 use crate::combine::{Piece, Pieces, Turn, Turns, Work};
@@ -80,7 +80,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
             Ok(_) if work.is_posted_whole(&access) => {
                 State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(spread)))
             }
-            Ok(_) if access.inner.immediate => State::Later,
+            Ok(_) if access.inner.completes_at_post => State::Later,
             Ok(_) => begin(&access, &work, spread),
         };
         Self { access, operation, place: spread.records(), spread, work, state }

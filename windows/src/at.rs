@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Limit, handle, wait_for};
-use lock_algos::{Mode, Wish};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Limit, handle, wait_for};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::lock_all::of_all;
 use crate::reader::Reader;
@@ -60,7 +60,7 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
             Some(Err(fault)) => State::Failed(fault),
             None if target >= all.window.world().size() => State::Failed(Fault::new(FaultKind::NoSuchRank)),
             None => {
-                let request = LockRequest::start(all.window, target, Mode::Shared, Wish::LOCK);
+                let request = LockRequest::start(all.window, target, Mode::Shared, Intent::LOCK);
                 State::Asked(Box::new(Asked { reader: Reader::new(request), look: Limit::NONE }))
             }
         };

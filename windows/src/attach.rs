@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Call, Drive, Fabric, Segment, call};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Call, Drive, Fabric, Segment, call};
 
 use crate::agent::is_wordless;
-use crate::lent::Spare;
 use crate::part::Made;
 use crate::paths::Paths;
-use crate::place::{Entry, SLOTS};
+use crate::remote_ptr::{Entry, SLOTS};
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Error, Place, Request, Window};
+use crate::window_memory::Spare;
+use crate::{Access, Element, Error, RemotePtr, Request, Window};
 
 /// What this rank has attached, and what it has met at others.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Own<F: Fabric> {
 /// Memory that this rank has attached.
 #[derive(Debug)]
 struct Piece<F: Fabric> {
-    place: Place,
+    place: RemotePtr,
     segment: F::Segment,
     len: usize,
     /// Whether it is the user's.
@@ -51,7 +51,7 @@ type Reached<F> = OnceLock<Box<[Met<F>]>>;
 struct Met<F: Fabric>(OnceLock<Box<Link<F>>>);
 
 /// One of them, and the next.
-type Link<F> = (Place, Target<F>, Met<F>);
+type Link<F> = (RemotePtr, Target<F>, Met<F>);
 
 impl<F: Fabric> Met<F> {
     fn link(&self) -> Option<&Link<F>> {
@@ -88,7 +88,7 @@ impl<F: Fabric> Attached<F> {
     }
 
     /// The memory of a rank that begins at a place, if it was met.
-    fn met(&self, rank: u32, place: Place) -> Option<&Target<F>> {
+    fn met(&self, rank: u32, place: RemotePtr) -> Option<&Target<F>> {
         let mut met = self.reached.get()?.get(rank as usize)?.get()?.get(place.slot())?;
         loop {
             let (this, target, next) = met.link()?;
@@ -109,7 +109,7 @@ impl<F: Fabric> Attached<F> {
     }
 
     /// Keeps what was met.
-    fn meet(&self, (rank, size): (u32, u32), place: Place, target: Target<F>) -> &Target<F> {
+    fn meet(&self, (rank, size): (u32, u32), place: RemotePtr, target: Target<F>) -> &Target<F> {
         let ranks = self.reached.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
         let slots = || (0..SLOTS).map(|_| Met(OnceLock::new())).collect();
         let mut met = &ranks[rank as usize].get_or_init(slots)[place.slot()];
@@ -133,7 +133,7 @@ impl<F: Fabric> Attached<F> {
 
 impl<F: Fabric> Inner<F> {
     /// Makes a segment known, and its agent if it needs one.
-    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<Place, Fault> {
+    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<RemotePtr, Fault> {
         if self.made != Made::Attached {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
@@ -141,7 +141,7 @@ impl<F: Fabric> Inner<F> {
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
         let mut own = self.attached.own();
         let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;
-        let place = Place::new(slot, generation);
+        let place = RemotePtr::new(slot, generation);
         let entry = Entry::encode(place, len, &segment.key());
         own.taken.push(Piece { place, segment, len, lent });
         let serve = wordless && !std::mem::replace(&mut own.serving, true);
@@ -156,7 +156,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
-    fn enter(&self, place: Place, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
+    fn enter(&self, place: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
         let at = Entry::offset(self.layout(), place.slot());
         let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.own_locks, at + offset, bytes);
         write(56, &[0; 8])?;
@@ -165,7 +165,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Lets nobody find it any more, and gives what was there.
-    fn withdraw(&self, place: Place) -> Result<Piece<F>, Fault> {
+    fn withdraw(&self, place: RemotePtr) -> Result<Piece<F>, Fault> {
         let mut own = self.attached.own();
         let at = own.taken.iter().position(|piece| piece.place == place.start());
         let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
@@ -187,7 +187,12 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Finds attached memory of a rank: met before, or by its table.
-    async fn find<'w>(&'w self, target: &'w Target<F>, place: Place, element: usize) -> Result<&'w Target<F>, Fault> {
+    async fn find<'w>(
+        &'w self,
+        target: &'w Target<F>,
+        place: RemotePtr,
+        element: usize,
+    ) -> Result<&'w Target<F>, Fault> {
         let (rank, start) = (target.rank, place.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
         if self.made != Made::Attached || place.is_null() {
@@ -212,7 +217,7 @@ impl<F: Fabric> Inner<F> {
 
 impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The operations on memory that the target has [attached](Window::attach), when it is waited for. Elements count from
-    /// the beginning of that memory: a place's own element is at [`place.index()`](Place::index). What was met once is
+    /// the beginning of that memory: a place's own element is at [`place.index()`](RemotePtr::index). What was met once is
     /// found again without asking the target's table.
     ///
     /// # Errors
@@ -223,29 +228,29 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     ///
     /// Every place that was met is remembered until this rank's window ends, on shm with a mapping of its own, of which a
     /// process has some 65,000: whoever attaches and detaches without end attaches pieces with room for many elements.
-    pub fn attached(&self, place: Place) -> Reach<'_, 'w, T, F> {
-        Reach { access: self, place, call: Call::Asked(()) }
+    pub fn attached(&self, place: RemotePtr) -> Resolve<'_, 'w, T, F> {
+        Resolve { access: self, place, call: Call::Asked(()) }
     }
 }
 
 /// Attached memory that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. See
 /// [`Access::attached`].
 #[must_use = "nothing is looked up before it is waited for"]
-pub struct Reach<'a, 'w, T: Element, F: Fabric> {
+pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
     access: &'a Access<'w, T, F>,
-    place: Place,
+    place: RemotePtr,
     call: Call<'a, (), Result<Access<'a, T, F>, Error>>,
 }
 
-impl<'a, 'w: 'a, T: Element, F: Fabric> Reach<'a, 'w, T, F> {
-    async fn reach(access: &'a Access<'w, T, F>, place: Place) -> Result<Access<'a, T, F>, Error> {
+impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
+    async fn reach(access: &'a Access<'w, T, F>, place: RemotePtr) -> Result<Access<'a, T, F>, Error> {
         let Access { inner, target, .. } = *access;
         let found = inner.find(target, place, size_of::<T>()).await;
         found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
     }
 }
 
-impl<'a, T: Element, F: Drive> Reach<'a, '_, T, F> {
+impl<'a, T: Element, F: Drive> Resolve<'a, '_, T, F> {
     /// Blocks until it is known where the memory lies.
     ///
     /// # Errors
@@ -256,11 +261,11 @@ impl<'a, T: Element, F: Drive> Reach<'a, '_, T, F> {
 }
 
 call! {
-    ['a, 'w: 'a, T: Element, F], Reach<'a, 'w, T, F>, Access<'a, T, F>, Error, |reach| reach.access.inner.fabric(),
+    ['a, 'w: 'a, T: Element, F], Resolve<'a, 'w, T, F>, Access<'a, T, F>, Error, |reach| reach.access.inner.fabric(),
     |()| Self::reach(reach.access, reach.place)
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for Reach<'_, '_, T, F> {
+impl<T: Element, F: Fabric> fmt::Debug for Resolve<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {:?}", self.place, self.access)
     }
@@ -271,8 +276,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// its first element, to be told to peers. Not collective.
     ///
     /// ```
-    /// # use windows::{Place, Window};
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{RemotePtr, Window};
+    /// # onesided_fabric::threads(2, |world| {
     /// let lists = Window::<u64>::dynamic(&world).wait()?;
     /// let heads = Window::<u64>::allocate(&world, 1).wait()?;
     /// let mine = lists.attach(vec![10, 20, 30])?;
@@ -282,21 +287,21 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let mut head = [0];
     /// heads.lock_shared(next).wait()?.get(0, &mut head).wait()?;
     /// let epoch = lists.lock_shared(next).wait()?;
-    /// let list = epoch.attached(Place::from_word(head[0])).wait()?;
+    /// let list = epoch.attached(RemotePtr::from_word(head[0])).wait()?;
     /// assert_eq!(list.fetch_add(1, 5).wait()?, 20);
     /// epoch.unlock().wait()?;
     /// world.barrier().wait().unwrap();
     /// assert_eq!(lists.detach(mine).wait()?, [10, 25, 30]);
     /// # heads.close().wait()?;
     /// # lists.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors
     /// [`Error::Attach`]: it has no elements, there is no memory or no descriptor for what peers need to find it;
     /// [`Error::Operation`] with `Full` where 256 are attached, with `Unsupported` if the window is not dynamic. The vector
     /// is freed then.
-    pub fn attach(&self, memory: Vec<T>) -> Result<Place, Error> {
+    pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
         let len = memory.len();
         let segment = self.inner().fabric().register(memory.into());
         self.attach_segment(segment, len, true)
@@ -308,7 +313,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
-    pub fn attach_zeroed(&self, len: usize) -> Result<Place, Error> {
+    pub fn attach_zeroed(&self, len: usize) -> Result<RemotePtr, Error> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64).checked_next_multiple_of(8).unwrap_or(u64::MAX);
         let segment = self.inner().fabric().allocate(bytes);
         self.attach_segment(segment, len, false)
@@ -316,10 +321,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     fn attach_segment(
         &self,
-        segment: Result<F::Segment, fabric::Error>,
+        segment: Result<F::Segment, onesided_fabric::Error>,
         len: usize,
         lent: bool,
-    ) -> Result<Place, Error> {
+    ) -> Result<RemotePtr, Error> {
         let inner = self.inner();
         let segment = segment.map_err(|source| Error::Attach { window: inner.name.clone(), source })?;
         inner.attach(segment, len, lent).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
@@ -337,11 +342,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Dropped before it is done, the memory is detached and lost.
-    pub fn detach(&self, place: Place) -> Request<'_, Vec<T>, F> {
+    pub fn detach(&self, place: RemotePtr) -> Request<'_, Vec<T>, F> {
         Request::new(self.inner().fabric().clone(), "detach", self.run_detach(place))
     }
 
-    async fn run_detach(&self, place: Place) -> Result<Vec<T>, Error> {
+    async fn run_detach(&self, place: RemotePtr) -> Result<Vec<T>, Error> {
         let inner = self.inner();
         let failed = |fault| inner.failed("detach", inner.world.rank(), fault);
         let piece = inner.withdraw(place).map_err(failed)?;

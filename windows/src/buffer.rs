@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Segment, handle, wait_for};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Segment, handle, wait_for};
 
 use crate::window::Inner;
-use crate::{Access, Element, Error, GivenBack, Window};
+use crate::{Access, BufferError, Element, Error, Window};
 
 /// Elements in registered memory, which nobody but this rank reaches: a put from it and a get into it move no byte through
 /// the processor where the fabric has a card.
@@ -21,8 +21,8 @@ use crate::{Access, Element, Error, GivenBack, Window};
 /// dropped or leaked takes the memory with it.
 ///
 /// ```
-/// # use windows::Window;
-/// # fabric::threads(2, |world| {
+/// # use onesided_windows::Window;
+/// # onesided_fabric::threads(2, |world| {
 /// # let window = Window::<u64>::allocate(&world, 1000).wait()?;
 /// let buffer = window.buffer(1000)?;
 /// buffer.write(0, &[world.rank().into(); 1000])?;
@@ -32,9 +32,9 @@ use crate::{Access, Element, Error, GivenBack, Window};
 /// assert_eq!(buffer.read(0..2)?, [world.rank().into(); 2]);
 /// # epoch.unlock().wait()?;
 /// # window.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct Buffer<T, F: Fabric = fabric::Any> {
+pub struct Buffer<T, F: Fabric = onesided_fabric::Any> {
     inner: Arc<Inner<F>>,
     segment: F::Segment,
     /// In elements.
@@ -163,19 +163,19 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
     ///
     /// # Errors
     /// See [`Access::put_buffer`].
-    pub fn wait(self) -> Result<Buffer<T, F>, GivenBack<Buffer<T, F>>> {
+    pub fn wait(self) -> Result<Buffer<T, F>, BufferError<Buffer<T, F>>> {
         let inner = self.access.inner;
         wait_for(inner.fabric(), self)
     }
 }
 
-handle!([T: Element, F], Transfer<'_, T, F>, Buffer<T, F>, GivenBack<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
+handle!([T: Element, F], Transfer<'_, T, F>, Buffer<T, F>, BufferError<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
 
 // The transfers that a fabric gives are Unpin, and nothing else in it could care.
 impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
-    type Output = Result<Buffer<T, F>, GivenBack<Buffer<T, F>>>;
+    type Output = Result<Buffer<T, F>, BufferError<Buffer<T, F>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { access, operation, place, state } = &mut *self;
@@ -185,11 +185,11 @@ impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
             None => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
         };
         Poll::Ready(match (state.take(), outcome) {
-            (Some((buffer, Err(error))), _) => Err(GivenBack::new(error, Some(buffer))),
+            (Some((buffer, Err(error))), _) => Err(BufferError::new(error, Some(buffer))),
             (Some((buffer, Ok(_))), Ok(())) => Ok(buffer),
             (_, outcome) => {
                 let fault = outcome.err().unwrap_or(Fault::new(FaultKind::Closed));
-                Err(GivenBack::new(access.copy().failed(operation, *place, fault), None))
+                Err(BufferError::new(access.copy().failed(operation, *place, fault), None))
             }
         })
     }

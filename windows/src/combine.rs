@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, Notify};
-use fabric::{Drive, Fabric, wait_for};
+use onesided_fabric::remote_memory::{Fault, Notify};
+use onesided_fabric::{Drive, Fabric, wait_for};
 
 use crate::element::{lanes, per_word, to_word};
 use crate::op::apply_row;
@@ -152,7 +152,8 @@ impl<T: AtomicElement> Work<'_, T> {
     #[inline]
     pub(crate) fn is_posted_whole<F: Fabric>(&self, access: &Access<'_, T, F>) -> bool {
         // Elsewhere a write may be lost to an atomic that it meets, and may overtake one before it.
-        let writes = || size_of::<T>() == 8 && access.inner.immediate && access.inner.fabric().write_is_atomic();
+        let writes =
+            || size_of::<T>() == 8 && access.inner.completes_at_post && access.inner.fabric().write_is_atomic();
         self.results.is_none()
             && match self.op {
                 Op::NoOp => true,

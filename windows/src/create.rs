@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Fabric, Segment, UserMemory, World};
-use lock_algos::Chosen;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, Segment, UserMemory, World};
+use onesided_lock_algos::AnyLock;
 
 use crate::agent::{Layout, has_packed, is_wordless};
 use crate::homes::{Homes, Table};
 use crate::info::lock_all_note;
-use crate::late::Choice;
-use crate::lent::{Spare, lend};
+use crate::lease::Choice;
 use crate::part::{ElementType, Keys, Made, Part};
 use crate::window::{Inner, Parts};
-use crate::{Element, Error, LatePolicy, LentMemory, LockAllDesign, LockDesign, Request, Window, place};
+use crate::window_memory::{Spare, lend};
+use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory, remote_ptr};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
@@ -68,14 +68,14 @@ impl<T: Element> Builder<T> {
     /// with a lock that is fair, each target's: see [`LockAllDesign`].
     ///
     /// ```
-    /// # use windows::{LockAllDesign, Window};
-    /// # fabric::threads(3, |world| {
+    /// # use onesided_windows::{LockAllDesign, Window};
+    /// # onesided_fabric::threads(3, |world| {
     /// let window = Window::<u64>::builder().lock_all(LockAllDesign::Global).allocate(&world, 1).wait()?;
     /// let all = window.lock_all().wait()?; // one operation, whatever the number of ranks
     /// all.at(2).wait()?.fetch_add(0, 1).wait()?;
     /// all.unlock_all().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     #[must_use]
     pub const fn lock_all(mut self, design: LockAllDesign) -> Self {
@@ -85,9 +85,9 @@ impl<T: Element> Builder<T> {
 
     /// Chooses what happens to an exclusive owner that keeps a lock for longer than this lease. Nothing otherwise. With
     /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap. A lease of zero is an error when
-    /// the window is made ([`Error::LatePolicy`]).
+    /// the window is made ([`Error::LeasePolicy`]).
     #[must_use]
-    pub const fn late_owners(mut self, policy: LatePolicy, lease: Duration) -> Self {
+    pub const fn lease_policy(mut self, policy: LeasePolicy, lease: Duration) -> Self {
         (self.late.policy, self.late.lease) = (policy, lease);
         self
     }
@@ -196,7 +196,7 @@ impl<T: Element> Builder<T> {
     /// where the system forbids them or `ONESIDED_PROCESS_VM=off` is set; atomics go by the helper thread. So an
     /// [allocated](Self::allocate) window is faster, and more is promised of it: see the manual on the memory model.
     ///
-    /// Two windows cannot own one vector: several lie over [`LentMemory`], by [`create_over`](Self::create_over).
+    /// Two windows cannot own one vector: several lie over [`WindowMemory`], by [`create_over`](Self::create_over).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
@@ -239,7 +239,7 @@ impl<T: Element> Builder<T> {
     /// beginning of the memory; it begins at a multiple of 8 bytes. Collective; the others may call whatever creates a window
     /// over memory of theirs.
     ///
-    /// The window is ended by [`close`](Window::close); [`LentMemory::take_back`] gives the memory back.
+    /// The window is ended by [`close`](Window::close); [`WindowMemory::take_back`] gives the memory back.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range does not lie in the memory, with
@@ -250,7 +250,7 @@ impl<T: Element> Builder<T> {
     pub fn create_over<'w, F: Fabric>(
         self,
         world: &'w World<F>,
-        memory: &'w LentMemory<F>,
+        memory: &'w WindowMemory<F>,
         range: Range<usize>,
     ) -> Request<'w, Window<T, F>, F> {
         Request::new(world.fabric().clone(), "create_over", self.over_part(world, memory, range))
@@ -259,7 +259,7 @@ impl<T: Element> Builder<T> {
     async fn over_part<F: Fabric>(
         self,
         world: &World<F>,
-        memory: &LentMemory<F>,
+        memory: &WindowMemory<F>,
         range: Range<usize>,
     ) -> Result<Window<T, F>, Error> {
         let (lent, hold) = match memory.part::<T>(&range) {
@@ -286,13 +286,13 @@ impl<T: Element> Builder<T> {
     }
 
     /// The lock that it will use, and all of it.
-    fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, Chosen), Error> {
+    fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, AnyLock), Error> {
         let (design, capabilities) = (self.design()?, world.fabric().capabilities());
         let all = self.all(design)?;
         self.late.check(design, world, &self.name)?;
         let algorithm = all.of(self.late.algorithm(design, &capabilities), &capabilities);
         let why = "who waits for a global lock_all cannot tell who is late";
-        let refused = || Error::LatePolicy { window: self.name.clone(), policy: self.late.policy, design, why };
+        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.late.policy, design, why };
         Ok((design, all, algorithm.ok_or_else(refused)?))
     }
 
@@ -301,25 +301,25 @@ impl<T: Element> Builder<T> {
     async fn make<F: Fabric>(
         self,
         world: &World<F>,
-        (made, lent): (Made, Option<Result<F::Segment, fabric::Error>>),
+        (made, lent): (Made, Option<Result<F::Segment, onesided_fabric::Error>>),
         len: usize,
     ) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
         let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
         const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
         // Whatever fails here, the others are told before it is returned: they wait for this rank.
-        let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().immediate);
+        let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().completes_at_post);
         let design = self.lock_of(world);
         let usual = || LockDesign::default().algorithm(&fabric.capabilities());
         let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
-        let revokes = self.late.policy == LatePolicy::Revoke;
+        let revokes = self.late.policy == LeasePolicy::Revoke;
         let locks = Homes::new(world.size(), &algorithm, revokes).end();
         let layout = Layout::new(world.size(), locks);
         let hidden = match made {
             Made::Allocated if packed => layout.end(),
             Made::Allocated => locks,
             Made::Created => layout.end(),
-            Made::Attached => place::hidden_bytes(layout),
+            Made::Attached => remote_ptr::hidden_bytes(layout),
         };
         let helped = made == Made::Allocated && packed || revokes;
         let parts = match lent {
@@ -333,7 +333,7 @@ impl<T: Element> Builder<T> {
             if helped {
                 // Its helper thread has to be there before the others are told that all is well.
                 let ready = Box::pin(std::future::ready(()));
-                fabric.serve(ready).map_err(fabric::Error::operation("start its helper thread"))?;
+                fabric.serve(ready).map_err(onesided_fabric::Error::operation("start its helper thread"))?;
             }
             Ok((data, locks))
         });
@@ -400,9 +400,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
 }
 
 /// How many bytes so many elements take. Even an empty part has a word, so that every part has a key.
-fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, fabric::Error> {
+fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, onesided_fabric::Error> {
     let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
-    let bytes = bytes.ok_or_else(|| fabric::Error::Allocate {
+    let bytes = bytes.ok_or_else(|| onesided_fabric::Error::Allocate {
         len: u64::MAX,
         what: "the length is not addressable".into(),
         fault: Fault::of(FaultKind::OutOfRange, rank),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
 use backoff::backoff::Backoff as _;
-use fabric::{Attendant, Capabilities};
-use lock_algos::{
-    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet,
+use onesided_fabric::{Capabilities, ServerThread};
+use onesided_lock_algos::{
+    AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet,
     Ticket, TwoLevel,
 };
 
@@ -17,10 +17,10 @@ use crate::Error;
 /// Which lock a window uses: [`Builder::lock`](crate::Builder::lock) chooses, or `ONESIDED_LOCK` by name.
 ///
 /// ```
-/// # use windows::LockDesign;
+/// # use onesided_windows::LockDesign;
 /// assert_eq!("mcs".parse::<LockDesign>()?, LockDesign::Mcs);
 /// assert_eq!(LockDesign::default().to_string(), "test-and-set");
-/// # Ok::<(), windows::Error>(())
+/// # Ok::<(), onesided_windows::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -137,10 +137,10 @@ impl LockDesign {
     }
 
     /// Who serves the lock, if somebody has to.
-    pub(crate) const fn attendant(self) -> Option<(Threads, Attendant)> {
+    pub(crate) const fn attendant(self) -> Option<(Threads, ServerThread)> {
         match self {
-            Self::DedicatedThread(threads) => Some((threads, Attendant::Polls)),
-            Self::EventThread(threads) => Some((threads, Attendant::Sleeps)),
+            Self::DedicatedThread(threads) => Some((threads, ServerThread::Polls)),
+            Self::EventThread(threads) => Some((threads, ServerThread::Sleeps)),
             Self::TestAndSet
             | Self::Mcs
             | Self::Ticket
@@ -163,17 +163,17 @@ impl LockDesign {
 
     /// The lock as windows on such a fabric have it: for contests that need no window.
     #[must_use]
-    pub fn algorithm(self, capabilities: &Capabilities) -> Chosen {
+    pub fn algorithm(self, capabilities: &Capabilities) -> AnyLock {
         let backoff = backoff(capabilities);
         match self {
-            Self::TestAndSet => Chosen::TestAndSet(TestAndSet::new(backoff)),
-            Self::Mcs => Chosen::Mcs(Mcs::new(backoff)),
-            Self::Ticket => Chosen::Ticket(Ticket::new(in_turn(capabilities))),
-            Self::FetchAddQueue => Chosen::FetchAddQueue(FetchAddQueue::new(in_turn(capabilities))),
-            Self::DistributedCounters => Chosen::DistributedCounters(DistributedCounters::new(backoff)),
-            Self::TwoLevel => Chosen::TwoLevel(TwoLevel::new(Backoff::default(), backoff)),
-            Self::DedicatedThread(_) => Chosen::DedicatedThread(DedicatedThread::new(backoff)),
-            Self::EventThread(_) => Chosen::EventThread(EventThread::new(backoff)),
+            Self::TestAndSet => AnyLock::TestAndSet(TestAndSet::new(backoff)),
+            Self::Mcs => AnyLock::Mcs(Mcs::new(backoff)),
+            Self::Ticket => AnyLock::Ticket(Ticket::new(in_turn(capabilities))),
+            Self::FetchAddQueue => AnyLock::FetchAddQueue(FetchAddQueue::new(in_turn(capabilities))),
+            Self::DistributedCounters => AnyLock::DistributedCounters(DistributedCounters::new(backoff)),
+            Self::TwoLevel => AnyLock::TwoLevel(TwoLevel::new(Backoff::default(), backoff)),
+            Self::DedicatedThread(_) => AnyLock::DedicatedThread(DedicatedThread::new(backoff)),
+            Self::EventThread(_) => AnyLock::EventThread(EventThread::new(backoff)),
         }
     }
 }
@@ -223,7 +223,7 @@ pub enum LockAllDesign {
     /// Each lock takes a slot, and who finds none gets `Full`: a rank may have as many locks as there are ranks and 31 more,
     /// at most 1024, at a time, one of them only the thread that came first. With a lock whose owners are told by others (a
     /// queue, two levels, threads), one whose target dies while it is waited for, or released, takes its slot with it. If rank 0 dies there
-    /// are no exclusive locks any more. Not with a policy for [late owners](crate::LatePolicy); lock tables,
+    /// are no exclusive locks any more. Not with a policy for [late owners](crate::LeasePolicy); lock tables,
     /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) have no `lock_all`.
     Global,
 }
@@ -258,7 +258,7 @@ impl LockAllDesign {
     }
 
     /// A target's lock, and all of them. `None` where that cannot be had.
-    pub(crate) fn of(self, lock: Chosen, capabilities: &Capabilities) -> Option<Chosen> {
+    pub(crate) fn of(self, lock: AnyLock, capabilities: &Capabilities) -> Option<AnyLock> {
         match self {
             Self::OnDemand | Self::EachTarget => Some(lock),
             Self::Global => lock.with_global(backoff(capabilities)),
@@ -300,7 +300,7 @@ impl FromStr for LockDesign {
 /// The pauses of who waits on such a fabric.
 fn backoff(capabilities: &Capabilities) -> Backoff {
     // Where an attempt is an instruction the default table fits; elsewhere an attempt costs a round trip.
-    match capabilities.immediate {
+    match capabilities.completes_at_post {
         true => Backoff::default(),
         false => exponential(Duration::from_micros(4), Duration::from_millis(1)),
     }
@@ -308,7 +308,7 @@ fn backoff(capabilities: &Capabilities) -> Backoff {
 
 /// The same for who waits for his turn, and takes nothing from the others when he looks: who is next may be so at any time.
 fn in_turn(capabilities: &Capabilities) -> Backoff {
-    match capabilities.immediate {
+    match capabilities.completes_at_post {
         true => Backoff::new((2..15).map(|power| Duration::from_nanos(1 << power))),
         false => backoff(capabilities),
     }

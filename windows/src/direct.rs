@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 
-use fabric::Fabric;
+use onesided_fabric::Fabric;
 
 use crate::window::{Inner, Target};
 use crate::{Element, Error, Window};
@@ -38,8 +38,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// ```
     /// # use std::sync::atomic::Ordering;
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u64>::allocate(&world, 100).wait()?;
     /// let neighbour = window.direct(1 - world.rank())?;
     /// neighbour.words()[7].store(5, Ordering::Release);
@@ -48,7 +48,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// }
     /// # drop(neighbour);
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors

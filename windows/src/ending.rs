@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Fabric, UserMemory};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, UserMemory};
 
-use crate::lent::Spare;
 use crate::part::Made;
-use crate::{Element, Error, GivenBack, Request, Window};
+use crate::window_memory::Spare;
+use crate::{BufferError, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
@@ -57,8 +57,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// said there.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::create(&world, vec![world.rank(); 100]).wait()?;
     /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
     /// epoch.put(7, &[77])?;
@@ -66,7 +66,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let vector = window.close_into().wait()?;
     /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
     /// # Ok(())
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors
@@ -76,12 +76,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn close_into(self) -> Request<'static, Vec<T>, F, GivenBack<Vec<T>>> {
+    pub fn close_into(self) -> Request<'static, Vec<T>, F, BufferError<Vec<T>>> {
         let fabric = self.inner.fabric().clone();
         Request::new(fabric, "close_into", self.run_close_into())
     }
 
-    async fn run_close_into(mut self) -> Result<Vec<T>, GivenBack<Vec<T>>> {
+    async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
         let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
         self.given_back("close_into", ended, vector)
@@ -92,16 +92,16 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Errors
     /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
-    /// [`LentMemory`](crate::LentMemory), which comes back by a call of its own.
+    /// [`WindowMemory`](crate::WindowMemory), which comes back by a call of its own.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, GivenBack<UserMemory>> {
+    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, BufferError<UserMemory>> {
         let fabric = self.inner.fabric().clone();
         Request::new(fabric, "close_into_memory", self.run_close_into_memory())
     }
 
-    async fn run_close_into_memory(mut self) -> Result<UserMemory, GivenBack<UserMemory>> {
+    async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
         let (ended, memory) = self.end_into().await;
         self.given_back("close_into_memory", ended, memory)
     }
@@ -128,12 +128,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
         operation: &'static str,
         ended: Result<(), Error>,
         memory: Result<M, Fault>,
-    ) -> Result<M, GivenBack<M>> {
+    ) -> Result<M, BufferError<M>> {
         match (ended, memory) {
             (Ok(()), Ok(memory)) => Ok(memory),
-            (Err(error), memory) => Err(GivenBack::new(error, memory.ok())),
+            (Err(error), memory) => Err(BufferError::new(error, memory.ok())),
             (Ok(()), Err(fault)) => {
-                Err(GivenBack::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
+                Err(BufferError::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
             }
         }
     }

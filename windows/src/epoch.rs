@@ -9,19 +9,19 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
 use crate::abandoned::{leave, release};
 use crate::home::Words;
 use crate::homes::Which;
-use crate::inheritance::Holding;
 use crate::lock::{Spot, at_once};
 use crate::nodes::LEAD;
+use crate::previous_owner::Holding;
 use crate::unlock::Releasing;
 use crate::window::{Inner, Target};
-use crate::{Access, Element, Error, Inheritance, Unlock};
+use crate::{Access, Element, Error, PreviousOwner, Unlock};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
@@ -46,14 +46,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Self { access: Access::new(inner, target), words, holding, which }
     }
 
-    /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::inherited).
+    /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
     pub const fn mode(&self) -> Mode {
         self.holding.mode()
     }
 
-    /// Who died inside, if the lock was [inherited](crate::LockRequest::inherit): what it protects may be half done.
-    pub fn inherited(&self) -> Option<Inheritance> {
-        self.holding.inherited(&self.access.inner.world)
+    /// Who died inside, if the lock was [inherited](crate::LockRequest::recover): what it protects may be half done.
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.holding.previous_owner(&self.access.inner.world)
     }
 
     pub(crate) const fn holding(&self) -> Holding {
@@ -77,9 +77,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Unlock::new(inner, target, Some(self))
     }
 
-    /// Gives it back when nobody has seen yet whether it was inherited: see [`leave`].
+    /// Gives it back when nobody has seen yet whether it was recovered: see [`leave`].
     fn leave(self) {
-        if !self.holding.is_inherited() {
+        if !self.holding.is_recovered() {
             return; // its drop releases
         }
         let held = ManuallyDrop::new(self);
@@ -87,7 +87,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         let (theirs, spot, owner, holding) = (Arc::clone(inner), (target.rank, held.which), held.words.1, held.holding);
         let mut task = Box::pin(async move { leave(&theirs, spot, owner, holding).await });
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            inner.adopt(task);
+            inner.spawn(task);
         }
     }
 
@@ -140,7 +140,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// reported by the next flush, or the window's end.
     pub(crate) fn unlock_behind(self) {
         let inner = self.access.inner;
-        if inner.immediate {
+        if inner.completes_at_post {
             return ManuallyDrop::new(self).post_release();
         }
         let (home, mode) = (inner.home(self.access.target, self.which, self.words.1), self.mode());
@@ -204,11 +204,11 @@ fn release_as_lead<'w, F: Fabric>(
     holding: Holding,
 ) {
     match &inner.algorithm {
-        Chosen::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        Chosen::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        Chosen::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        Chosen::FetchAddQueue(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        Chosen::TwoLevel(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        AnyLock::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        AnyLock::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        AnyLock::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        AnyLock::FetchAddQueue(lock) => release_at_once(lock, inner, target, word, owner, holding),
+        AnyLock::TwoLevel(lock) => release_at_once(lock, inner, target, word, owner, holding),
         other => release_at_once(other, inner, target, word, owner, holding),
     }
 }
@@ -306,7 +306,7 @@ fn release_node<'w, F: Fabric>(
     };
     match inner.algorithm.released(inner.fabric(), home, words, mode, found) {
         Ok(true) => inner.give_back(owner),
-        Ok(false) if inner.immediate => finish_at_once(inner, (target, which), owner, mode, found),
+        Ok(false) if inner.completes_at_post => finish_at_once(inner, (target, which), owner, mode, found),
         Ok(false) => adopt_found(inner, spot, owner, mode, Ok(found)),
         Err(fault) => {
             inner.end_failed(owner);
@@ -331,7 +331,7 @@ fn adopt_release<F: Fabric>(
         }
     });
     if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        inner.adopt(task);
+        inner.spawn(task);
     }
 }
 
@@ -406,7 +406,7 @@ fn let_go<'w, F: Fabric>(
         }
         Poll::Pending => {
             let (theirs, spot, mode) = (Arc::clone(inner), (target.rank, which), holding.mode());
-            inner.adopt(Box::pin(async move { release(&theirs, spot, owner, mode).await }));
+            inner.spawn(Box::pin(async move { release(&theirs, spot, owner, mode).await }));
         }
     }
 }

@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::{Drive, Fabric, handle, wait_for};
-use lock_algos::Mode;
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_lock_algos::Mode;
 
 use crate::{Access, Element, Epoch, Error, LockRequest, Unlock, Window};
 

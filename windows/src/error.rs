@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 /// What windows report: which operation, on whom, of which window, and why.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Error {
         window: Arc<str>,
         /// What failed.
         #[source]
-        source: fabric::Error,
+        source: onesided_fabric::Error,
     },
     /// Memory could not be attached.
     #[error("attach memory to window \"{window}\": {source}")]
@@ -24,22 +24,22 @@ pub enum Error {
         window: Arc<str>,
         /// What failed.
         #[source]
-        source: fabric::Error,
+        source: onesided_fabric::Error,
     },
     /// Memory could not be lent.
     #[error("lend memory: {source}")]
     Lend {
         /// What failed.
         #[source]
-        source: fabric::Error,
+        source: onesided_fabric::Error,
     },
-    /// [`LentMemory::take_back`](crate::LentMemory::take_back): windows of this rank still lie over it.
+    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): windows of this rank still lie over it.
     #[error("take lent memory back: {windows} windows of this rank lie over it")]
     StillLent {
         /// How many.
         windows: usize,
     },
-    /// [`LentMemory::take_back`](crate::LentMemory::take_back): the memory could not be had.
+    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): the memory could not be had.
     #[error("take lent memory back: {fault}")]
     TakeBack {
         /// Why.
@@ -104,11 +104,11 @@ pub enum Error {
     },
     /// A policy for late owners that cannot be had.
     #[error("create window \"{window}\": {policy} is no policy for late owners of {design} locks here: {why}")]
-    LatePolicy {
+    LeasePolicy {
         /// The window's name.
         window: Arc<str>,
         /// What was asked for.
-        policy: crate::LatePolicy,
+        policy: crate::LeasePolicy,
         /// For which design.
         design: crate::LockDesign,
         /// Why not.
@@ -228,7 +228,7 @@ pub enum Error {
         /// The window's name.
         window: Arc<str>,
         /// How operations reach it.
-        path: fabric::Path,
+        path: onesided_fabric::Path,
     },
     /// A collective step failed.
     #[error("{operation} window \"{window}\": {fault}")]
@@ -276,16 +276,16 @@ impl Error {
     }
 
     /// Whether a lock could not be had because a rank died that held it, or that may have, or was late:
-    /// [`LockRequest::inherit`](crate::LockRequest::inherit) gets it, but not from a late one that
-    /// [`LatePolicy::Kill`](crate::LatePolicy::Kill) could not kill.
+    /// [`LockRequest::recover`](crate::LockRequest::recover) gets it, but not from a late one that
+    /// [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
     #[must_use]
-    pub fn is_abandoned(&self) -> bool {
-        use FaultKind::{MemberDied, OwnerDied, OwnerLate};
-        self.fault().is_some_and(|fault| matches!(fault.kind(), OwnerDied | MemberDied | OwnerLate))
+    pub fn is_poisoned(&self) -> bool {
+        use FaultKind::{LeaseExpired, OwnerDied, ParticipantDied};
+        self.fault().is_some_and(|fault| matches!(fault.kind(), OwnerDied | ParticipantDied | LeaseExpired))
     }
 
     /// Whether what was needed of a rank cannot be had any more because a lock was kept for longer than its lease, by this rank
-    /// or by that one: [`LatePolicy::Revoke`](crate::LatePolicy::Revoke). [`fault`](Self::fault) names the other one.
+    /// or by that one: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke). [`fault`](Self::fault) names the other one.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)
@@ -307,10 +307,10 @@ impl Error {
 fn lock_reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
         (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`inherit` takes it over)"),
-        (FaultKind::MemberDied, Some(dead)) => {
+        (FaultKind::ParticipantDied, Some(dead)) => {
             format!("{dead} died, and may have held the lock (`inherit` takes it over)")
         }
-        (FaultKind::OwnerLate, Some(late)) => {
+        (FaultKind::LeaseExpired, Some(late)) => {
             format!("{late} kept the lock for longer than its lease (`inherit` takes it over where access is revoked)")
         }
         _ => fault.to_string(),

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
 
 use crate::signals::{Signal, group};
 use crate::{Element, Error, Window};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::{Access, Element, Error, Request, Window};
 
@@ -30,7 +30,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     }
 
     /// Gives up after this time, counted from the next look at it, with what that means for a
-    /// [barrier](fabric::World::barrier): no later collective of this rank succeeds.
+    /// [barrier](onesided_fabric::World::barrier): no later collective of this rank succeeds.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self

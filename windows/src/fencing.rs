@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use lock_algos::{Mode, TokenDraw};
+use onesided_lock_algos::{Mode, TokenDraw};
 
 use crate::epoch::Unseen;
 use crate::homes::Which;
@@ -113,15 +113,15 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     ///
     /// **It must be drawn while the lock is surely held**: at once after the acquire, or with it, not after whatever may have taken
     /// long. Who draws one when an heir has the lock already, because it was taken for dead meanwhile, gets a larger one than
-    /// the heir's. Only with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit) is that seen: behind the
+    /// the heir's. Only with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit) is that seen: behind the
     /// fetch-add the lock's word is read, in the same round trip, and a late owner gets [`Error::Late`] for a token.
     ///
     /// A fetch-add beside the lock, which leaves with the call: who does not ask pays nothing. Two calls give two tokens, the
     /// second one larger. Asked for [in advance](LockRequest::fenced) it costs no round trip of its own.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
     /// let epoch = window.lock_exclusive(1).wait()?;
     /// let token = epoch.fencing_token().wait()?;
@@ -130,12 +130,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// assert!(later > token);
     /// # epoch.unlock().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors
     /// When waited for: [`Error::Operation`]; [`Error::Late`] in a window with
-    /// [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit).
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     ///
     /// # Cancel safety
     /// Dropped before it is done it may have drawn a token that nobody has.
@@ -183,7 +183,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
 #[cfg(test)]
 mod tests {
-    use fabric::block_on;
+    use onesided_fabric::block_on;
 
     use crate::{Error, LockDesign, Window};
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn behind_a_spread_lock_nothing_is_under_it() {
         for (design, at_once) in [(LockDesign::Ticket, true), (LockDesign::DistributedCounters, false)] {
-            let ranks = fabric::threads(1, |world| {
+            let ranks = onesided_fabric::threads(1, |world| {
                 let window = Window::<u64>::builder().lock(design).allocate(&world, 1).wait()?;
                 let (epoch, sufficed) = block_on(world.fabric(), window.lock_shared(0).held())?;
                 assert_eq!(sufficed, at_once, "{design}");

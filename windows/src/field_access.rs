@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::Fault;
 
 use crate::element::per_word;
 use crate::fetch::Change;
@@ -18,8 +18,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// record alone (`MPI_Type_create_struct`).
     ///
     /// ```
-    /// # use windows::{Op, Shape, Window, field};
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{Op, Shape, Window, field};
+    /// # onesided_fabric::threads(2, |world| {
     /// #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
     /// #[repr(C)]
     /// struct Particle {
@@ -43,7 +43,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// # }
     /// # epoch.unlock().wait()?;
     /// # particles.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// Over a card each field of each record is a request: fields that are put together are better one field, an array or a

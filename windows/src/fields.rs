@@ -9,7 +9,7 @@ use crate::Element;
 /// A field of records of type `T`: where it lies in one, and its type. [`field!`](crate::field) makes it.
 ///
 /// ```
-/// # use windows::{Field, field};
+/// # use onesided_windows::{Field, field};
 /// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 /// #[repr(C)]
 /// struct Particle {

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, Rank};
-use fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::reached::Parts;
 use crate::window::Inner;
@@ -34,7 +34,7 @@ impl<'a, 'w, T: Element, F: Fabric> FlushAll<'a, 'w, T, F> {
         parts: &'a Parts<'w, T, F>,
         begin: fn(&'a F, Rank) -> F::Flush<'a>,
     ) -> Self {
-        if !inner.immediate {
+        if !inner.completes_at_post {
             for access in parts.iter().filter_map(OnceLock::get) {
                 drop(begin(inner.fabric(), access.target.fabric_rank())); // all are under way
             }

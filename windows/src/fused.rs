@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use fabric::{Call, Drive, Fabric, call, handle};
-use lock_algos::{Mode, Wish};
+use onesided_fabric::{Call, Drive, Fabric, call, handle};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::epoch::Unseen;
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
@@ -14,8 +14,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// fabric allows.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let scores = Window::<u64>::allocate(&world, 8).wait()?;
     /// let (home, mut score) = (scores.locked(1), [0; 2]);
     /// home.update(0, &mut score, |score| score[0] += 1).wait()?;
@@ -23,7 +23,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// home.get(0, &mut score).wait()?;
     /// assert_eq!(score, [2, 0]);
     /// # scores.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     #[inline]
     pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
@@ -106,23 +106,23 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 
     #[inline]
-    pub(crate) const fn place(&self, mode: Mode) -> Place<'w, T, F> {
-        Place { window: self.window, target: self.target, mode, deadline: self.deadline, wish: Wish::LOCK }
+    pub(crate) const fn place(&self, mode: Mode) -> LockedTarget<'w, T, F> {
+        LockedTarget { window: self.window, target: self.target, mode, deadline: self.deadline, wish: Intent::LOCK }
     }
 }
 
 /// A lock that is asked for when an operation is waited for.
-pub(crate) struct Place<'w, T: Element, F: Fabric> {
+pub(crate) struct LockedTarget<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     target: u32,
     mode: Mode,
     deadline: Option<Duration>,
-    wish: Wish,
+    wish: Intent,
 }
 
-impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
-    pub(crate) const fn inherit(mut self) -> Self {
-        self.wish = self.wish.inheriting();
+impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
+    pub(crate) const fn recover(mut self) -> Self {
+        self.wish = self.wish.recovering();
         self
     }
 
@@ -150,8 +150,8 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
 
     /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
     #[inline(always)]
-    pub(crate) fn is_immediate(&self) -> bool {
-        self.window.inner().immediate && self.deadline.is_none()
+    pub(crate) fn completes_at_post(&self) -> bool {
+        self.window.inner().completes_at_post && self.deadline.is_none()
     }
 
     pub(crate) fn request(self) -> LockRequest<'w, T, F> {
@@ -184,7 +184,7 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
             let get = early.as_ref().map(|access| access.get(offset, into));
             match (request.held_as(tell).await?, get) {
                 ((epoch, true), Some(get)) => {
-                    get.await?; // by its first operation nobody inherits
+                    get.await?; // by its first operation nobody recovers
                     return Ok(epoch);
                 }
                 ((epoch, _), _) => epoch,
@@ -222,18 +222,18 @@ impl<'w, T: Element, F: Fabric> Place<'w, T, F> {
 }
 
 // By hand: derived ones would ask that of the fabric.
-impl<T: Element, F: Fabric> Clone for Place<'_, T, F> {
+impl<T: Element, F: Fabric> Clone for LockedTarget<'_, T, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Element, F: Fabric> Copy for Place<'_, T, F> {}
+impl<T: Element, F: Fabric> Copy for LockedTarget<'_, T, F> {}
 
 /// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the slice has the elements only after the get was waited for"]
 pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
-    place: Place<'w, T, F>,
+    place: LockedTarget<'w, T, F>,
     offset: usize,
     call: Call<'b, &'b mut [T], Result<(), Error>>,
 }
@@ -246,7 +246,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(into) if self.place.is_immediate() => {
+            Call::Asked(into) if self.place.completes_at_post() => {
                 let epoch = self.place.window.lock_shared(self.place.target).wait()?;
                 epoch.get(self.offset, into).wait()?;
                 epoch.unlock().wait()
@@ -265,7 +265,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
 /// See [`Locked::put`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are put only when it is waited for"]
 pub struct LockedPut<'w, 'b, T: Element, F: Fabric> {
-    place: Place<'w, T, F>,
+    place: LockedTarget<'w, T, F>,
     offset: usize,
     call: Call<'b, &'b [T], Result<(), Error>>,
 }
@@ -278,7 +278,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(elements) if self.place.is_immediate() => {
+            Call::Asked(elements) if self.place.completes_at_post() => {
                 let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
                 epoch.put(self.offset, elements)?;
                 epoch.unlock().wait()
@@ -297,7 +297,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
 /// See [`Locked::update`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are changed only when it is waited for"]
 pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C, R = ()> {
-    place: Place<'w, T, F>,
+    place: LockedTarget<'w, T, F>,
     offset: usize,
     /// The elements and the change.
     call: Call<'b, (&'b mut [T], C), Result<R, Error>>,
@@ -311,7 +311,7 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<R, Error> {
         match self.call {
-            Call::Asked((elements, change)) if self.place.is_immediate() => {
+            Call::Asked((elements, change)) if self.place.completes_at_post() => {
                 let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
                 epoch.get(self.offset, elements).wait()?;
                 let outcome = change(elements);

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::window::Inner;
 use crate::{Access, Element, Error};

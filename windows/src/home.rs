@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use lock_algos::{Chosen, LockAlgorithm, Owner, Place, Reach, WithoutSlot};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner, WithoutSlot};
 
 use crate::homes::Which;
 use crate::nodes::LEAD;
 use crate::window::{Inner, Target};
 
 /// The words of a target's lock: the home's first, and the owner's bits.
-pub(crate) type Words<'w, F> = <Chosen as LockAlgorithm>::Words<'w, F>;
+pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 
 /// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const ROOM: u32 = 0;
@@ -40,7 +40,7 @@ pub(crate) struct Sought;
 
 /// All of slot 0's at once: a lock looks at them so often that to look them up one by one takes a fifth of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<W>([W; Chosen::NODE_WORDS]);
+pub(crate) struct Found<W>([W; AnyLock::NODE_WORDS]);
 
 impl<'w, F: Fabric> Node<'w, F> for Sought {
     const LEADS: bool = false;
@@ -92,7 +92,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     /// The owner's slot.
     #[inline(always)] // as what asks
     fn slot(&self) -> u16 {
-        if N::LEADS { LEAD } else { Place::owner(self).slot }
+        if N::LEADS { LEAD } else { LockContext::owner(self).slot }
     }
 
     /// The words of an acquire that was begun.
@@ -101,7 +101,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     }
 }
 
-impl<'w, F: Fabric, N: Node<'w, F>> Place<'w, F> for Home<'w, F, N> {
+impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     #[inline(always)] // a call is a tenth of an uncontended lock
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
         let Self { inner, target, which, .. } = *self;
@@ -123,7 +123,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> Place<'w, F> for Home<'w, F, N> {
         if !self.which.is_part() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
-        self.inner.fabric().near_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
+        self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
     }
 
     fn leader(&self) -> Option<Rank> {
@@ -220,12 +220,16 @@ impl<'w, F: Fabric, N: Node<'w, F>> Place<'w, F> for Home<'w, F, N> {
         self.inner.nodes.mark_inside(self.owner().slot, inside);
     }
 
-    fn reach(&self) -> Reach {
+    fn backoff_cap(&self) -> BackoffCap {
         // Where an attempt is an instruction, whoever has the core goes on while others pause: that is best.
-        if self.inner.immediate { Reach::ALL } else { Reach(self.inner.nodes.reach.load(Ordering::Relaxed)) }
+        if self.inner.completes_at_post {
+            BackoffCap::ALL
+        } else {
+            BackoffCap(self.inner.nodes.reach.load(Ordering::Relaxed))
+        }
     }
 
-    fn keep_reach(&self, Reach(reach): Reach) {
+    fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
         self.inner.nodes.reach.store(reach, Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 //! A lock of few words has them in the line at the region's beginning. What does not fit there lies behind the nodes, and so
 //! do the words that a lock has at every rank, one for each rank whose lock it belongs to, and those that it has near.
 
-use lock_algos::Chosen;
+use onesided_lock_algos::AnyLock;
 
 use crate::window::LOCK_BYTES;
 use crate::{nodes, served};
@@ -63,7 +63,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(lock: &Chosen, fenced: bool) -> Self {
+    pub(crate) fn new(lock: &AnyLock, fenced: bool) -> Self {
         let words = lock.home_words() as u64;
         Self { stride: words + u64::from(fenced), token: fenced.then_some(words) }
     }
@@ -104,7 +104,7 @@ pub(crate) struct Homes {
 
 impl Homes {
     /// In a world of this size; `revokes`: owners' access may be revoked.
-    pub(crate) fn new(size: u32, lock: &Chosen, revokes: bool) -> Self {
+    pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
         let more = nodes::hidden_bytes(size);
         let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
@@ -174,13 +174,13 @@ impl Homes {
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Mcs, TestAndSet};
+    use onesided_lock_algos::{Mcs, TestAndSet};
 
     use super::*;
 
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
-        for lock in [Chosen::TestAndSet(TestAndSet::default()), Chosen::Mcs(Mcs::default())] {
+        for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
             let homes = Homes::new(7, &lock, false);
             assert_eq!(homes.end(), nodes::hidden_bytes(7));
             assert_eq!(homes.word(0), 0);

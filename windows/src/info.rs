@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fabric::{Agent, Fabric};
+use onesided_fabric::{AtomicAgent, Fabric};
 
-use crate::{Element, Kind, LockAllDesign, LockDesign, Paths, Window};
+use crate::{Element, Flavor, LockAllDesign, LockDesign, Paths, Window};
 
 /// What a window is: see [`Window::info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Info {
     /// The elements' type, as this program names it, and its size in bytes.
     pub element: (&'static str, usize),
     /// How its memory comes to be.
-    pub kind: Kind,
+    pub flavor: Flavor,
     /// How many elements each rank's part has.
     pub lengths: Vec<usize>,
     /// Which lock it uses.
@@ -26,7 +26,7 @@ pub struct Info {
     /// `shm`, `verbs`, `sim`.
     pub fabric: &'static str,
     /// Who makes atomics atomic.
-    pub agent: Agent,
+    pub agent: AtomicAgent,
     /// What was counted of this rank's operations on each rank's part.
     pub paths: Vec<Paths>,
 }
@@ -35,14 +35,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// What the window is: a typed report that prints itself.
     ///
     /// ```
-    /// # use windows::{Kind, Window};
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{Flavor, Window};
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10]).wait()?;
     /// let info = window.info();
-    /// assert_eq!((&*info.name, info.kind, info.lengths.as_slice()), ("scores", Kind::Created, &[10, 10][..]));
+    /// assert_eq!((&*info.name, info.flavor, info.lengths.as_slice()), ("scores", Flavor::Created, &[10, 10][..]));
     /// assert!(info.to_string().starts_with("window \"scores\": created over the user's memory, 2 parts of 10 u32"));
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     pub fn info(&self) -> Info {
         let (inner, size) = (self.inner(), self.world().size());
@@ -50,7 +50,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Info {
             name: inner.name.clone(),
             element: (std::any::type_name::<T>(), size_of::<T>()),
-            kind: inner.made.into(),
+            flavor: inner.made.into(),
             lengths: (0..size).map(|rank| inner.len(rank)).collect(),
             lock: inner.design,
             lock_all: inner.all,
@@ -63,8 +63,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, element: (element, bytes), kind, lengths, lock, lock_all, fabric, agent, paths } = self;
-        write!(f, "window \"{name}\": {kind}, {} parts", lengths.len())?;
+        let Self { name, element: (element, bytes), flavor, lengths, lock, lock_all, fabric, agent, paths } = self;
+        write!(f, "window \"{name}\": {flavor}, {} parts", lengths.len())?;
         let even = lengths.first().filter(|first| lengths.iter().all(|len| len == *first));
         match even {
             Some(len) => write!(f, " of {len} {element}")?,
@@ -90,10 +90,10 @@ pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> &'static st
 }
 
 /// The name of who makes atomics atomic.
-pub(crate) const fn agent_name(agent: Agent) -> &'static str {
+pub(crate) const fn agent_name(agent: AtomicAgent) -> &'static str {
     match agent {
-        Agent::Cpu => "CPU",
-        Agent::Card => "card",
+        AtomicAgent::Cpu => "CPU",
+        AtomicAgent::Card => "card",
         _ => "simulator",
     }
 }

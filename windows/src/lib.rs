@@ -1,6 +1,6 @@
 //! RMA windows: memory that every rank of a world may read, write and lock without its owner's help.
 //!
-//! May use: [`fabric`] (any of them, through its traits), [`lock_algos`]. May not know which fabric it runs on; may not
+//! May use: [`onesided_fabric`] (any of them, through its traits), [`onesided_lock_algos`]. May not know which fabric it runs on; may not
 //! use `unsafe`.
 //!
 //! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
@@ -10,7 +10,7 @@
 //! | MPI | here |
 //! |---|---|
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
-//! | overlapping windows; mappings and other memory | [`LentMemory`], [`Window::create_over`]; [`Builder::create_from`] |
+//! | overlapping windows; mappings and other memory | [`WindowMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
 //! | info, name, flavour | [`Window::info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
@@ -57,6 +57,7 @@ mod agent;
 mod at;
 mod attach;
 mod buffer;
+mod buffer_error;
 mod combine;
 mod create;
 mod cuts;
@@ -75,14 +76,11 @@ mod field_access;
 mod fields;
 mod flush_all;
 mod fused;
-mod given_back;
 mod handles;
 mod home;
 mod homes;
 mod info;
-mod inheritance;
-mod late;
-mod lent;
+mod lease;
 mod local;
 mod located;
 mod lock;
@@ -93,11 +91,12 @@ mod nodes;
 mod op;
 mod part;
 mod paths;
-mod place;
+mod previous_owner;
 mod reached;
 mod reader;
 #[cfg(doctest)]
 mod refused;
+mod remote_ptr;
 mod request;
 mod revoke;
 mod rw_lock;
@@ -116,16 +115,18 @@ mod unlock_all;
 mod value;
 mod versioned;
 mod window;
+mod window_memory;
 
-pub use fabric::Path;
-pub use lock_algos::Mode;
+pub use onesided_fabric::Path;
+pub use onesided_lock_algos::Mode;
 
 pub use crate::access::Access;
 pub use crate::access_epoch::{AccessEpoch, StartRequest};
 pub use crate::accumulate::Accumulate;
 pub use crate::at::At;
-pub use crate::attach::Reach;
+pub use crate::attach::Resolve;
 pub use crate::buffer::{Buffer, Transfer};
+pub use crate::buffer_error::BufferError;
 pub use crate::create::Builder;
 pub use crate::design::{LockAllDesign, LockDesign, Threads};
 pub use crate::direct::Direct;
@@ -141,12 +142,9 @@ pub use crate::field_access::FieldAccess;
 pub use crate::fields::{Field, Fields};
 pub use crate::flush_all::FlushAll;
 pub use crate::fused::{Locked, LockedGet, LockedPut, LockedUpdate};
-pub use crate::given_back::GivenBack;
 pub use crate::handles::{Flush, Get};
 pub use crate::info::Info;
-pub use crate::inheritance::Inheritance;
-pub use crate::late::LatePolicy;
-pub use crate::lent::LentMemory;
+pub use crate::lease::LeasePolicy;
 pub use crate::local::Local;
 pub use crate::located::{Located, LocatedValue};
 pub use crate::lock::LockRequest;
@@ -154,9 +152,10 @@ pub use crate::lock_all::{LockAll, LockAllRequest};
 pub use crate::mutex::Mutex;
 pub use crate::no_check::NoCheckEpoch;
 pub use crate::op::Op;
-pub use crate::part::Kind;
+pub use crate::part::Flavor;
 pub use crate::paths::Paths;
-pub use crate::place::Place;
+pub use crate::previous_owner::PreviousOwner;
+pub use crate::remote_ptr::RemotePtr;
 pub use crate::request::Request;
 pub use crate::rw_lock::RwLock;
 pub use crate::scope::Scope;
@@ -170,3 +169,4 @@ pub use crate::unlock_all::UnlockAll;
 pub use crate::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
 pub use crate::versioned::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::window::Window;
+pub use crate::window_memory::WindowMemory;

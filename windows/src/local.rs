@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::Fault;
 
 use crate::window::Inner;
 use crate::{Element, Error};

@@ -12,8 +12,8 @@ use crate::op::Sealed;
 /// A value and an index, in one word: for [`Op::MinLoc`] and [`Op::MaxLoc`] (`MPI_2INT`, `MPI_FLOAT_INT`).
 ///
 /// ```
-/// # use windows::{Located, Op, Window};
-/// # fabric::threads(3, |world| {
+/// # use onesided_windows::{Located, Op, Window};
+/// # onesided_fabric::threads(3, |world| {
 /// let best = Window::<Located<f32>>::allocate(&world, 1).wait()?;
 /// let all = best.lock_all().wait()?;
 /// let mine = Located::new([2.5, 9.0, 9.0][world.rank() as usize], world.rank());
@@ -24,7 +24,7 @@ use crate::op::Sealed;
 ///     assert_eq!(best.local().read(0..1), [Located::new(9.0, 1)]); // of equal values the smaller index
 /// }
 /// best.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
 /// The value is a `u32`, `i32` or `f32`, the index a `u32`: 8 bytes are what fabrics change atomically, so there are no

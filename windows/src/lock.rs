@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Wish};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
+use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode};
 
 use crate::abandoned::Abandonable;
 use crate::home::Words;
 use crate::homes::Which;
-use crate::inheritance::Holding;
+use crate::previous_owner::Holding;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, Window};
 
@@ -36,8 +36,8 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 ///
 /// # Death
 /// A lock that its owner left by dying is poisoned, as a [`std::sync::Mutex`] is by a panic: whoever asks for it, now and
-/// later, gets an error that names the dead rank ([`Error::is_abandoned`]), until somebody has asked with
-/// [`inherit`](Self::inherit), got it, and given it back. For what the dead owner left half done stays so: an error that
+/// later, gets an error that names the dead rank ([`Error::is_poisoned`]), until somebody has asked with
+/// [`inherit`](Self::recover), got it, and given it back. For what the dead owner left half done stays so: an error that
 /// only the next one got would leave all others with data that nobody has looked at.
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
@@ -48,7 +48,7 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
     pub(crate) deadline: Option<Duration>,
-    pub(crate) wish: Wish,
+    pub(crate) wish: Intent,
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
     later: Option<Box<Later<'w, F>>>,
 }
@@ -107,7 +107,7 @@ impl<F: Fabric> Future for First<F> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Wish) -> Result<Self, Fault> {
+    fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.algorithm.only_word(mode) {
             let home = inner.home(target, which, inner.slotless());
@@ -132,7 +132,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         inner: &'w Inner<F>,
         (target, which): (&'w Target<F>, Which),
         mode: Mode,
-        wish: Wish,
+        wish: Intent,
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, which, inner.owner(mode)?);
         let words = match wish.is_patient() {
@@ -160,11 +160,11 @@ fn start_as_lead<'w, F: Fabric>(
         }};
     }
     match &inner.algorithm {
-        Chosen::TestAndSet(lock) => start!(lock),
-        Chosen::Mcs(lock) => start!(lock),
-        Chosen::Ticket(lock) => start!(lock),
-        Chosen::FetchAddQueue(lock) => start!(lock),
-        Chosen::TwoLevel(lock) => start!(lock),
+        AnyLock::TestAndSet(lock) => start!(lock),
+        AnyLock::Mcs(lock) => start!(lock),
+        AnyLock::Ticket(lock) => start!(lock),
+        AnyLock::FetchAddQueue(lock) => start!(lock),
+        AnyLock::TwoLevel(lock) => start!(lock),
         other => start_another(other, inner, target, owner, mode),
     }
 }
@@ -172,7 +172,7 @@ fn start_as_lead<'w, F: Fabric>(
 /// Of a lock that need not be so fast, so that callers stay small.
 #[inline(never)]
 fn start_another<'w, F: Fabric>(
-    lock: &'w Chosen,
+    lock: &'w AnyLock,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     owner: u64,
@@ -219,7 +219,7 @@ fn failed_at_once<'w, F: Fabric>(
 ) -> Fault {
     let home = inner.home(target, Which::PART, words.1);
     // Nothing of it is under way: so that ends at once.
-    let contends = pin!(inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Wish::NONE));
+    let contends = pin!(inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED));
     let _ = contends.poll(&mut Context::from_waker(Waker::noop()));
     inner.give_up(home.owner, Err(fault), fault);
     fault
@@ -239,13 +239,13 @@ impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
-    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Wish) -> Self {
+    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Intent) -> Self {
         Self::start_of(window, (rank, Which::PART), mode, wish)
     }
 
     /// The same for any lock of the rank.
     #[inline(always)] // see `wait`
-    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, which): Spot, mode: Mode, wish: Wish) -> Self {
+    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Self {
         Self {
             window,
             rank,
@@ -265,17 +265,17 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: [`Epoch::inherited`] tells then from whom, and the lock is held
+    /// Takes the lock from a rank that died while it held it: [`Epoch::previous_owner`] tells then from whom, and the lock is held
     /// exclusively whatever was asked for, because what the dead rank left half done is for nobody else to see. The unlock
     /// heals it: who comes later is not told any more.
     ///
     /// ```
-    /// # use windows::{Error, Window};
-    /// # fn repair(_: &windows::Epoch<'_, u64, fabric::Any>) -> Result<(), Error> { Ok(()) }
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{Error, Window};
+    /// # fn repair(_: &onesided_windows::Epoch<'_, u64, onesided_fabric::Any>) -> Result<(), Error> { Ok(()) }
+    /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
-    /// let epoch = window.lock_exclusive(1).inherit().wait()?;
-    /// if let Some(inheritance) = epoch.inherited() {
+    /// let epoch = window.lock_exclusive(1).recover().wait()?;
+    /// if let Some(inheritance) = epoch.previous_owner() {
     ///     eprintln!("{inheritance}");
     ///     repair(&epoch)?;
     /// }
@@ -284,8 +284,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), Error>>().unwrap();
     /// ```
     #[inline]
-    pub const fn inherit(mut self) -> Self {
-        self.wish = self.wish.inheriting();
+    pub const fn recover(mut self) -> Self {
+        self.wish = self.wish.recovering();
         self
     }
 
@@ -366,7 +366,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
         match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
             Some((target, words, rest)) => {
-                let held = rest.poll(cx, self.wish.inherits); // it may be said at any time
+                let held = rest.poll(cx, self.wish.recovers); // it may be said at any time
                 held.map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
             }
             None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
@@ -421,10 +421,10 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]; see [`inherit`](Self::inherit)), the deadline passed
+    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]; see [`inherit`](Self::recover)), the deadline passed
     /// ([`Error::is_timed_out`]), the target died; `Deadlock`: this rank has more locks there than it has slots (one for each rank and
     /// 31 more, at most 1024), and waits for a lock of the dead, and the named rank does so as well, so that neither knows whether
-    /// the other one is what it waits for; in a window with a [policy for late owners](crate::LatePolicy), or with
+    /// the other one is what it waits for; in a window with a [policy for late owners](crate::LeasePolicy), or with
     /// [`LockAllDesign::Global`](crate::LockAllDesign::Global), `Full`: this rank has as many locks there as it has slots
     /// (readers count as well, because one that finds a late owner has the lock alone); [`Error::Rank`].
     #[inline(always)] // see `hold`
@@ -472,7 +472,7 @@ fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
     (target, which): (&'w Target<F>, Which),
     words: Words<'w, F>,
-    (mode, wish): (Mode, Wish),
+    (mode, wish): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
     let home = inner.home(target, which, words.1);
@@ -486,11 +486,12 @@ fn contend<'w, F: Drive>(
 impl<F: Fabric> Inner<F> {
     /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
     pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
-        use FaultKind::{Closed, Deadlock, MemberDied, OwnerDied, OwnerLate, TimedOut};
+        use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // What failed in a queue may be written to yet: the node is for nobody any more.
         let is_free = never_began || self.algorithm.nodes_are_own();
-        if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | OwnerLate | MemberDied) {
+        if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
+        {
             self.give_back(owner);
         }
     }
@@ -520,7 +521,7 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
 /// Walks away from an acquire.
 #[cold]
 fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, mode: Mode, started: Started<'_, F>) {
-    drop(Abandonable::new(Arc::clone(inner), (spot, mode, Wish::NONE), started.words.1, started.op));
+    drop(Abandonable::new(Arc::clone(inner), (spot, mode, Intent::CANCELLED), started.words.1, started.op));
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for LockRequest<'_, T, F> {

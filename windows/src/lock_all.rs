@@ -3,13 +3,13 @@
 use std::fmt;
 use std::future::poll_fn;
 
-use fabric::remote_memory::Rank;
-use fabric::{Call, Drive, Fabric, call};
-use lock_algos::{Mode, Wish};
+use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::{Call, Drive, Fabric, call};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::reached::{self, Held, Reached};
 use crate::reader::Reader;
-use crate::{At, Element, Error, FlushAll, Inheritance, LockAllDesign, LockRequest, UnlockAll, Window};
+use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
 
 /// A lock of every rank's part that was asked for: the first operation to every rank, or the one there is, has left; where
 /// parts are locked [on demand](crate::LockAllDesign::OnDemand) there is none, and nothing to wait for.
@@ -31,7 +31,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
             LockAllDesign::OnDemand => Vec::new(),
             LockAllDesign::EachTarget => Self::requests(window, 0),
             LockAllDesign::Global => {
-                vec![LockRequest::start_of(window, reached::SPOT, Mode::Shared, Wish::LOCK)]
+                vec![LockRequest::start_of(window, reached::SPOT, Mode::Shared, Intent::LOCK)]
             }
         };
         Self { window, call: Call::Asked(requests) }
@@ -104,7 +104,7 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// [`Error::Lock`] of the first that fails; what was locked is released. On demand: [`Error::Lock`] if the window was
     /// ended here, and what fails to be locked is told by [`LockAll::at`]. With
     /// [`LockAllDesign::Global`](crate::LockAllDesign::Global) that of rank 0, which has the lock, whoever died: who asks
-    /// for any exclusive lock with [`inherit`](LockRequest::inherit) sets it right; and `Full`: this rank has as many locks of the
+    /// for any exclusive lock with [`inherit`](LockRequest::recover) sets it right; and `Full`: this rank has as many locks of the
     /// window as it has slots.
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         self.block()
@@ -133,8 +133,8 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// The operations on one rank's part, when it was waited for.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(3, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(3, |world| {
     /// # let window = Window::<u64>::allocate(&world, 4).wait()?;
     /// let all = window.lock_all().wait()?;
     /// let (one, other) = (all.at(1), all.at(2)); // both are under way
@@ -143,7 +143,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// other.put(1 + world.rank() as usize, &[7])?;
     /// all.unlock_all().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// Where parts are locked [on demand](crate::LockAllDesign::OnDemand), a rank's part is locked when it is first asked for,
@@ -161,11 +161,11 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     }
 
     /// Who was found late with the lock of a rank's part that was reached, in a window with
-    /// [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit): the lock was taken from it, given back at once, and is
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit): the lock was taken from it, given back at once, and is
     /// shared now, as all of them. What the late rank puts may still come, half done.
-    pub fn inherited(&self, target: u32) -> Option<Inheritance> {
+    pub fn previous_owner(&self, target: u32) -> Option<PreviousOwner> {
         match self.reached.parts.get(target as usize)?.get()? {
-            Held::Alone(epoch) => epoch.inherited(),
+            Held::Alone(epoch) => epoch.previous_owner(),
             Held::Under(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::{Any, Fabric, World};
+use onesided_fabric::{Any, Fabric, World};
 
 use crate::value::{Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
@@ -11,8 +11,8 @@ use crate::{Builder, Element, Request};
 /// [window](crate::Window) of one element and its lock.
 ///
 /// ```
-/// # use windows::Mutex;
-/// # fabric::threads(3, |world| {
+/// # use onesided_windows::Mutex;
+/// # onesided_fabric::threads(3, |world| {
 /// let total = Mutex::new(&world, 1, [0_u64; 4]).wait()?; // collective: four integers at rank 1
 /// for _ in 0..100 {
 ///     let mut total = total.lock().wait()?;
@@ -22,7 +22,7 @@ use crate::{Builder, Element, Request};
 /// world.barrier().wait().unwrap();
 /// assert_eq!(*total.lock().wait()?, [300, 0, 0, 600]);
 /// total.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
 /// The guard holds a copy, because no reference may point to memory that others write: locking a free mutex takes one round

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use fabric::Fabric;
+use onesided_fabric::Fabric;
 
 use crate::{Access, Element, Error, Request, Window};
 
@@ -23,14 +23,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u64>::allocate(&world, 2).wait()?;
     /// let all = window.no_check(); // each rank has places of its own
     /// all.at(0)?.put(world.rank() as usize, &[7])?;
     /// all.end().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     pub fn no_check(&self) -> NoCheckEpoch<'_, T, F> {
         NoCheckEpoch::new(self)

@@ -3,7 +3,7 @@
 //! A node is a line in the rank's hidden region, behind the signals: who locks takes one of the rank's slots for as long as
 //! it waits, holds and releases, so that threads, and several locks at once, do not collide. There are as many as a
 //! [`lock_all`](crate::Window::lock_all) needs, and some for threads; who finds none goes on without (see
-//! [`LockAlgorithm::uses_node`](lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
+//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
 //! for ever.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
-use lock_algos::{Chosen, LockAlgorithm, Mode, Owner, WithoutSlot};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, WithoutSlot};
 
 use crate::signals;
 use crate::window::Inner;
@@ -32,7 +32,7 @@ pub(crate) const LEAD: u16 = 0;
 
 /// What a node takes.
 const NODE_BYTES: u64 = 64;
-const _: () = assert!(8 * Chosen::NODE_WORDS as u64 <= NODE_BYTES);
+const _: () = assert!(8 * AnyLock::NODE_WORDS as u64 <= NODE_BYTES);
 
 /// Slots beyond one for each rank.
 const FOR_THREADS: u32 = 31;
@@ -262,7 +262,7 @@ impl<F: Fabric> Inner<F> {
     /// generation is needed.
     #[inline]
     pub(crate) fn slotless(&self) -> u64 {
-        if self.immediate { self.without_node(0) } else { self.found_none() }
+        if self.completes_at_post { self.without_node(0) } else { self.found_none() }
     }
 
     /// This rank, as an owner that has found no slot.

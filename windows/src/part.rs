@@ -1,7 +1,7 @@
 //! What the ranks tell each other when they create a window.
 
-use fabric::SegmentKey;
-use fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::SegmentKey;
+use onesided_fabric::remote_memory::{Fault, Rank};
 
 /// What one rank tells the others about its part: the wire format of window creation, version 2.
 ///
@@ -40,7 +40,7 @@ impl Made {
 /// How the memory of a window comes to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum Flavor {
     /// The fabric allocates it (`MPI_WIN_FLAVOR_ALLOCATE`, and `MPI_WIN_FLAVOR_SHARED` where it can be mapped).
     Allocated,
     /// It is the user's (`MPI_WIN_FLAVOR_CREATE`).
@@ -49,7 +49,7 @@ pub enum Kind {
     Dynamic,
 }
 
-impl From<Made> for Kind {
+impl From<Made> for Flavor {
     fn from(made: Made) -> Self {
         match made {
             Made::Allocated => Self::Allocated,
@@ -59,7 +59,7 @@ impl From<Made> for Kind {
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for Flavor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Allocated => "allocated",
@@ -194,7 +194,7 @@ impl Rest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use fabric::remote_memory::{FaultKind, RegionId};
+    use onesided_fabric::remote_memory::{FaultKind, RegionId};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fabric::{Fabric, Path};
+use onesided_fabric::{Fabric, Path};
 
 use crate::window::Target;
 

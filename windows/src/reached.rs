@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
-use fabric::Fabric;
-use fabric::remote_memory::Fault;
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::Fault;
 
 use crate::abandoned::release;
 use crate::home::ROOM;
@@ -102,7 +102,7 @@ impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
             release(&theirs, SPOT, owner, mode).await;
         });
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            inner.adopt(task);
+            inner.spawn(task);
         }
     }
 }

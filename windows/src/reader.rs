@@ -2,11 +2,11 @@
 
 use std::task::{Context, Poll, ready};
 
-use fabric::Fabric;
-use fabric::remote_memory::FaultKind;
-use lock_algos::Mode;
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_lock_algos::Mode;
 
-use crate::inheritance::Holding;
+use crate::previous_owner::Holding;
 use crate::{Element, Epoch, Error, LockRequest, Unlock};
 
 /// A lock that is asked for shared, until it is had so: who finds a late owner has it alone at first, and would be late itself, so
@@ -15,12 +15,12 @@ pub(crate) struct Reader<'w, T: Element, F: Fabric> {
     request: LockRequest<'w, T, F>,
     /// Of a lock that was taken over.
     unlock: Option<Unlock<'w, T, F>>,
-    inherited: Option<Holding>,
+    recovered: Option<Holding>,
 }
 
 impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
     pub(crate) const fn new(request: LockRequest<'w, T, F>) -> Self {
-        Self { request, unlock: None, inherited: None }
+        Self { request, unlock: None, recovered: None }
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Epoch<'w, T, F>, Error>> {
@@ -39,12 +39,12 @@ impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
             let held = ready!(self.request.poll_held(cx));
             let (mut epoch, _) = held.map_err(|fault| self.request.failed(fault))?;
             if epoch.mode() == Mode::Shared {
-                if let Some(inherited) = self.inherited {
+                if let Some(inherited) = self.recovered {
                     epoch.tell(inherited);
                 }
                 return Poll::Ready(Ok(epoch));
             }
-            self.inherited = Some(epoch.holding());
+            self.recovered = Some(epoch.holding());
             self.unlock = Some(epoch.unlock());
         }
     }

@@ -4,18 +4,18 @@
 /// An access ends with its lock.
 ///
 /// ```
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     let access: &windows::Access<'_, u8, fabric::Any> = &epoch;
+///     let access: &onesided_windows::Access<'_, u8, onesided_fabric::Any> = &epoch;
 ///     access.put(0, &[1])?;
 ///     epoch.unlock().wait()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     let access: &windows::Access<'_, u8, fabric::Any> = &epoch;
+///     let access: &onesided_windows::Access<'_, u8, onesided_fabric::Any> = &epoch;
 ///     epoch.unlock().wait()?;
 ///     access.put(0, &[1])
 /// }
@@ -25,7 +25,7 @@ struct Access;
 /// Whatever was begun under a lock is waited for under it: afterwards it would run without.
 ///
 /// ```
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let fetch = epoch.fetch_add(0, 1);
 ///     fetch.wait()?;
@@ -34,7 +34,7 @@ struct Access;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let fetch = epoch.fetch_add(0, 1);
 ///     epoch.unlock().wait()?;
@@ -44,7 +44,7 @@ struct Access;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>, into: &mut [u8]) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, into: &mut [u8]) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     let get = epoch.get(0, into);
 ///     drop(epoch);
@@ -56,7 +56,7 @@ struct Handles;
 /// The same between fences, and between start and complete.
 ///
 /// ```
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let (fence, epoch) = (window.fence().wait()?, window.start(&[0]).wait()?);
 ///     let (one, other) = (fence.at(0)?.fetch_add(0, 1), epoch.at(0)?.fetch_add(0, 1));
 ///     one.wait()?;
@@ -67,7 +67,7 @@ struct Handles;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let fence = window.fence().wait()?;
 ///     let fetch = fence.at(0)?.fetch_add(0, 1);
 ///     fence.end().wait()?;
@@ -77,7 +77,7 @@ struct Handles;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.start(&[0]).wait()?;
 ///     let fetch = epoch.at(0)?.fetch_add(0, 1);
 ///     epoch.complete().wait()?;
@@ -90,7 +90,7 @@ struct ActiveHandles;
 /// What a get fills is not read before.
 ///
 /// ```compile_fail,E0503
-/// fn test(window: windows::Window<u8>) -> Result<u8, windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<u8, onesided_windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     let mut into = [0];
 ///     let get = epoch.get(0, &mut into);
@@ -104,8 +104,8 @@ struct Get;
 /// The results of an accumulate are not read before, and its operands are not written.
 ///
 /// ```compile_fail,E0503
-/// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, results: &mut [u8]) -> Result<u8, windows::Error> {
-///     let accumulate = epoch.get_accumulate(0, &[1], results, windows::Op::Max);
+/// fn test(epoch: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, results: &mut [u8]) -> Result<u8, onesided_windows::Error> {
+///     let accumulate = epoch.get_accumulate(0, &[1], results, onesided_windows::Op::Max);
 ///     let early = results[0];
 ///     accumulate.wait()?;
 ///     Ok(early)
@@ -113,8 +113,8 @@ struct Get;
 /// ```
 ///
 /// ```compile_fail,E0506
-/// fn test(epoch: &windows::Access<'_, u8, fabric::Any>, operands: &mut [u8]) -> Result<(), windows::Error> {
-///     let accumulate = epoch.accumulate(0, operands, windows::Op::Max);
+/// fn test(epoch: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, operands: &mut [u8]) -> Result<(), onesided_windows::Error> {
+///     let accumulate = epoch.accumulate(0, operands, onesided_windows::Op::Max);
 ///     operands[0] = 2;
 ///     accumulate.wait()
 /// }
@@ -124,7 +124,7 @@ struct Accumulate;
 /// A lock does not outlive its window.
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     window.close().wait()?;
 ///     epoch.unlock().wait()
@@ -135,26 +135,26 @@ struct Epoch;
 /// A window holds plain data: neither pointers, nor padding, nor bits that are no value.
 ///
 /// ```
-/// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<[u64; 4]>::allocate(&world, 1).wait();
+/// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
+///     let _ = onesided_windows::Window::<[u64; 4]>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<&'static str>::allocate(&world, 1).wait();
+/// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
+///     let _ = onesided_windows::Window::<&'static str>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<bool>::allocate(&world, 1).wait();
+/// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
+///     let _ = onesided_windows::Window::<bool>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// fn test(world: fabric::World<fabric::Any>) {
-///     let _ = windows::Window::<(u8, u64)>::allocate(&world, 1);
+/// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
+///     let _ = onesided_windows::Window::<(u8, u64)>::allocate(&world, 1);
 /// }
 /// ```
 struct Element;
@@ -162,7 +162,7 @@ struct Element;
 /// Atomic operations are for integers and floats.
 ///
 /// ```compile_fail,E0599
-/// fn test(access: &windows::Access<'_, [u64; 2], fabric::Any>) {
+/// fn test(access: &onesided_windows::Access<'_, [u64; 2], onesided_fabric::Any>) {
 ///     let _ = access.fetch_add(0, [1, 2]);
 /// }
 /// ```
@@ -171,7 +171,7 @@ struct Atomic;
 /// A guard ends once, and nothing is done through it afterwards.
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     epoch.unlock().wait()?;
 ///     epoch.unlock().wait()
@@ -179,7 +179,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
 ///     epoch.unlock().wait()?;
 ///     epoch.put(0, &[1])
@@ -187,7 +187,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
 ///     all.unlock_all().wait()?;
 ///     all.at(0).wait()?.put(0, &[1])
@@ -195,7 +195,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
 ///     let part = all.at(0).wait()?;
 ///     all.unlock_all().wait()?;
@@ -204,7 +204,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
 ///     let part = all.at(0);
 ///     all.unlock_all().wait()?;
@@ -213,7 +213,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.fence().wait()?;
 ///     let next = epoch.fence().wait()?;
 ///     epoch.at(0)?.put(0, &[1])?;
@@ -222,7 +222,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let exposure = window.post(&[0])?;
 ///     exposure.wait()?;
 ///     exposure.wait()
@@ -230,7 +230,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(request: windows::LockRequest<'_, u8, fabric::Any>) {
+/// fn test(request: onesided_windows::LockRequest<'_, u8, onesided_fabric::Any>) {
 ///     let (one, other) = (request.wait(), request.wait());
 /// }
 /// ```
@@ -239,14 +239,14 @@ struct Guards;
 /// An access is not copied out of its guard.
 ///
 /// ```compile_fail,E0515
-/// fn test(window: &windows::Window<u8>) -> &windows::Access<'_, u8, fabric::Any> {
+/// fn test(window: &onesided_windows::Window<u8>) -> &onesided_windows::Access<'_, u8, onesided_fabric::Any> {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
 ///     &epoch
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// fn test(access: windows::Access<'_, u8, fabric::Any>) {
+/// fn test(access: onesided_windows::Access<'_, u8, onesided_fabric::Any>) {
 ///     let copy = access.clone();
 /// }
 /// ```
@@ -255,14 +255,14 @@ struct Copies;
 /// A guard goes to another thread only if that ends before the window.
 ///
 /// ```
-/// fn test(window: windows::Window<u8>) {
+/// fn test(window: onesided_windows::Window<u8>) {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
 ///     std::thread::scope(|scope| scope.spawn(move || epoch.unlock().wait()).join().unwrap()).unwrap();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0597
-/// fn test(window: windows::Window<u8>) {
+/// fn test(window: onesided_windows::Window<u8>) {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
 ///     std::thread::spawn(move || epoch.unlock().wait());
 /// }
@@ -272,7 +272,7 @@ struct Threads;
 /// The slices of a scope are its own until it ends, and outlive it, as the locks do.
 ///
 /// ```
-/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<u8, windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<u8, onesided_windows::Error> {
 ///     let (mut left, mut right) = ([0], [0]);
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut left);
@@ -284,7 +284,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0499
-/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
 ///     let mut into = [0];
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut into);
@@ -295,7 +295,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0503
-/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<u8, windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<u8, onesided_windows::Error> {
 ///     let mut into = [0];
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut into);
@@ -305,7 +305,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0597
-/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
 ///     window.scope(|scope| {
 ///         let mut into = [0];
 ///         scope.get(epoch, 0, &mut into);
@@ -315,7 +315,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(window: windows::Window<u8>, mut into: [u8; 1]) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, mut into: [u8; 1]) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_shared(0).wait()?;
 ///     window.scope(|scope| {
 ///         scope.get(&epoch, 0, &mut into);
@@ -325,7 +325,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// fn test(window: windows::Window<u8>, epoch: &windows::Epoch<'_, u8, fabric::Any>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
 ///     window.scope(|scope| {
 ///         std::thread::scope(|threads| threads.spawn(|| scope.put(epoch, 0, &[1])).join()).unwrap();
 ///         Ok(())
@@ -337,7 +337,7 @@ struct Scopes;
 /// A buffer is away while it is transferred.
 ///
 /// ```compile_fail,E0382
-/// fn test(access: &windows::Access<'_, u8, fabric::Any>, buffer: windows::Buffer<u8>) -> Result<(), windows::Error> {
+/// fn test(access: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, buffer: onesided_windows::Buffer<u8>) -> Result<(), onesided_windows::Error> {
 ///     let transfer = access.put_buffer(0, buffer, 0..1);
 ///     buffer.write(0, &[1])?;
 ///     transfer.wait()?;
@@ -349,7 +349,7 @@ struct Buffers;
 /// What a call updates is not looked at before it is done.
 ///
 /// ```compile_fail,E0503
-/// fn test(window: &windows::Window<u8>, elements: &mut [u8]) -> Result<u8, windows::Error> {
+/// fn test(window: &onesided_windows::Window<u8>, elements: &mut [u8]) -> Result<u8, onesided_windows::Error> {
 ///     let home = window.locked(0);
 ///     let update = home.update(0, elements, |elements| elements[0] += 1);
 ///     let early = elements[0];
@@ -362,14 +362,14 @@ struct Fused;
 /// A versioned window is written through its guards alone, and they do not outlive it.
 ///
 /// ```compile_fail,E0382
-/// fn test(window: windows::Window<u8>) -> Result<(), windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let table = window.versioned();
 ///     window.lock_exclusive(0).wait()?.unlock().wait()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
-/// fn test(table: windows::Versioned<u8>) -> Result<(), windows::Error> {
+/// fn test(table: onesided_windows::Versioned<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = table.write(0).wait()?;
 ///     table.close().wait()?;
 ///     epoch.unlock().wait()
@@ -381,7 +381,7 @@ struct Versioned;
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
@@ -397,11 +397,11 @@ struct Versioned;
 ///
 /// ```compile_fail,E0277
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &windows::Access<'_, [u32; 2], fabric::Any>) -> Result<(), Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, [u32; 2], onesided_fabric::Any>) -> Result<(), Error> {
 ///     let left = epoch.fields(field!(Pair, left));
 ///     Ok(())
 /// }
@@ -411,7 +411,7 @@ struct Versioned;
 ///
 /// ```compile_fail,E0308
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Field, field};
+/// use onesided_windows::{Error, Field, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
@@ -420,11 +420,11 @@ struct Versioned;
 ///
 /// ```compile_fail,E0308
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>, values: &[f32]) -> Result<(), Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>, values: &[f32]) -> Result<(), Error> {
 ///     epoch.fields(field!(Pair, left)).put(0, values).wait()
 /// }
 /// ```
@@ -433,7 +433,7 @@ struct Versioned;
 ///
 /// ```compile_fail,E0080
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Field, field};
+/// use onesided_windows::{Error, Field, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
@@ -444,18 +444,18 @@ struct Versioned;
 ///
 /// ```compile_fail,E0599
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>) -> Result<(), Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>) -> Result<(), Error> {
 ///     epoch.fields(field!(Pair, right)).accumulate(0, &[[1, 2]], Op::Sum).wait()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
@@ -471,11 +471,11 @@ struct Versioned;
 ///
 /// ```compile_fail,E0503
 /// use bytemuck::{Pod, Zeroable};
-/// use windows::{Error, Op, Window, field};
+/// use onesided_windows::{Error, Op, Window, field};
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &windows::Access<'_, Pair, fabric::Any>, into: &mut [u32]) -> Result<u32, Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>, into: &mut [u32]) -> Result<u32, Error> {
 ///     let get = epoch.fields(field!(Pair, left)).get(0, into);
 ///     let early = into[0];
 ///     get.wait()?;

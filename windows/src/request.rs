@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use fabric::{Drive, Fabric, block_on, handle};
+use onesided_fabric::{Drive, Fabric, block_on, handle};
 
 use crate::Error;
 

@@ -1,4 +1,4 @@
-//! Ending a late owner's access at the target whose lock it keeps: [`LatePolicy::Revoke`](crate::LatePolicy::Revoke).
+//! Ending a late owner's access at the target whose lock it keeps: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke).
 //!
 //! Who waits cannot do that itself: only the target's card keeps somebody from the target's memory. So it writes the word of the
 //! late owner, which no other acquire has, to a place of its own in the target's hidden region, and rings. The target's helper
@@ -14,9 +14,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use lock_algos::Owner;
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_lock_algos::Owner;
 
 use crate::window::{Inner, TURN, Target};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::{Any, Fabric, World};
+use onesided_fabric::{Any, Fabric, World};
 
 use crate::value::{ReadGuard, Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
@@ -11,8 +11,8 @@ use crate::{Builder, Element, Request};
 /// As a [`Mutex`](crate::Mutex), whose lock can be shared.
 ///
 /// ```
-/// # use windows::RwLock;
-/// # fabric::threads(3, |world| {
+/// # use onesided_windows::RwLock;
+/// # onesided_fabric::threads(3, |world| {
 /// let limits = RwLock::new(&world, 0, [10.0_f64, 20.0]).wait()?;
 /// if world.rank() == 2 {
 ///     limits.write().wait()?[1] = 30.0;
@@ -22,7 +22,7 @@ use crate::{Builder, Element, Request};
 /// assert_eq!((*mine, another[1]), ([10.0, 30.0], 30.0));
 /// drop((mine, another));
 /// limits.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 pub struct RwLock<T: Element, F: Fabric = Any>(Value<T, F>);
 

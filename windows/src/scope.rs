@@ -7,8 +7,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use fabric::remote_memory::Rank;
-use fabric::{Drive, Fabric, block_on};
+use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::{Drive, Fabric, block_on};
 
 use crate::{Access, AtomicElement, Element, Error, Op, Window};
 
@@ -137,8 +137,8 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// has ended. The accesses may be of other windows too.
     ///
     /// ```
-    /// # use windows::{Op, Window};
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{Op, Window};
+    /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 100).wait()?;
     /// let all = window.lock_all().wait()?;
     /// let (mut left, mut right) = ([1; 10], [1; 10]);
@@ -151,7 +151,7 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// assert_eq!((left, right), ([0; 10], [0; 10]));
     /// # all.unlock_all().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors

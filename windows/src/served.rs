@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Attendant, Fabric, SegmentKey, World};
-use lock_algos::{Chosen, LockAlgorithm, Owner, Place};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
+use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 
 use crate::design::Threads;
 use crate::homes::Homes;
@@ -62,7 +62,7 @@ impl LinesInUse {
 /// What the thread that serves this rank's lock needs.
 pub(crate) struct LockServer<F: Fabric> {
     world: World<F>,
-    lock: Chosen,
+    lock: AnyLock,
     homes: Homes,
     own: F::Segment,
     keys: Vec<SegmentKey>,
@@ -81,7 +81,7 @@ impl<F: Fabric> LockServer<F> {
     pub(crate) fn start(
         inner: &Inner<F>,
         keys: Vec<SegmentKey>,
-        (threads, attendant): (Threads, Attendant),
+        (threads, attendant): (Threads, ServerThread),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
             world: inner.world.background(),
@@ -194,7 +194,7 @@ impl<'a, F: Fabric> Desk<'a, F> {
     }
 }
 
-impl<'a, F: Fabric> Place<'a, F> for Desk<'a, F> {
+impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
         self.fabric().word_in(&self.server.own, self.server.homes.word(index))
     }

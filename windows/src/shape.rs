@@ -15,7 +15,7 @@ use std::ops::Range;
 /// [`Access::fields`](crate::Access::fields) says what of each.
 ///
 /// ```
-/// # use windows::Shape;
+/// # use onesided_windows::Shape;
 /// // A column of a matrix whose rows have 10 elements.
 /// let column = Shape::Vector { count: 3, block: 1, stride: 10 };
 /// assert_eq!(column.runs().collect::<Vec<_>>(), [0..1, 10..11, 20..21]);

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::cuts::{Cuts, CutsMut};
 use crate::fields::Whole;
@@ -21,8 +21,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// the unlock. Where runs overlap the target has either element.
     ///
     /// ```
-    /// # use windows::{Shape, Window};
-    /// # fabric::threads(1, |world| {
+    /// # use onesided_windows::{Shape, Window};
+    /// # onesided_fabric::threads(1, |world| {
     /// let matrix = Window::<f32>::allocate(&world, 4 * 10).wait()?; // 4 rows of 10
     /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
     /// let epoch = matrix.lock_exclusive(0).wait()?;
@@ -32,7 +32,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// assert_eq!(row[7], 3.0);
     /// # epoch.unlock().wait()?;
     /// # matrix.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
             Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, cuts))),
-            Ok(false) if inner.immediate => State::Done(inner.fabric().get_pieces(&target.data, cuts)),
+            Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, cuts)),
             Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), cuts))),
         };
         Self { access, operation, place, state }
@@ -170,7 +170,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         }
         let place = (offset, shape.end());
         let fits = offset.checked_add(place.1).is_some_and(|end| end <= target.len);
-        if !inner.immediate && fits {
+        if !inner.completes_at_post && fits {
             let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
             if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {
                 return (place, Ok(true)); // each message is counted

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::agent::is_wordless;
 use crate::element::{from_word, to_word};
@@ -70,8 +70,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// 1.5, 9.8.1). The signal is element `at` of `signals`, which is of the same rank, of whatever window.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let (data, signals) = (Window::<f32>::allocate(&world, 100).wait()?, Window::<u64>::allocate(&world, 1).wait()?);
     /// let other = 1 - world.rank();
     /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
@@ -82,7 +82,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// # flags.unlock().wait()?;
     /// # data.close().wait()?;
     /// # signals.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
 use crate::window::{Inner, LOCK_BYTES, Target};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 use crate::shape::Runs;
 use crate::{AtomicElement, Field, Shape};

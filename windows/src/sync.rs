@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use fabric::Fabric;
+use onesided_fabric::Fabric;
 
 use crate::{Element, Window};
 
@@ -19,8 +19,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// order more. It waits for nobody, and completes nothing that is posted: that is a flush.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u64>::allocate(&world, 2).wait()?;
     /// if world.rank() == 0 {
     ///     let all = window.no_check();
@@ -37,7 +37,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///     assert_eq!(window.local().read(0..1), [42]);
     /// }
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// On shared memory it is the CPU's fence (on x86-64 `mfence` or what does the same). Over a card too, because a card

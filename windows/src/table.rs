@@ -7,38 +7,38 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Any, Drive, Fabric, World, handle};
-use lock_algos::{Mode, Wish};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Any, Drive, Fabric, World, handle};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::homes::{Table, Which};
 use crate::lock::{Spot, operation};
 use crate::{
-    Builder, Epoch, Error, FencingToken, Inheritance, LockDesign, LockRequest, Request, TryLock, Unlock, Window,
+    Builder, Epoch, Error, FencingToken, LockDesign, LockRequest, PreviousOwner, Request, TryLock, Unlock, Window,
 };
 
 /// Locks by number, a million of them say, each at some rank: the locks of windows, one by one, without the memory that they
 /// protect.
 ///
 /// ```
-/// # use windows::LockTable;
-/// # fabric::threads(2, |world| {
+/// # use onesided_windows::LockTable;
+/// # onesided_fabric::threads(2, |world| {
 /// let records = LockTable::new(&world, 500_000).wait()?; // collective: as many at this rank
 /// assert_eq!(records.len(), 1_000_000);
 /// let guard = records.lock_exclusive(700_000).wait()?;
 /// // ... what the lock is for: parts of windows, files
 /// guard.unlock().wait()?;
 /// # records.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
 /// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock is one word, and 8 more in a
 /// table with [tokens](Self::with_tokens). All else is the table's: the queue nodes of each rank, as in a window. So an
 /// owner that finds none, because the rank holds many locks at once, goes on without. In a table with a
-/// [policy for late owners](crate::LatePolicy) it gets `Full`.
+/// [policy for late owners](crate::LeasePolicy) it gets `Full`.
 ///
 /// Locks are as those of windows in everything, death included: a lock that its owner left by dying is poisoned, that one and no
-/// other, until it is [inherited](TableRequest::inherit).
+/// other, until it is [inherited](TableRequest::recover).
 ///
 /// **What is done under a lock of a table elsewhere is not flushed by its unlock**: before that, the epoch or access that posted it
 /// is flushed.
@@ -57,7 +57,7 @@ impl<F: Fabric> LockTable<F> {
     /// it is not set. Collective.
     ///
     /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::LatePolicy`] for a [policy](crate::LatePolicy) that a table cannot have, such as
+    /// Those of [`Builder::allocate`]; [`Error::LeasePolicy`] for a [policy](crate::LeasePolicy) that a table cannot have, such as
     /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> - 2 locks or more at a rank;
     /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank or for each host, or a thread that serves one lock.
     ///
@@ -183,7 +183,7 @@ impl<F: Fabric> LockTable<F> {
 
     #[inline]
     fn request(&self, lock: u64, mode: Mode) -> TableRequest<'_, F> {
-        let request = LockRequest::start_of(&self.window, self.spot(lock), mode, Wish::LOCK);
+        let request = LockRequest::start_of(&self.window, self.spot(lock), mode, Intent::LOCK);
         TableRequest { asked: Asked { table: self, lock, mode }, request }
     }
 
@@ -293,10 +293,10 @@ impl<F: Fabric> TableRequest<'_, F> {
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: see [`LockRequest::inherit`].
+    /// Takes the lock from a rank that died while it held it: see [`LockRequest::recover`].
     #[inline]
-    pub fn inherit(mut self) -> Self {
-        self.request = self.request.inherit();
+    pub fn recover(mut self) -> Self {
+        self.request = self.request.recover();
         self
     }
 }
@@ -305,8 +305,8 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::TableLock`]: its owner died ([`Error::is_abandoned`]), the deadline passed ([`Error::is_timed_out`]), its rank
-    /// died; `Deadlock`, as of [`LockRequest::wait`]; in a table with a [policy for late owners](crate::LatePolicy), `Full`: this
+    /// [`Error::TableLock`]: its owner died ([`Error::is_poisoned`]), the deadline passed ([`Error::is_timed_out`]), its rank
+    /// died; `Deadlock`, as of [`LockRequest::wait`]; in a table with a [policy for late owners](crate::LeasePolicy), `Full`: this
     /// rank has as many of its locks as it has slots, one for each rank and 31 more, at most 1024; [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
@@ -345,10 +345,10 @@ pub struct TableTry<'t, F: Fabric> {
 }
 
 impl<F: Fabric> TableTry<'_, F> {
-    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::inherit`].
+    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
     #[inline]
-    pub fn inherit(mut self) -> Self {
-        self.request = self.request.inherit();
+    pub fn recover(mut self) -> Self {
+        self.request = self.request.recover();
         self
     }
 }
@@ -397,17 +397,17 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
         self.lock
     }
 
-    /// How it is held: as it was asked for, but exclusively if it was [inherited](Self::inherited).
+    /// How it is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
     pub const fn mode(&self) -> Mode {
         self.epoch.mode()
     }
 
-    /// Who died inside, if the lock was [inherited](TableRequest::inherit).
-    pub fn inherited(&self) -> Option<Inheritance> {
-        self.epoch.inherited()
+    /// Who died inside, if the lock was [inherited](TableRequest::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.epoch.previous_owner()
     }
 
-    /// How much is left of the lease, in a table with a [policy for late owners](crate::LatePolicy): see [`Epoch::lease_left`].
+    /// How much is left of the lease, in a table with a [policy for late owners](crate::LeasePolicy): see [`Epoch::lease_left`].
     pub fn lease_left(&self) -> Option<Duration> {
         self.epoch.lease_left()
     }

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Drive, Fabric, handle};
-use lock_algos::{Mode, Wish};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, handle};
+use onesided_lock_algos::{Intent, Mode};
 
 use crate::lock::Spot;
 use crate::{Element, Epoch, Error, LockRequest, Window};
@@ -24,18 +24,18 @@ pub struct TryLock<'w, T: Element, F: Fabric>(LockRequest<'w, T, F>);
 impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub(crate) fn start(window: &'w Window<T, F>, target: u32, mode: Mode) -> Self {
-        Self(LockRequest::start(window, target, mode, Wish::TRY))
+        Self(LockRequest::start(window, target, mode, Intent::TRY))
     }
 
     /// The same for any lock of the rank.
     pub(crate) fn start_of(window: &'w Window<T, F>, spot: Spot, mode: Mode) -> Self {
-        Self(LockRequest::start_of(window, spot, mode, Wish::TRY))
+        Self(LockRequest::start_of(window, spot, mode, Intent::TRY))
     }
 
-    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::inherit`].
+    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
     #[inline]
-    pub const fn inherit(mut self) -> Self {
-        self.0.wish = self.0.wish.inheriting();
+    pub const fn recover(mut self) -> Self {
+        self.0.wish = self.0.wish.recovering();
         self
     }
 }
@@ -52,7 +52,7 @@ impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
     /// Blocks until the lock is held, or it is known that it cannot be had at once.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_abandoned`]), the target died; [`Error::Rank`].
+    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]), the target died; [`Error::Rank`].
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<Option<Epoch<'w, T, F>>, Error> {
         let failed = self.0.failing();

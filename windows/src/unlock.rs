@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use fabric::remote_memory::Fault;
-use fabric::{Drive, Fabric, block_on, handle, wait_for};
-use lock_algos::{LockAlgorithm, Mode};
+use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
+use onesided_lock_algos::{LockAlgorithm, Mode};
 
 use crate::lock::Spot;
 use crate::window::{Inner, Target};
@@ -55,7 +55,7 @@ impl<F: Fabric> Drop for Late<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         let (inner, rank) = (Arc::clone(&self.inner), self.rank);
-        self.inner.adopt(Box::pin(async move {
+        self.inner.spawn(Box::pin(async move {
             if let Err(fault) = rest.await {
                 inner.keep(inner.failed_late("unlock", rank, fault));
             }
@@ -122,7 +122,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
-    /// [`Error::Late`] in a window with a [policy for late owners](crate::LatePolicy).
+    /// [`Error::Late`] in a window with a [policy for late owners](crate::LeasePolicy).
     #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, target, held, flush, late, outcome } = self;

@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use fabric::{Call, Drive, Fabric, World, block_on, call, handle};
-use lock_algos::Mode;
+use onesided_fabric::{Call, Drive, Fabric, World, block_on, call, handle};
+use onesided_lock_algos::Mode;
 
-use crate::fused::{Locked, Place};
-use crate::{Builder, Element, Epoch, Error, FencingToken, Inheritance, LockRequest, Request, Window};
+use crate::fused::{Locked, LockedTarget};
+use crate::{Builder, Element, Epoch, Error, FencingToken, LockRequest, PreviousOwner, Request, Window};
 
 /// A window of one element, at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
@@ -82,7 +82,7 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
 /// Dropped before it is done, at whatever point, it leaves nothing locked: the endpoint finishes and releases what was begun.
 #[must_use = "nothing is locked before it is waited for"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
-    place: Place<'m, T, F>,
+    place: LockedTarget<'m, T, F>,
     /// Once it has begun. Boxed, so that a request that is only waited for stays small.
     under_way: Option<Box<UnderWay<'m, T, F, G>>>,
     guard: PhantomData<G>,
@@ -90,7 +90,7 @@ pub struct ValueLock<'m, T: Element, F: Fabric, G> {
 
 struct UnderWay<'m, T: Element, F: Fabric, G> {
     /// What is asked for as it is now: it may be said at any time.
-    said: Arc<Mutex<Place<'m, T, F>>>,
+    said: Arc<Mutex<LockedTarget<'m, T, F>>>,
     call: Call<'m, (), Result<G, Error>>,
 }
 
@@ -103,9 +103,9 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
 
     /// Takes the lock from a rank that died while it held it: the guard's `inherited` tells then from whom, and the lock is
     /// held exclusively. The value may have been put back in part. See
-    /// [`LockRequest::inherit`](crate::LockRequest::inherit).
-    pub const fn inherit(mut self) -> Self {
-        self.place = self.place.inherit();
+    /// [`LockRequest::recover`](crate::LockRequest::recover).
+    pub const fn recover(mut self) -> Self {
+        self.place = self.place.recover();
         self
     }
 }
@@ -118,7 +118,7 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
         match self.under_way {
-            None if self.place.is_immediate() => {
+            None if self.place.completes_at_post() => {
                 let epoch = self.place.request().wait()?;
                 let mut value = [T::zeroed()];
                 epoch.get(0, &mut value).wait()?;
@@ -161,7 +161,7 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, 
 }
 
 async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
-    place: Place<'m, T, F>,
+    place: LockedTarget<'m, T, F>,
     tell: impl Fn(&mut LockRequest<'m, T, F>),
 ) -> Result<G, Error> {
     let mut value = [T::zeroed()];
@@ -204,9 +204,9 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
-    /// Who died inside, if the lock was [inherited](ValueLock::inherit).
-    pub fn inherited(&self) -> Option<Inheritance> {
-        self.epoch.as_ref().and_then(Epoch::inherited)
+    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
@@ -238,7 +238,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 ///
 /// [`unlock`](Self::unlock) reports what goes wrong, and tells that the value is at its home. A drop puts it back as well
 /// and waits for nothing; what goes wrong then the value's `close` reports. **Where the thread panics the value is not put back**: what a
-/// panic has left half done nobody sees, so a panic poisons nothing (a death does: see [`ValueLock::inherit`]).
+/// panic has left half done nobody sees, so a panic poisons nothing (a death does: see [`ValueLock::recover`]).
 #[must_use = "if unused the lock is released at once"]
 pub struct WriteGuard<'m, T: Element, F: Fabric> {
     fabric: &'m F,
@@ -260,9 +260,9 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
-    /// Who died inside, if the lock was [inherited](ValueLock::inherit).
-    pub fn inherited(&self) -> Option<Inheritance> {
-        self.epoch.as_ref().and_then(Epoch::inherited)
+    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].

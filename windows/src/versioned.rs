@@ -28,8 +28,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::signals::VERSION;
 use crate::window::{Inner, Target};
@@ -48,8 +48,8 @@ const PAUSE: u64 = 500;
 /// hinder one another or the writer. A reader that met writers eight times in a row takes the shared lock.
 ///
 /// ```
-/// # use windows::Window;
-/// fabric::threads(3, |world| {
+/// # use onesided_windows::Window;
+/// onesided_fabric::threads(3, |world| {
 ///     let table = Window::<u64>::allocate(&world, 64).wait()?.versioned();
 ///     if world.rank() == 0 {
 ///         let part = table.write(1).wait()?; // the exclusive lock of rank 1's part
@@ -64,12 +64,12 @@ const PAUSE: u64 = 500;
 /// })
 /// .unwrap()
 /// .into_iter()
-/// .collect::<Result<(), windows::Error>>()
+/// .collect::<Result<(), onesided_windows::Error>>()
 /// .unwrap();
 /// ```
 ///
 /// What is written otherwise, through a clone of the window, is not noticed.
-pub struct Versioned<T, F: Fabric = fabric::Any> {
+pub struct Versioned<T, F: Fabric = onesided_fabric::Any> {
     window: Window<T, F>,
     /// The even version of each part that this rank saw last.
     known: Box<[AtomicU64]>,
@@ -77,7 +77,7 @@ pub struct Versioned<T, F: Fabric = fabric::Any> {
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
-    /// is posted. A window with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit) cannot be written to so: what its
+    /// is posted. A window with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit) cannot be written to so: what its
     /// late owners put is not kept from the memory.
     pub fn versioned(self) -> Versioned<T, F> {
         Versioned::new(self)
@@ -113,7 +113,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     ///
     /// # Errors
     /// When waited for: those of [`LockRequest::wait`](crate::LockRequest::wait); [`Error::Operation`], `Unsupported` in a window
-    /// with [`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit).
+    /// with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
         VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
     }

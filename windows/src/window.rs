@@ -6,18 +6,17 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fabric::bootstrap::Maker;
-use fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use fabric::{Agent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
-use lock_algos::{Chosen, Mode, Wish};
+use onesided_fabric::bootstrap::Maker;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
+use onesided_lock_algos::{AnyLock, Intent, Mode};
 
 use crate::agent::{Layout, Lines, is_wordless};
 use crate::attach::Attached;
 use crate::home::{Home, Sought};
 use crate::homes::{Homes, Table, Which};
 use crate::info::{agent_name, lock_all_note};
-use crate::late::{Choice, Late};
-use crate::lent;
+use crate::lease::{Choice, Late};
 use crate::local::Local;
 use crate::lock::LockRequest;
 use crate::lock_all::LockAllRequest;
@@ -26,9 +25,10 @@ use crate::part::{Keys, Made};
 use crate::paths::{PathCounts, Paths};
 use crate::served::{LinesInUse, LockServer};
 use crate::signals::Counts;
+use crate::window_memory;
 use crate::{
-    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LatePolicy, LentMemory, LockAllDesign, LockDesign,
-    Request, StartRequest, TryLock,
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LeasePolicy, LockAllDesign, LockDesign, Request,
+    StartRequest, TryLock, WindowMemory,
 };
 
 /// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
@@ -41,8 +41,8 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
 ///
 /// ```
-/// # use windows::Window;
-/// fabric::threads(2, |world| {
+/// # use onesided_windows::Window;
+/// onesided_fabric::threads(2, |world| {
 ///     let scores = Window::<u64>::allocate(&world, 1024).wait()?;
 ///     let next = (world.rank() + 1) % world.size();
 ///     let epoch = scores.lock_exclusive(next).wait()?;
@@ -53,7 +53,7 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// })
 /// .unwrap()
 /// .into_iter()
-/// .collect::<Result<(), windows::Error>>()
+/// .collect::<Result<(), onesided_windows::Error>>()
 /// .unwrap();
 /// ```
 ///
@@ -64,7 +64,7 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
 /// them. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in the
 /// middle of an operation on it: then it is leaked.
-pub struct Window<T, F: Fabric = fabric::Any> {
+pub struct Window<T, F: Fabric = onesided_fabric::Any> {
     pub(crate) inner: Arc<Inner<F>>,
     /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
     world: World<F>,
@@ -77,7 +77,7 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) name: Arc<str>,
     pub(crate) design: LockDesign,
     pub(crate) all: LockAllDesign,
-    pub(crate) algorithm: Chosen,
+    pub(crate) algorithm: AnyLock,
     pub(crate) nodes: Nodes,
     pub(crate) homes: Homes,
     /// What becomes of late owners.
@@ -99,7 +99,7 @@ pub(crate) struct Inner<F: Fabric> {
     counted: bool,
     pub(crate) counts: Counts,
     /// Whether an operation is done when it is posted.
-    pub(crate) immediate: bool,
+    pub(crate) completes_at_post: bool,
     /// Whether it is, and a thread may have slot 0 for itself.
     pub(crate) leads: bool,
     /// The first error of something that nobody could be told of: a release after a drop.
@@ -118,7 +118,7 @@ pub(crate) struct Inner<F: Fabric> {
 }
 
 /// The ranks that share this one's host, if the lock has to do with that.
-fn neighbours<F: Fabric>(world: &World<F>, lock: &Chosen) -> Box<[Rank]> {
+fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
     if lock.near_words() == 0 {
         return Box::default();
     }
@@ -140,7 +140,7 @@ impl<F: Fabric> Drop for Inner<F> {
         }
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
-        if !*self.ended.get_mut() && self.fabric().capabilities().agent == Agent::Card {
+        if !*self.ended.get_mut() && self.fabric().capabilities().agent == AtomicAgent::Card {
             if self.made == Made::Allocated {
                 self.world.keep(self.own.clone());
             }
@@ -194,7 +194,7 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn new(
         world: World<F>,
         name: Arc<str>,
-        (design, all, algorithm): (LockDesign, LockAllDesign, Chosen),
+        (design, all, algorithm): (LockDesign, LockAllDesign, AnyLock),
         parts: Parts<F>,
     ) -> Self {
         let Parts { segments: (own, own_locks), keys, made, counted, table, late } = parts;
@@ -202,10 +202,10 @@ impl<F: Fabric> Inner<F> {
         let lines = Lines::new(keys.len() as u32);
         let (counts, stuck) = (Counts::default(), Mutex::new(None));
         let capabilities = world.fabric().capabilities();
-        let immediate = capabilities.immediate;
-        let led = late.policy == LatePolicy::None;
+        let immediate = capabilities.completes_at_post;
+        let led = late.policy == LeasePolicy::None;
         let nodes = Nodes::new(world.size(), led, all == LockAllDesign::Global);
-        let homes = Homes::new(world.size(), &algorithm, late.policy == LatePolicy::Revoke);
+        let homes = Homes::new(world.size(), &algorithm, late.policy == LeasePolicy::Revoke);
         let late = late.kept(nodes.slots);
         Self {
             nodes,
@@ -228,7 +228,7 @@ impl<F: Fabric> Inner<F> {
             closed: AtomicBool::new(false),
             counted,
             counts,
-            immediate,
+            completes_at_post: immediate,
             leads: immediate && led,
             stuck,
             background: AtomicUsize::new(0),
@@ -294,7 +294,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
         // Where an operation is an instruction, nothing is counted unless somebody asked.
-        let paths: Option<Box<_>> = (self.counted || !self.immediate || wordless).then(Box::default);
+        let paths: Option<Box<_>> = (self.counted || !self.completes_at_post || wordless).then(Box::default);
         let uncounted = if paths.is_some() { 0 } else { len };
         let lines_in_use = LinesInUse::default();
         Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
@@ -305,7 +305,7 @@ impl<F: Fabric> Inner<F> {
     where
         F: 't,
     {
-        if !self.immediate {
+        if !self.completes_at_post {
             targets.for_each(|target| drop(self.fabric().flush(target.fabric_rank())));
         }
     }
@@ -363,7 +363,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
     pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
-        lent::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
+        window_memory::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
     }
 
     /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
@@ -378,10 +378,10 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Leaves a release, or what is under way of a request that was given up, to the endpoint; the window's end waits for it.
-    pub(crate) fn adopt(self: &Arc<Self>, task: Task) {
+    pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
         self.background.fetch_add(1, Ordering::Relaxed);
         let background = Background(Arc::clone(self));
-        self.fabric().adopt(Box::pin(async move {
+        self.fabric().spawn(Box::pin(async move {
             let _background = background;
             task.await;
         }));
@@ -470,20 +470,20 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// returns; the request is then waited for or awaited.
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
-        LockRequest::start(self, target, Mode::Exclusive, Wish::LOCK)
+        LockRequest::start(self, target, Mode::Exclusive, Intent::LOCK)
     }
 
     /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
     #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
-        LockRequest::start(self, target, Mode::Shared, Wish::LOCK)
+        LockRequest::start(self, target, Mode::Shared, Intent::LOCK)
     }
 
     /// Locks a rank's part for this origin alone, if that can be had at once.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
     /// match window.try_lock_exclusive(1).wait()? {
     ///     Some(epoch) => {
@@ -493,7 +493,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///     None => { /* somebody holds it: do something else meanwhile */ }
     /// }
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     #[inline]
     pub fn try_lock_exclusive(&self, target: u32) -> TryLock<'_, T, F> {
@@ -521,8 +521,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Collective.
     ///
     /// ```
-    /// # use windows::{Op, Window};
-    /// # fabric::threads(3, |world| {
+    /// # use onesided_windows::{Op, Window};
+    /// # onesided_fabric::threads(3, |world| {
     /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
     /// let epoch = sums.fence().wait()?;
     /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
@@ -532,7 +532,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// epoch.end().wait()?;
     /// assert_eq!(sums.local().read(1..2), [if world.rank() == 0 { 1.5 } else { 0.0 }]);
     /// sums.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// MPI's assertions are what the types say: the first fence has nothing before it (`MPI_MODE_NOPRECEDE`), and
@@ -547,8 +547,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// [started](Self::start). Blocks nobody; one word is posted to each origin.
     ///
     /// ```
-    /// # use windows::Window;
-    /// # fabric::threads(3, |world| {
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(3, |world| {
     /// let window = Window::<u64>::allocate(&world, 3).wait()?;
     /// if world.rank() == 0 {
     ///     let exposure = window.post(&[1, 2])?;
@@ -560,7 +560,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///     epoch.complete().wait()?;
     /// }
     /// window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// A rank that is named twice counts once; this rank may be among them. One thread of a rank at a time posts, and one
@@ -584,7 +584,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Epochs::new(self)
     }
 
-    /// How often this rank's operations on a rank's part took each [path](fabric::Path): an operation on many
+    /// How often this rank's operations on a rank's part took each [path](onesided_fabric::Path): an operation on many
     /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
     ///
     /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
@@ -608,7 +608,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
             Path::Cpu if self.inner.made == Made::Created => {
                 "puts and gets by the CPU, because it is the user's memory in this process"
             }
-            Path::Cpu if capabilities.agent != Agent::Cpu => "puts and gets by the CPU, because it is mapped here",
+            Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {
+                "puts and gets by the CPU, because it is mapped here"
+            }
             Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
             Path::ProcessVm => {
                 "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
@@ -667,7 +669,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// See [`Builder::create_over`].
     pub fn create_over<'w>(
         world: &'w World<F>,
-        memory: &'w LentMemory<F>,
+        memory: &'w WindowMemory<F>,
         range: Range<usize>,
     ) -> Request<'w, Self, F> {
         Builder::default().create_over(world, memory, range)

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use fabric::shm::bare::{Range, process_vm_readv, process_vm_writev};
+use onesided_fabric::shm::bare::{Range, process_vm_readv, process_vm_writev};
 
 /// The smallest lock there is: compare-swap to take it, store to free it.
 #[inline(never)]

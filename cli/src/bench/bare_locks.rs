@@ -272,7 +272,7 @@ fn mutex(at: &AtomicU64, over: &AtomicU64, number: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use windows::LockDesign;
+    use onesided_windows::LockDesign;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
 
-use windows::Window;
+use onesided_windows::Window;
 
 use crate::bench::operations::lock_put_unlock;
 use crate::bench::rank::RankOfBench;

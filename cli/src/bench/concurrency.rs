@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use windows::Window;
+use onesided_windows::Window;
 
 use crate::bench::contest::{Contests, Outcome, Over};
 use crate::bench::rank::RankOfBench;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use windows::{Error, LockDesign, Window};
+use onesided_windows::{Error, LockDesign, Window};
 
 use crate::bench::bare;
 use crate::bench::bare_locks::BareLock;
@@ -12,7 +12,7 @@ use crate::bench::rank::RankOfBench;
 use crate::bench::report::Metric;
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
-use lock_kit::bench::{jain, share};
+use onesided_lock_kit::bench::{jain, share};
 
 // Bare words of the ping-pong.
 const PING: u64 = 5;

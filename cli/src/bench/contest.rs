@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabric::{Drive, block_on};
+use onesided_fabric::{Drive, block_on};
 
 use crate::bench::rank::RankOfBench;
 use crate::failure::Failure;
-use lock_kit::bench::Histogram;
+use onesided_lock_kit::bench::Histogram;
 
 // Bare words: who is ready, which contest goes on, which is over.
 const READY: u64 = 1;
@@ -16,7 +16,7 @@ const BEGUN: u64 = 2;
 const OVER: u64 = 3;
 
 /// The contests of a job: every rank makes the same ones, in the same order.
-pub(crate) struct Contests<'r, F: fabric::Fabric> {
+pub(crate) struct Contests<'r, F: onesided_fabric::Fabric> {
     rank: &'r RankOfBench<F>,
     number: u64,
 }
@@ -86,7 +86,7 @@ impl<'r, F: Drive> Contests<'r, F> {
             let count = done(Over { word: over, number })?;
             let seconds = referee.map_or(Ok(0.0), |referee| referee.join().map_err(|_| "the referee panicked"))?;
             let all = block_on(rank.world.fabric(), rank.world.all_gather(&count.to_le_bytes()))
-                .map_err(fabric::Error::operation("gather the counts"))?;
+                .map_err(onesided_fabric::Error::operation("gather the counts"))?;
             let counts = all.iter().map(|bytes| from_bytes(bytes) as f64).collect();
             Ok(Outcome { counts, seconds })
         })

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onesided_windows::Window;
 use rustix::time::{ClockId, clock_gettime};
-use windows::Window;
 
 use crate::bench::busy::compute;
 use crate::bench::concurrency::lock_unlock;

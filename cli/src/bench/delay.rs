@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
+use onesided_windows::Window;
 use rustix::time::{ClockId, clock_gettime};
-use windows::Window;
 
 use crate::bench::bare_locks::{answer_rings, ring};
 use crate::bench::contended::ping_pong;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
 
-use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
+use onesided_fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::bench::report::{Line, Measured};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use windows::LockDesign;
+use onesided_windows::LockDesign;
 
 use crate::bench::measure::{self, HELP, Job, Options};
 use crate::bench::worker::Suite;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 #[derive(Debug, Clone)]
 pub(crate) struct Locks(Vec<LockDesign>);
 
-pub(crate) fn locks(name: &str) -> Result<Locks, windows::Error> {
+pub(crate) fn locks(name: &str) -> Result<Locks, onesided_windows::Error> {
     if name == "all" { Ok(Locks(LockDesign::ALL.to_vec())) } else { Ok(Locks(vec![name.parse()?])) }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use windows::LockDesign;
+use onesided_windows::LockDesign;
 
 use crate::bench::html;
 use crate::bench::job::{self, Outcome};

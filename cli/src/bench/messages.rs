@@ -6,15 +6,15 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use fabric::{Any, block_on};
-use windows::{LockAllDesign, Window};
+use onesided_fabric::{Any, block_on};
+use onesided_windows::{LockAllDesign, Window};
 
 use crate::bench::contest::{Contests, Over};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
-use lock_kit::bench::{Counted, Operations};
+use onesided_lock_kit::bench::{Counted, Operations};
 
 type CountedWindow = Window<u64, Counted<Any>>;
 
@@ -106,7 +106,7 @@ fn contended(rank: &RankOfBench<Counted<Any>>, window: &CountedWindow, effort: E
         })?;
         let of_all = |value: u64| -> Result<f64, Failure> {
             let all = block_on(world.fabric(), world.all_gather(&value.to_le_bytes()))
-                .map_err(fabric::Error::operation("gather the counts"))?;
+                .map_err(onesided_fabric::Error::operation("gather the counts"))?;
             let number = |bytes: &Vec<u8>| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
             Ok(all.iter().map(number).sum::<u64>() as f64)
         };

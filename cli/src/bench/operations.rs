@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use windows::{Access, Error, Op, Window};
+use onesided_windows::{Access, Error, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::rank::RankOfBench;
@@ -32,7 +32,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
             probes.push(lock("shared lock + unlock", CAS_ADD, peer, false));
         }
         probes.push(Probe::ours("lock + put 8 B + unlock", CAS_STORE, |n| lock_put_unlock(&window, peer, n)));
-        let held = |what, limit, batch: fn(&Access<'_, u64, fabric::Any>, u64) -> Result<(), Error>| {
+        let held = |what, limit, batch: fn(&Access<'_, u64, onesided_fabric::Any>, u64) -> Result<(), Error>| {
             let window = &window;
             Probe::ours(what, limit, move |n| {
                 let epoch = window.lock_exclusive(peer).wait()?;
@@ -138,7 +138,7 @@ pub(crate) fn lock_put_unlock(window: &Window<u64>, target: u32, n: u64) -> Resu
 }
 
 #[inline(never)]
-fn put_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+fn put_flush(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
     for i in 0..n {
         access.put(0, &[i])?;
         access.flush().wait()?;
@@ -147,7 +147,7 @@ fn put_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error>
 }
 
 #[inline(never)]
-fn get_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+fn get_flush(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
     let mut into = [0];
     for _ in 0..n {
         access.get(0, &mut into).wait()?;
@@ -158,7 +158,7 @@ fn get_flush(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error>
 }
 
 #[inline(never)]
-fn fetch_and_op(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+fn fetch_and_op(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
     let mut sum = 0_u64;
     for _ in 0..n {
         sum = sum.wrapping_add(access.fetch_and_op(8, 1, Op::Sum).wait()?);
@@ -168,7 +168,7 @@ fn fetch_and_op(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Err
 }
 
 #[inline(never)]
-fn compare_and_swap(access: &Access<'_, u64, fabric::Any>, n: u64) -> Result<(), Error> {
+fn compare_and_swap(access: &Access<'_, u64, onesided_fabric::Any>, n: u64) -> Result<(), Error> {
     access.put(16, &[0])?;
     let mut sum = 0_u64;
     for i in 0..n {

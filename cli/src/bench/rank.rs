@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fabric::bootstrap::{self, environment};
-use fabric::remote_memory::{Rank, RegionId};
-use fabric::shm::Mapping;
-use fabric::{Any, Drive, Fabric, World};
+use onesided_fabric::bootstrap::{self, environment};
+use onesided_fabric::remote_memory::{Rank, RegionId};
+use onesided_fabric::shm::Mapping;
+use onesided_fabric::{Any, Drive, Fabric, World};
 use rustix::thread::CpuSet;
 
 use crate::bench::report::{Against, Line, Measured, Metric, Parameter, Reporter};
@@ -47,7 +47,7 @@ impl<F: Drive> RankOfBench<F> {
         let exchange = Arc::clone(&job.exchange);
         let (rank, size) = (job.rank, job.board.size());
         let name = std::env::var(environment::FABRIC)?;
-        let world = World::new(made(fabric::endpoint(&name, job)?));
+        let world = World::new(made(onesided_fabric::endpoint(&name, job)?));
         let owner = Rank(size - 1);
         let own = (rank == owner).then(|| Mapping::create(WORDS as usize + ROOM).map(Arc::new)).transpose()?;
         if let Some(own) = &own {
@@ -73,7 +73,7 @@ impl<F: Drive> RankOfBench<F> {
 
     /// Whether a bare instruction can do what the fabric does.
     pub(crate) fn has_limits(&self) -> bool {
-        self.world.fabric().capabilities().immediate
+        self.world.fabric().capabilities().completes_at_post
     }
 
     /// A bare word two cache lines away from the next: processors fetch them in pairs.

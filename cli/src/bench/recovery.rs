@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use onesided_windows::Window;
 use rustix::process::{Signal, getpid, kill_process};
-use windows::Window;
 
 use crate::bench::delay::{await_word, now};
 use crate::bench::rank::RankOfBench;
@@ -41,11 +41,11 @@ pub(crate) fn run(rank: &RankOfBench) -> Result<(), Failure> {
     for victim in 1..u64::from(world.size()) {
         rank.word(TURN).store(victim, Ordering::Release);
         await_word(rank.word(HELD), victim);
-        let request = window.lock_exclusive(0).inherit();
+        let request = window.lock_exclusive(0).recover();
         rank.word(ASKED).store(victim, Ordering::Release);
         let epoch = request.wait()?;
         let inherited_at = now();
-        if epoch.inherited().is_none() {
+        if epoch.previous_owner().is_none() {
             return Err(format!("the lock was had without being inherited from rank {victim}").into());
         }
         times.push(inherited_at.saturating_sub(rank.word(KILLED_AT).load(Ordering::Acquire)) as f64);

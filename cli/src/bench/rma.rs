@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use windows::LockDesign;
+use onesided_windows::LockDesign;
 
 use crate::bench::measure::{self, HELP, Job, Options};
 use crate::bench::worker::Suite;

@@ -37,7 +37,11 @@ impl<'p> Probe<'p> {
     }
 
     /// Operations of ours: so many.
-    pub(crate) fn ours(what: &str, limit: &str, mut batch: impl FnMut(u64) -> Result<(), windows::Error> + 'p) -> Self {
+    pub(crate) fn ours(
+        what: &str,
+        limit: &str,
+        mut batch: impl FnMut(u64) -> Result<(), onesided_windows::Error> + 'p,
+    ) -> Self {
         let batch = Box::new(move |n| Ok(batch(n)?));
         Self::new(what, Some(limit.to_owned()), batch)
     }

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use fabric::{Agent, Capabilities};
-use lock_kit::bench::{Contest, Outcome};
-use lock_kit::lock_algos::{Chosen, LockAlgorithm, TwoLevel};
-use windows::LockDesign;
+use onesided_fabric::{AtomicAgent, Capabilities};
+use onesided_lock_kit::bench::{Contest, Outcome};
+use onesided_lock_kit::lock_algos::{AnyLock, LockAlgorithm, TwoLevel};
+use onesided_windows::LockDesign;
 
 use crate::bench::json::{Document, Machine};
 use crate::bench::locks::{Locks, locks, unique};
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for readers in &args.readers {
             for design in &designs {
                 bar.set_message(format!("{design}, {origins} origins, {readers} % readers"));
-                let lock = design.algorithm(&Capabilities::new("sim", Agent::Simulated));
+                let lock = design.algorithm(&Capabilities::new("sim", AtomicAgent::Simulated));
                 measured.extend(results(args, &lock, design.name(), (*origins, *readers), None));
                 bar.inc(1);
             }
@@ -98,8 +98,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(origins) = args.origins.iter().max().filter(|_| designs.contains(&LockDesign::TwoLevel)) {
         for handovers in &args.handovers {
             bar.set_message(format!("at most {handovers} hand-overs on a host"));
-            let lock = match LockDesign::TwoLevel.algorithm(&Capabilities::new("sim", Agent::Simulated)) {
-                Chosen::TwoLevel(lock) => lock.handovers(*handovers),
+            let lock = match LockDesign::TwoLevel.algorithm(&Capabilities::new("sim", AtomicAgent::Simulated)) {
+                AnyLock::TwoLevel(lock) => lock.handovers(*handovers),
                 other => return Err(format!("{other:?} hands nothing over on a host").into()),
             };
             measured.extend(results(args, &lock, TwoLevel::NAME, (*origins, 0), Some(*handovers)));

@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use fabric::World;
-use fabric::remote_memory::RemoteMemory;
-use lock_kit::bench::Counted;
-use sim::{Network, SimFabric, Simulation};
-use windows::{LockDesign, Window};
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_lock_kit::bench::Counted;
+use onesided_sim::{Network, SimFabric, Simulation};
+use onesided_windows::{LockDesign, Window};
 
 use crate::bench::report::{Against, Measured, Metric, Parameter};
 use crate::bench::spread::Spread;
@@ -81,7 +81,7 @@ impl Jobs {
     }
 
     /// What each rank gives, of a program that all of them run.
-    fn run<T, R: Future<Output = Result<T, windows::Error>>>(
+    fn run<T, R: Future<Output = Result<T, onesided_windows::Error>>>(
         &self,
         ranks: u32,
         program: impl Fn(World<Fabric>) -> R,
@@ -97,7 +97,7 @@ impl Jobs {
         all.collect()
     }
 
-    async fn window(&self, world: &World<Fabric>) -> Result<Simulated, windows::Error> {
+    async fn window(&self, world: &World<Fabric>) -> Result<Simulated, onesided_windows::Error> {
         Window::<u64>::builder().lock(self.design).allocate(world, 8).await
     }
 
@@ -193,9 +193,9 @@ impl Jobs {
 /// Has virtual time pass until then.
 async fn until(world: &World<Fabric>, time: u64) {
     let fabric = world.fabric();
-    let Ok(own) = fabric::Fabric::world_segment(fabric, fabric.rank()) else { return };
+    let Ok(own) = onesided_fabric::Fabric::world_segment(fabric, fabric.rank()) else { return };
     while fabric.now() < time {
-        let Ok(word) = fabric::Fabric::word_in(fabric, &own, 0) else { return };
+        let Ok(word) = onesided_fabric::Fabric::word_in(fabric, &own, 0) else { return };
         fabric.pause(word, time - fabric.now()).await;
     }
 }

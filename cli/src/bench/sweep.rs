@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::iter;
 
-use fabric::{Any, World};
-use windows::{Path, Window};
+use onesided_fabric::{Any, World};
+use onesided_windows::{Path, Window};
 
 use crate::bench::rank::{LARGEST, ROOM, RankOfBench};
 use crate::bench::report::Metric;
@@ -20,7 +20,7 @@ mod loops;
 struct Operation {
     name: &'static str,
     /// So many times, the whole row, and a flush if the last says so.
-    run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), windows::Error>,
+    run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), onesided_windows::Error>,
     limit: &'static str,
     bare: fn(&RankOfBench, Row<'_>, u64, bool),
     /// What the limit is called where there is no fence because there is no flush; none if the operation has no handle,
@@ -84,7 +84,7 @@ impl Way {
         }
     }
 
-    fn window(self, world: &World<Any>) -> Result<Window<u64>, windows::Error> {
+    fn window(self, world: &World<Any>) -> Result<Window<u64>, onesided_windows::Error> {
         match self {
             Self::Direct => Window::allocate(world, ROOM / WORD).wait(),
             Self::ProcessVm | Self::Helper => Window::create(world, vec![0; ROOM / WORD]).wait(),

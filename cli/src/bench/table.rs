@@ -42,8 +42,8 @@ impl Document {
 
     /// So many ranks, marked where they are more than cores.
     fn ranks(&self, ranks: &str) -> String {
-        let crowded = !self.is_simulated() && ranks.parse().is_ok_and(|ranks| self.is_crowded(ranks));
-        format!("{ranks}{}", if crowded { CROWDED } else { "" })
+        let oversubscribed = !self.is_simulated() && ranks.parse().is_ok_and(|ranks| self.is_crowded(ranks));
+        format!("{ranks}{}", if oversubscribed { CROWDED } else { "" })
     }
 
     /// A row, whose second cell are the ranks.

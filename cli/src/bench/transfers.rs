@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 
-use windows::{Access, Error, Window};
+use onesided_windows::{Access, Error, Window};
 
 use crate::bench::bare;
 use crate::bench::rank::{LARGEST, RankOfBench};
@@ -51,7 +51,7 @@ pub(crate) fn run(rank: &RankOfBench, effort: Effort) -> Result<(), Failure> {
 }
 
 #[inline(never)]
-fn put(access: &Access<'_, u8, fabric::Any>, from: &[u8], n: u64) -> Result<(), Error> {
+fn put(access: &Access<'_, u8, onesided_fabric::Any>, from: &[u8], n: u64) -> Result<(), Error> {
     for _ in 0..n {
         access.put(0, black_box(from))?;
         access.flush().wait()?;
@@ -60,7 +60,7 @@ fn put(access: &Access<'_, u8, fabric::Any>, from: &[u8], n: u64) -> Result<(), 
 }
 
 #[inline(never)]
-fn get(access: &Access<'_, u8, fabric::Any>, into: &mut [u8], n: u64) -> Result<(), Error> {
+fn get(access: &Access<'_, u8, onesided_fabric::Any>, into: &mut [u8], n: u64) -> Result<(), Error> {
     for _ in 0..n {
         access.get(0, black_box(&mut *into)).wait()?;
     }

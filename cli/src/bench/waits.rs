@@ -4,15 +4,15 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fabric::remote_memory::FaultKind;
-use windows::{Error, LockTable, Window};
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_windows::{Error, LockTable, Window};
 
 use crate::bench::contest::{Contests, Over};
 use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
-use lock_kit::bench::{Dice, Histogram, jain, share};
+use onesided_lock_kit::bench::{Dice, Histogram, jain, share};
 
 /// A bare word: how often the lock was acquired, by all. Written by whoever holds it.
 const ACQUIRED: u64 = 20;

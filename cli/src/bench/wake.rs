@@ -4,7 +4,7 @@
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-use windows::{Error, Window};
+use onesided_windows::{Error, Window};
 
 use crate::bench::bare_locks::{answer_rings, ring};
 use crate::bench::cpu::{Used, told};

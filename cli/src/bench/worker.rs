@@ -12,7 +12,7 @@ use crate::bench::{
     busy, concurrency, contended, cpu, delay, messages, operations, recovery, sweep, transfers, waits, wake,
 };
 use crate::failure::Failure;
-use lock_kit::bench::Counted;
+use onesided_lock_kit::bench::Counted;
 
 /// A rank of a benchmark; `bench locks` and `bench rma` start it.
 #[derive(Debug, clap::Args)]

@@ -41,7 +41,7 @@ impl Devices {
     /// Asks the verbs library, and where there is none, the kernel.
     pub(super) fn find() -> Self {
         #[cfg(feature = "verbs")]
-        match fabric::verbs::devices() {
+        match onesided_fabric::verbs::devices() {
             Ok(devices) => Self { list: devices.into_iter().map(Device::from).collect(), error: None },
             Err(error) => Self { list: listed(), error: Some(error.to_string()) },
         }
@@ -55,8 +55,8 @@ impl Devices {
 }
 
 #[cfg(feature = "verbs")]
-impl From<fabric::verbs::DeviceInfo> for Device {
-    fn from(info: fabric::verbs::DeviceInfo) -> Self {
+impl From<onesided_fabric::verbs::DeviceInfo> for Device {
+    fn from(info: onesided_fabric::verbs::DeviceInfo) -> Self {
         Self {
             name: info.name,
             port: info.port,

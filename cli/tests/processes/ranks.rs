@@ -5,14 +5,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::bootstrap::client::join_as;
-use fabric::bootstrap::environment::Environment;
-use fabric::bootstrap::{Job, Secret, join};
-use fabric::remote_memory::{Liveness, Mailbox, Patience, Port, Rank, RegionId};
-use fabric::shm::Mapping;
-use fabric::{Any, World};
+use onesided_fabric::bootstrap::client::join_as;
+use onesided_fabric::bootstrap::environment::Environment;
+use onesided_fabric::bootstrap::{Job, Secret, join};
+use onesided_fabric::remote_memory::{Liveness, Mailbox, Patience, Port, Rank, RegionId};
+use onesided_fabric::shm::Mapping;
+use onesided_fabric::{Any, World};
+use onesided_windows::Window;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use windows::Window;
 
 use crate::support::{DEADLINE, onesided};
 
@@ -151,7 +151,7 @@ fn put_until_it_fails() -> i32 {
     let window = Window::<u64>::allocate(&world, 8192).wait().unwrap();
     let next = (world.rank() + 1) % world.size();
     let mut puts = 0;
-    let put = || -> Result<(), windows::Error> {
+    let put = || -> Result<(), onesided_windows::Error> {
         let epoch = window.lock_shared(next).wait()?;
         epoch.put(0, &[7; 8192])?;
         epoch.flush().wait()?;
@@ -213,7 +213,7 @@ fn wait_for_what_never_comes() -> i32 {
     if world.rank() == 0 {
         let fabric = world.fabric();
         let patience = Patience::on(Rank(1));
-        say!("ended by: {}", fabric::block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err());
+        say!("ended by: {}", onesided_fabric::block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err());
         std::process::exit(0) // nobody can be told that it leaves
     }
     while world.is_alive(0) {
@@ -239,10 +239,10 @@ fn print(job: &Job) -> i32 {
 /// Says its process, and waits for anybody's death; says whose.
 fn watch(job: &Job) -> i32 {
     say!("{}", std::process::id());
-    while job.board.casualty().is_none() {
+    while job.board.failed_rank().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let died = job.board.casualty().unwrap();
+    let died = job.board.failed_rank().unwrap();
     say!("{died} {:?}", job.board.liveness(died));
     job.board.leave(job.rank);
     0
@@ -371,7 +371,7 @@ fn desert_alone(job: &Job) -> i32 {
 
 fn watch_silently(job: &Job) -> i32 {
     let died = loop {
-        match job.board.casualty() {
+        match job.board.failed_rank() {
             Some(died) => break died,
             None => pause(),
         };

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fabric::bootstrap::Secret;
+use onesided_fabric::bootstrap::Secret;
 use rustix::process::Signal;
 
 use crate::ranks::plays;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::Timeout;

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 use rustix::net::Shutdown;
 use rustix::process::Resource;
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::Error;
 use crate::bootstrap::{Exchange, Job, Process};
@@ -128,7 +128,7 @@ impl Exchange for Local {
                 return Ok(value.clone());
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            let fault = match self.board.casualty() {
+            let fault = match self.board.failed_rank() {
                 Some(rank) => Some(Fault::of(FaultKind::PeerDied, rank)),
                 None => left.is_zero().then(|| Fault::new(FaultKind::TimedOut)),
             };

@@ -44,7 +44,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use remote_memory::{Rank, RegionId};
+use onesided_remote_memory::{Rank, RegionId};
 
 pub use crate::bootstrap::bridge::SUSPECT_AFTER;
 pub use crate::bootstrap::secret::Secret;

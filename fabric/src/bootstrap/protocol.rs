@@ -35,7 +35,7 @@
 //! The launcher speaks first (challenge); from then on every frame of a rank has one answer, and the rank waits for it.
 //! Whoever breaks any rule is told `refused` where that can help, and the connection is closed.
 
-use remote_memory::{Rank, RegionId};
+use onesided_remote_memory::{Rank, RegionId};
 
 /// The version of this format. Two programs that differ refuse each other.
 pub(crate) const VERSION: u16 = 2;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::bootstrap::protocol::{Nonce, Proof, VERSION};
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::bootstrap::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};

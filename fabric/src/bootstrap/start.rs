@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::Error;
 use crate::bootstrap::environment::{Environment, SECRET_FILE};

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use remote_memory::{Liveness, Rank, RegionId};
+use onesided_remote_memory::{Liveness, Rank, RegionId};
 
 use crate::bootstrap::Secret;
 use crate::bootstrap::bridge::Said;
@@ -195,7 +195,7 @@ impl Tables {
             return Some(Answer::Say(FromLauncher::Value(value.clone())));
         }
         // Nobody knows whose value it would be. Like a barrier, a wait needs everybody.
-        match self.board.casualty() {
+        match self.board.failed_rank() {
             Some(rank) => Some(Failure::PeerDied(rank).into()),
             None => late.then(|| Failure::TimedOut.into()),
         }

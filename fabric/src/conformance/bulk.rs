@@ -1,6 +1,6 @@
 //! Bytes: puts, gets, transfers, one's own.
 
-use remote_memory::{FaultKind, Notify, Rank};
+use onesided_remote_memory::{FaultKind, Notify, Rank};
 
 use super::{Context, Verdict, fails, holds, pattern, same, same_bytes};
 use crate::Fabric;
@@ -93,17 +93,17 @@ pub(super) async fn ranges<F: Fabric>(cx: &Context<F>) -> Verdict {
 /// A put of 8 aligned bytes is never seen half.
 pub(super) async fn whole_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     const ROUNDS: u64 = 300;
-    const SPREAD: u64 = 0x0101_0101_0101_0101;
+    const PER_RANK_WORD: u64 = 0x0101_0101_0101_0101;
     let fabric = cx.fabric();
     let own = cx.word(cx.me(), 8)?;
     for round in 1..=ROUNDS {
-        fabric.put(cx.segment(cx.next()), 8, &(round % 256 * SPREAD).to_ne_bytes())?;
+        fabric.put(cx.segment(cx.next()), 8, &(round % 256 * PER_RANK_WORD).to_ne_bytes())?;
         let seen = fabric.load(own)?;
-        holds(&format!("half a word: {seen:#x}"), seen % 256 * SPREAD == seen)?;
+        holds(&format!("half a word: {seen:#x}"), seen % 256 * PER_RANK_WORD == seen)?;
         let mut bytes = [0; 8];
         fabric.get(cx.segment(cx.next()), 8, &mut bytes).await?;
         let seen = u64::from_ne_bytes(bytes);
-        same("one's own put", seen, round % 256 * SPREAD)?;
+        same("one's own put", seen, round % 256 * PER_RANK_WORD)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The mailbox.
 
-use remote_memory::{FaultKind, MAX_MESSAGE, Notify, Patience, Port, Rank};
+use onesided_remote_memory::{FaultKind, MAX_MESSAGE, Notify, Patience, Port, Rank};
 
 use super::{Context, NAP, Verdict, Wrong, both, fails, holds, pattern, same, same_bytes};
 use crate::Fabric;

@@ -21,7 +21,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
 
 use crate::{Error, Fabric, Segment, SegmentKey, World};
 

@@ -1,6 +1,6 @@
 //! What a fabric says about itself and its ranks, and the collectives upon it.
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use super::{Context, Verdict, fails, holds, pattern, same, same_bytes};
 use crate::{Fabric, Segment, WORLD_BYTES};
@@ -22,7 +22,7 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
     for rank in (0..cx.size()).map(Rank).filter(|rank| !fabric.can_revoke(*rank)) {
         fails("revoked access", fabric.revoke(rank), FaultKind::Unsupported)?;
     }
-    same("casualty", fabric.casualty(), None)?;
+    same("failed_rank", fabric.failed_rank(), None)?;
     holds("there is no world segment of rank `size`", fabric.world_segment(Rank(cx.size())).is_err())?;
     let capabilities = fabric.capabilities();
     holds("the fabric has a name", !capabilities.name.is_empty())?;

@@ -1,6 +1,6 @@
 //! The user's memory: lent, reached as any other, and given back.
 
-use remote_memory::FaultKind;
+use onesided_remote_memory::FaultKind;
 
 use super::{Context, Verdict, Wrong, fails, holds, pattern, same, same_bytes};
 use crate::{Error, Fabric, Segment, SegmentKey, UserMemory, WORDLESS};
@@ -122,7 +122,7 @@ pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
     fabric.flush(cx.previous()).await?;
     cx.barrier().await?;
     let memory = take_back(cx, &own).await?.into_vec::<u64>().map_err(|_| Wrong("the vector".into()))?;
-    let both = fabric.capabilities().agent != crate::Agent::Cpu || memory[1] == 8;
+    let both = fabric.capabilities().agent != crate::AtomicAgent::Cpu || memory[1] == 8;
     holds("each change counts", both && memory[1] > 6 && memory[1] <= 8 && memory[0] == 5)?;
     cx.barrier().await
 }
@@ -170,7 +170,7 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     fails("a part is not given back", fabric.reclaim(&deep).map(drop), FaultKind::Unsupported)?;
     let memory = take_back(cx, &whole).await?.into_vec::<u64>().map_err(|_| Wrong("the vector".into()))?;
     same("what was put", (memory[49], memory[50], memory[52]), (49, 7777, 52))?;
-    let both = fabric.capabilities().agent != crate::Agent::Cpu || memory[51] == 53;
+    let both = fabric.capabilities().agent != crate::AtomicAgent::Cpu || memory[51] == 53;
     holds("each change counts", both && (memory[51] == 51 || memory[51] == 53))?;
     fails("a part of what was given back", fabric.read_own(&deep, 0, &mut word), FaultKind::NoSuchRegion)?;
     cx.barrier().await

@@ -1,7 +1,7 @@
 //! A rendezvous over RDMA read (RGET: sur-2006, section 4): the sender announces its buffer in a message (RTS), the
 //! receiver reads the bytes itself and says when it has them (FIN).
 
-use remote_memory::Port;
+use onesided_remote_memory::Port;
 
 use super::{Context, Verdict, Wrong, both, pattern, same, same_bytes};
 use crate::{Fabric, Segment, SegmentKey};

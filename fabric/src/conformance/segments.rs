@@ -1,6 +1,6 @@
 //! Segments: keys, allocation, how long they stay.
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use super::{Context, Verdict, Wrong, holds, pattern, same, same_bytes};
 use crate::{Error, Fabric, Segment, SegmentKey};

@@ -1,6 +1,6 @@
 //! Words: places, operations, atomicity, order.
 
-use remote_memory::{At, FaultKind, Link, Notify, Rank, RegionId};
+use onesided_remote_memory::{At, FaultKind, Link, Notify, Rank, RegionId};
 
 use super::{Context, Verdict, fails, holds, same};
 use crate::{Fabric, Segment};
@@ -134,7 +134,7 @@ pub(super) async fn near_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     const EACH: u64 = 200;
     let fabric = cx.fabric();
     let here = |rank: Rank| fabric.host_of(rank) == fabric.host_of(cx.me());
-    let of = |rank| fabric.near_word(cx.segment(rank), 8);
+    let of = |rank| fabric.same_host_word(cx.segment(rank), 8);
     let is_near = |rank| of(rank).is_ok();
     if !is_near(cx.me()) {
         return fails("a word near, where there are none", of(cx.next()).map(drop), FaultKind::Unsupported);
@@ -142,8 +142,8 @@ pub(super) async fn near_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     for rank in (0..cx.size()).map(Rank).filter(|rank| !here(*rank)) {
         fails("a word near of another host", of(rank).map(drop), FaultKind::Unsupported)?;
     }
-    fails("a word near at 4", fabric.near_word(cx.segment(cx.me()), 4).map(drop), FaultKind::Misaligned)?;
-    fails("a word near at 64", fabric.near_word(cx.segment(cx.me()), 64).map(drop), FaultKind::OutOfRange)?;
+    fails("a word near at 4", fabric.same_host_word(cx.segment(cx.me()), 4).map(drop), FaultKind::Misaligned)?;
+    fails("a word near at 64", fabric.same_host_word(cx.segment(cx.me()), 64).map(drop), FaultKind::OutOfRange)?;
     let mates: Vec<_> = (0..cx.size()).map(Rank).filter(|rank| here(*rank)).collect();
     let word = of(mates[0])?;
     for _ in 0..EACH {

@@ -16,7 +16,7 @@ use std::mem::{ManuallyDrop, forget, needs_drop, replace};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 
 /// An operation of one of two fabrics, or one that neither would take.
 #[derive(Debug)]

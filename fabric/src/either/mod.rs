@@ -8,11 +8,13 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory,
+};
 
 pub use crate::either::future::EitherFuture;
 use crate::either::future::aside;
-use crate::{Attendant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory};
+use crate::{Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, Ticket, UserMemory};
 
 /// One of two fabrics, or what belongs to one of them.
 ///
@@ -218,8 +220,8 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         ask!(self, fabric => fabric.liveness(rank))
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        ask!(self, fabric => fabric.casualty())
+    fn failed_rank(&self) -> Option<Rank> {
+        ask!(self, fabric => fabric.failed_rank())
     }
 }
 
@@ -340,10 +342,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         }
     }
 
-    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+    fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match (self, segment) {
-            (First(fabric), First(segment)) => fabric.near_word(segment, offset).map(First),
-            (Second(fabric), Second(segment)) => fabric.near_word(segment, offset).map(Second),
+            (First(fabric), First(segment)) => fabric.same_host_word(segment, offset).map(First),
+            (Second(fabric), Second(segment)) => fabric.same_host_word(segment, offset).map(Second),
             _ => Err(FOREIGN),
         }
     }
@@ -461,15 +463,15 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         ask!(self, fabric => fabric.revoke(rank))
     }
 
-    fn adopt(&self, task: Task) {
-        ask!(self, fabric => fabric.adopt(task));
+    fn spawn(&self, task: Task) {
+        ask!(self, fabric => fabric.spawn(task));
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         ask!(self, fabric => fabric.serve(task))
     }
 
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         ask!(self, fabric => fabric.serve_apart(task, attendant))
     }
 
@@ -505,8 +507,8 @@ impl<A: Drive, B: Drive> Drive for Either<A, B> {
         ask!(self, fabric => fabric.disarm(ticket));
     }
 
-    fn crowded(&self) -> bool {
-        ask!(self, fabric => fabric.crowded())
+    fn oversubscribed(&self) -> bool {
+        ask!(self, fabric => fabric.oversubscribed())
     }
 
     fn shares_its_core(&self) -> bool {

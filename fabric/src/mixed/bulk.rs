@@ -4,12 +4,12 @@ use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 
-use remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
-use crate::Attendant;
+use crate::ServerThread;
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
-use crate::mixed::segment::Agent;
+use crate::mixed::segment::AtomicAgent;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
@@ -139,18 +139,18 @@ impl Fabric for Mixed {
         self.verbs.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         crate::assist::spawn(self, task, attendant).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
-        self.verbs.word_in(&segment.card, offset).map(|word| MixedWord(Agent::Card(word)))
+        self.verbs.word_in(&segment.card, offset).map(|word| MixedWord(AtomicAgent::Card(word)))
     }
 
-    fn near_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
+    fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
         self.verbs.check_alive(segment.rank())?;
-        memory.word(offset).map(|word| MixedWord(Agent::Cpu(word)))
+        memory.word(offset).map(|word| MixedWord(AtomicAgent::Cpu(word)))
     }
 
     #[inline]
@@ -248,8 +248,8 @@ impl Fabric for Mixed {
         }
     }
 
-    fn adopt(&self, task: Task) {
-        self.verbs.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.verbs.spawn(task);
     }
 
     fn leave(&self) {

@@ -9,7 +9,7 @@
 //! | messages, doorbells | the card, by loopback | the card |
 //!
 //! **Words have one agent.** A region that some ranks reach through a card has that card as the one agent of its atomics
-//! (see [`Agent`](crate::Agent)): its atomics and the CPU's are not atomic with one another, so the ranks of its own host
+//! (see [`AtomicAgent`](crate::AtomicAgent)): its atomics and the CPU's are not atomic with one another, so the ranks of its own host
 //! take the card, too. Devices that say otherwise (`IBV_ATOMIC_GLOB`) are not believed: nothing here could try it.
 //!
 //! **Messages and doorbells** take the card because a rank sleeps on its card's events, which no futex raises, and because
@@ -48,7 +48,7 @@ mod words;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use remote_memory::{Rank, RemoteMemory};
+use onesided_remote_memory::{Rank, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
 use crate::mixed::order::Changes;

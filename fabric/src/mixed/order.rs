@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use remote_memory::{Rank, RegionId};
+use onesided_remote_memory::{Rank, RegionId};
 
 use crate::verbs::Verbs;
 

@@ -1,6 +1,6 @@
 //! A segment that is registered with the card and, at a rank of this host, mapped.
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::mixed::Mixed;
 use crate::shm::{ShmSegment, ShmWord};
@@ -22,7 +22,7 @@ pub struct MixedWord<'f>(pub(super) Agent<'f>);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Agent<'f> {
     Card(VerbsWord<'f>),
-    /// Of a word that only ranks of the owner's host reach: see [`near_word`](crate::Fabric::near_word).
+    /// Of a word that only ranks of the owner's host reach: see [`same_host_word`](crate::Fabric::same_host_word).
     Cpu(ShmWord<'f>),
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::either::all;
 use crate::mixed::order::Change;
@@ -130,8 +130,8 @@ impl RemoteMemory for Mixed {
         self.verbs.liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.verbs.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.verbs.failed_rank()
     }
 }
 
@@ -174,8 +174,8 @@ impl Drive for Mixed {
         self.verbs.disarm(ticket);
     }
 
-    fn crowded(&self) -> bool {
-        self.verbs.crowded()
+    fn oversubscribed(&self) -> bool {
+        self.verbs.oversubscribed()
     }
 
     fn shares_its_core(&self) -> bool {

@@ -6,7 +6,7 @@ mod tests;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
 use crate::shm::arena::{Arena, Owner, PIECE, slot_of};
 use crate::shm::endpoint::explain;

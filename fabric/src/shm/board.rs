@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use remote_memory::{Liveness, Rank};
+use onesided_remote_memory::{Liveness, Rank};
 use rustix::thread::futex;
 
 use crate::bootstrap::{Maker, Process};
@@ -22,7 +22,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
 const HEADER: u64 = 64;
 const SEAT: u64 = 128;
 
-// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first casualty plus one,
+// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first failed_rank plus one,
 // how often a rank left or died.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
@@ -274,7 +274,7 @@ impl Board {
             LEFT => Liveness::Left,
             DEAD => {
                 // Whoever declares it may not have come so far: nobody knows of a death while others here know of none.
-                if self.casualty().is_none() {
+                if self.failed_rank().is_none() {
                     self.note_casualty(rank);
                 }
                 Liveness::Dead
@@ -285,7 +285,7 @@ impl Board {
 
     /// The first rank that died, if any did.
     #[must_use]
-    pub fn casualty(&self) -> Option<Rank> {
+    pub fn failed_rank(&self) -> Option<Rank> {
         self.half(CASUALTY_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
     }
 
@@ -377,12 +377,12 @@ mod tests {
         }
         board.leave(Rank(0));
         board.declare_dead(Rank(0));
-        assert_eq!((board.liveness(Rank(0)), board.casualty()), (Liveness::Left, None));
+        assert_eq!((board.liveness(Rank(0)), board.failed_rank()), (Liveness::Left, None));
         board.declare_dead(Rank(1));
         board.leave(Rank(1));
-        assert_eq!((board.liveness(Rank(1)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
+        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
         board.declare_dead(Rank(2)); // before it joined
-        assert_eq!((board.liveness(Rank(2)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
+        assert_eq!((board.liveness(Rank(2)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
         assert!(board.join(Rank(2)).is_err());
     }
 
@@ -391,7 +391,7 @@ mod tests {
     fn who_sees_a_death_tells_of_a_casualty() {
         let board = Board::create(2).unwrap();
         board.status(Rank(1)).store(DEAD, Ordering::Release);
-        assert_eq!((board.casualty(), board.liveness(Rank(0)), board.casualty()), (None, Liveness::Alive, None));
-        assert_eq!((board.liveness(Rank(1)), board.casualty()), (Liveness::Dead, Some(Rank(1))));
+        assert_eq!((board.failed_rank(), board.liveness(Rank(0)), board.failed_rank()), (None, Liveness::Alive, None));
+        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::bootstrap::Process;
 use crate::shm::Mapping;

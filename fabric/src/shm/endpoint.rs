@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use remote_memory::{
+use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
@@ -30,7 +30,7 @@ use crate::shm::serving::Service;
 use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 use crate::shm::{Mapping, ShmSegment};
 use crate::{
-    Agent, Attendant, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, Task, Ticket, UserMemory,
+    AtomicAgent, Capabilities, Drive, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, Ticket, UserMemory,
     WORDLESS, WORLD_BYTES,
 };
 
@@ -312,8 +312,8 @@ impl RemoteMemory for Shm {
         if rank.0 < self.size() { self.board().liveness(rank) } else { Liveness::Left }
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.board().casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.board().failed_rank()
     }
 }
 
@@ -359,7 +359,12 @@ impl Fabric for Shm {
     type Flush<'f> = Ready<Result<(), Fault>>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { immediate: true, memory_survives: true, ordered: true, ..Capabilities::new("shm", Agent::Cpu) }
+        Capabilities {
+            completes_at_post: true,
+            memory_survives: true,
+            ordered: true,
+            ..Capabilities::new("shm", AtomicAgent::Cpu)
+        }
     }
 
     fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
@@ -565,15 +570,15 @@ impl Fabric for Shm {
         }
     }
 
-    fn adopt(&self, task: Task) {
-        self.0.endpoint.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.0.endpoint.spawn(task);
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         crate::assist::spawn(self, task, attendant).map(Some)
     }
 
@@ -601,7 +606,7 @@ impl Drive for Shm {
         self.board().doorbell(self.me()).disarm();
     }
 
-    fn crowded(&self) -> bool {
+    fn oversubscribed(&self) -> bool {
         self.0.crowd.is(self.board(), self.me())
     }
 

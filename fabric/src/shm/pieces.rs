@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::shm::lent::{Bytes, CUT, Lent, Way};
 use crate::shm::process_vm::{self, bare::Range};
@@ -219,7 +219,7 @@ mod tests {
     fn only_what_lies_in_the_lent_memory_is_done() {
         let seen = crate::shm::threads(2, |shm| {
             use crate::Fabric as _;
-            if remote_memory::RemoteMemory::rank(&shm) != Rank(0) {
+            if onesided_remote_memory::RemoteMemory::rank(&shm) != Rank(0) {
                 return Vec::new();
             }
             let own = shm.register(vec![7_u8; 64].into()).unwrap();

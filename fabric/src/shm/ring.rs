@@ -4,7 +4,7 @@
 //! A slot is one cache line: a header word, then the message. Storing the header publishes the slot; it carries the
 //! number of the message, so nothing is ever cleared.
 
-use remote_memory::{Fault, FaultKind, MAX_MESSAGE, Message, Port, Rank};
+use onesided_remote_memory::{Fault, FaultKind, MAX_MESSAGE, Message, Port, Rank};
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 

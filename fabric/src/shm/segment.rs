@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::{Exchange, Maker};
 use crate::shm::arena::Piece;
@@ -173,7 +173,7 @@ impl ShmSegment {
 mod access {
     use std::sync::atomic::AtomicU64;
 
-    use remote_memory::{Fault, FaultKind};
+    use onesided_remote_memory::{Fault, FaultKind};
 
     use super::{ShmSegment, ShmWord};
     use crate::{Segment as _, copy};

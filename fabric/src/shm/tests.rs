@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::shm::{Shm, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
@@ -152,7 +152,7 @@ fn adopted_work_is_finished_while_the_caller_computes() {
         let own = shm.world_segment(Rank(0)).unwrap();
         let (there, own) = (shm.clone(), own);
         let theirs = own.clone();
-        shm.adopt(Box::pin(async move {
+        shm.spawn(Box::pin(async move {
             let word = there.word_in(&theirs, 4000).unwrap();
             there.pause(word, 2_000_000).await;
             drop(there.write(word, 9, Notify::No));
@@ -362,11 +362,11 @@ fn ranks_that_send_to_each_other_before_they_receive_come_through() {
 #[test]
 fn a_task_that_panics_stops_no_other() {
     threads(1, |shm| {
-        shm.adopt(Box::pin(async { panic!("on purpose") }));
+        shm.spawn(Box::pin(async { panic!("on purpose") }));
         let ran = Arc::new(AtomicBool::new(false));
         let there = Arc::clone(&ran);
         std::thread::sleep(Duration::from_millis(20));
-        shm.adopt(Box::pin(async move { there.store(true, Ordering::Release) }));
+        shm.spawn(Box::pin(async move { there.store(true, Ordering::Release) }));
         let until = shm.now() + 5_000_000_000;
         while !ran.load(Ordering::Acquire) {
             assert!(shm.now() < until, "the helper is gone");
@@ -453,7 +453,7 @@ fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
     let world = World::new(Shm::new(job).unwrap());
     let shm = world.fabric().clone();
     let background = world.background();
-    shm.adopt(Box::pin(async move {
+    shm.spawn(Box::pin(async move {
         let fabric = background.fabric();
         let own = fabric.world_segment(Rank(0)).unwrap();
         let word = fabric.word_in(&own, 4000).unwrap();

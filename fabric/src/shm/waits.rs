@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::ends::Ends;
 use crate::ports::Taken;
@@ -70,7 +70,7 @@ impl Future for ShmPause<'_> {
     }
 }
 
-/// The future of [`Mailbox::send`](remote_memory::Mailbox::send) over shared memory.
+/// The future of [`Mailbox::send`](onesided_remote_memory::Mailbox::send) over shared memory.
 #[derive(Debug)]
 pub struct ShmSend<'f> {
     pub(super) shm: &'f Shm,
@@ -132,7 +132,7 @@ impl Future for ShmSend<'_> {
     }
 }
 
-/// The future of [`Mailbox::recv`](remote_memory::Mailbox::recv) over shared memory.
+/// The future of [`Mailbox::recv`](onesided_remote_memory::Mailbox::recv) over shared memory.
 #[derive(Debug)]
 pub struct ShmRecv<'f> {
     pub(super) shm: &'f Shm,

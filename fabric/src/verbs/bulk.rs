@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
-use remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
-use crate::Attendant;
+use crate::ServerThread;
 use crate::ends::Ends;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
@@ -206,7 +206,7 @@ impl Fabric for Verbs {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         crate::assist::spawn(self, task, attendant).map(Some)
     }
 
@@ -299,8 +299,8 @@ impl Fabric for Verbs {
         own.write(offset, from)
     }
 
-    fn adopt(&self, task: Task) {
-        self.0.endpoint.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.0.endpoint.spawn(task);
     }
 
     fn leave(&self) {

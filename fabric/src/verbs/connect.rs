@@ -1,6 +1,6 @@
 //! How the queue pairs of a job find one another: each rank puts its card into the job's exchange.
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
 use crate::bootstrap::{Job, patience};

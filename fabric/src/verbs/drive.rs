@@ -7,7 +7,7 @@ use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
-use remote_memory::{Message, Port};
+use onesided_remote_memory::{Message, Port};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::drive::now;
@@ -70,7 +70,7 @@ impl Drive for Verbs {
         self.0.board.doorbell(self.0.rank).disarm();
     }
 
-    fn crowded(&self) -> bool {
+    fn oversubscribed(&self) -> bool {
         self.0.crowd.is(&self.0.board, self.0.rank)
     }
 

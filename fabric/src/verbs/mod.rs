@@ -55,7 +55,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
 use crate::bootstrap::{Exchange, Job};
 use crate::crowd::Crowd;
@@ -71,7 +71,7 @@ use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, Sha
 use crate::verbs::segment::{Directory, Opened};
 use crate::verbs::slots::Slots;
 use crate::verbs::vigil::Vigil;
-use crate::{Agent, Capabilities, Error, Fabric, block_on};
+use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::device::{DeviceInfo, devices};
@@ -184,7 +184,7 @@ impl Verbs {
         let inline = pairs.first().map_or(0, QueuePair::inline);
         let peers = connect(&job, &device, &directory, pairs, depth)?;
 
-        let mut capabilities = Capabilities::new("verbs", Agent::Card);
+        let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
         capabilities.ordered = true; // one connection to a target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
-use remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
@@ -534,7 +534,7 @@ impl Inner {
     /// Ends at once what is under way to ranks that died: their cards' silence would end it too, but later.
     pub(super) fn give_up_on_the_dead(&self) {
         self.turn();
-        if self.board.casualty().is_none() {
+        if self.board.failed_rank().is_none() {
             return;
         }
         for (rank, peer) in (0..).map(Rank).zip(&self.peers) {

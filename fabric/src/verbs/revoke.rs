@@ -21,7 +21,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;

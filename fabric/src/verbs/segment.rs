@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use remote_memory::{Fault, FaultKind, Rank, RegionId};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::Maker;
 use crate::once_table::OnceTable;
@@ -237,7 +237,7 @@ impl<'f> VerbsWord<'f> {
     }
 
     /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
-    /// none but [`store`](remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
+    /// none but [`store`](onesided_remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
     pub(crate) fn own(&self) -> Result<&'f AtomicU64, Fault> {
         let memory = self.of.own.as_ref().and_then(|own| own.memory.allocated());
         memory.and_then(|own| own.memory().word(self.offset)).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::free_list::{FreeList, NONE};
 use crate::verbs::memory::Piece;

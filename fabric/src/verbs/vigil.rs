@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
-use remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::drive::now;
 use crate::ends::Ends;
@@ -186,8 +186,8 @@ impl Verbs {
     pub(super) fn wait_on(&self, patience: Patience) -> Result<(), Fault> {
         self.out_of_patience(patience)?;
         let rank = match patience.watch {
-            Watch::Nobody => return Ok(()),
-            Watch::Rank(rank) | Watch::Hearing(rank) => rank,
+            Watch::NoRank => return Ok(()),
+            Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         if rank == self.rank() {
             return Ok(()); // what others write comes by their connections
@@ -203,7 +203,7 @@ impl Verbs {
 
 #[cfg(test)]
 mod tests {
-    use remote_memory::RegionId;
+    use onesided_remote_memory::RegionId;
 
     use super::*;
     use crate::SegmentKey;

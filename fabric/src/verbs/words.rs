@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
+};
 
 use crate::drive;
 use crate::verbs::queue::Order;
@@ -269,8 +271,8 @@ impl RemoteMemory for Verbs {
         if rank.0 < self.size() { self.0.board.liveness(rank) } else { Liveness::Left }
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.0.board.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.0.board.failed_rank()
     }
 }
 

@@ -4,9 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fabric::bootstrap::{Job, local};
-use fabric::verbs::devices;
-use fabric::{Drive, Error, Fabric, Segment, SegmentKey, World, block_on};
+use onesided_fabric::bootstrap::{Job, local};
+use onesided_fabric::verbs::devices;
+use onesided_fabric::{Drive, Error, Fabric, Segment, SegmentKey, World, block_on};
 
 /// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
 static DEVICE: Mutex<()> = Mutex::new(());

@@ -1,12 +1,12 @@
 //! The marks in the counters of readers.
 
-use remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
 use super::reading;
 use crate::backoff::Pauses;
 use crate::recovery::nobody_says;
 use crate::settle::{self, LOOK, Tries};
-use crate::{Asked, Place};
+use crate::{IntentFn, LockContext};
 
 /// Which word at the home tells how it is with the marks.
 pub(super) const STATE: usize = 1;
@@ -102,7 +102,7 @@ impl Task {
     }
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
     }
@@ -195,13 +195,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         Ok(())
     }
 
-    /// Sets all marks and waits until nobody reads. Gives the fault of a rank that died while it may have: this owner inherits
+    /// Sets all marks and waits until nobody reads. Gives the fault of a rank that died while it may have: this owner recovers
     /// from it.
     ///
     /// # Errors
-    /// `Closed`, `TimedOut`: the marks are gone, but where this owner was about to inherit. Then, with `MemberDied` and with what the
+    /// `Closed`, `TimedOut`: the marks are gone, but where this owner was about to inherit. Then, with `ParticipantDied` and with what the
     /// operations report, they are not, and that is noted.
-    pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: Asked<'_>) -> Result<Option<Fault>, Fault> {
+    pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
         if !self.has_counters() {
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         // Before the first mark: whoever takes over from this owner has to know.
         self.write(State::Changing).await?;
         let mut found = self.mark(state).await?;
-        // Of whom it inherits. Their counters are cleared when it has the lock.
+        // Of whom it recovers. Their counters are cleared when it has the lock.
         let mut gone = Vec::new();
         let (mut asked, mut patience) = (None, LOOK);
         loop {
@@ -221,8 +221,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
             // It may have gone before it died.
             let counting = self.read(dead).await?.into_iter().filter(|(_, found)| found & READERS != 0);
             for (dead, _) in counting {
-                let died = Fault::of(FaultKind::MemberDied, dead);
-                if !wish().inherits {
+                let died = Fault::of(FaultKind::ParticipantDied, dead);
+                if !wish().recovers {
                     self.write(State::Poisoned(dead)).await?;
                     return Err(died);
                 }
@@ -250,7 +250,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Marks<'m, M, P> {
         // Nobody else changes them.
         self.all(gone.iter().copied(), Task::Clear).await?;
         self.write(State::Marked).await?;
-        Ok(gone.last().map(|dead| Fault::of(FaultKind::MemberDied, *dead)))
+        Ok(gone.last().map(|dead| Fault::of(FaultKind::ParticipantDied, *dead)))
     }
 
     /// Takes all marks away.

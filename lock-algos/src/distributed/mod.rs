@@ -2,13 +2,13 @@
 
 mod marks;
 
-use remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::marks::{Marks, State};
 use crate::recovery::{self, COUNTS};
 use crate::settle;
 use crate::ticket::counters::Counters;
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta, Hoefler, *High-Performance
 /// Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854): for what is mostly read.
@@ -19,7 +19,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket};
 /// mark takes itself out again and a shared ticket at the home, and holds the lock by that. A release takes the marks away,
 /// but for when another exclusive ticket is out: then they stay, and the next owner has only to look.
 ///
-/// Words: the tickets and the state of the marks at the home, one at [every rank](Place::spread), one a node.
+/// Words: the tickets and the state of the marks at the home, one at [every rank](LockContext::spread), one a node.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
@@ -41,7 +41,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, Ticket};
 /// # Death
 ///
 /// Of the tickets: as [`Ticket`]. A counter is one rank's: if that rank dies while it counts, whoever marks it is told that
-/// this rank may have held the lock (`MemberDied`); the marks stay, so that readers are told as well, until somebody inherits,
+/// this rank may have held the lock (`ParticipantDied`); the marks stay, so that readers are told as well, until somebody recovers,
 /// and clears the counter. Where the memory of the dead cannot be reached any more nobody can tell, and nobody is told: they
 /// only read. An owner that dies while it sets or takes away marks leaves a note at the home that it did, and the heir looks at
 /// each of them.
@@ -88,7 +88,7 @@ const NEAR: u64 = 1 << 63;
 const READS: u64 = 1 << 63;
 
 /// What the node of such a reader says.
-fn reading<'m, M: RemoteMemory>(place: impl Place<'m, M>) -> u64 {
+fn reading<'m, M: RemoteMemory>(place: impl LockContext<'m, M>) -> u64 {
     READS | recovery::counts_for(place.lock())
 }
 
@@ -98,13 +98,18 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 
 /// Whether this owner reads by its rank's counter.
 #[inline]
-fn reads<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, owner: u64, mode: Mode) -> Result<bool, Fault> {
+fn reads<'m, M: RemoteMemory>(
+    memory: &M,
+    place: impl LockContext<'m, M>,
+    owner: u64,
+    mode: Mode,
+) -> Result<bool, Fault> {
     Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == reading(place))
 }
 
 /// Says that it does not any more.
 #[inline]
-fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(place.node(COUNTS)?, 0)
 }
 
@@ -117,27 +122,27 @@ const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
 
 impl<const BITS: u32> DistributedCounters<BITS> {
     /// Waits for a ticket's turn.
-    async fn ticket<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Words<'m, M>,
         mode: Mode,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let first = self.tickets.start(memory, place, words, mode)?.await;
         self.turn(memory, place, words, mode, first, wish).await
     }
 
     /// The same with a ticket whose first operation ended so.
-    async fn turn<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         if first.is_ok_and(|first| self.tickets.holds::<M>(words, mode, first)) {
             return Ok(Held::cleanly(mode));
@@ -145,7 +150,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         self.tickets.contend_in(memory, place, words, mode, first, wish, None).await
     }
 
-    async fn give_back<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -157,13 +162,13 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     }
 
     /// Has the lock alone, with a ticket that leads inside alone.
-    async fn alone<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Words<'m, M>,
         held: Held,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let marked = if wish().is_over() {
             Err(Fault::new(FaultKind::Closed))
@@ -171,10 +176,10 @@ impl<const BITS: u32> DistributedCounters<BITS> {
             Marks { memory, place }.set(self.tickets.pauses(place.owner()), wish).await
         };
         match marked {
-            Ok(dead) => Ok(Held { inherited: held.inherited.or(dead), ..held }),
+            Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
             // What it inherited by its ticket is the next one's.
-            Err(fault) if held.inherited.is_some() => {
-                self.tickets.forsake(memory, place, words, held).await.and(Err(fault))
+            Err(fault) if held.recovered.is_some() => {
+                self.tickets.release_poisoned(memory, place, words, held).await.and(Err(fault))
             }
             Err(fault) => {
                 self.give_back(memory, place, words, Mode::Exclusive).await?;
@@ -184,13 +189,13 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     }
 
     /// Reads by a ticket.
-    async fn read_by_ticket<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn read_by_ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Words<'m, M>,
         mut held: Held,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         loop {
             if held.mode == Mode::Exclusive {
@@ -203,12 +208,12 @@ impl<const BITS: u32> DistributedCounters<BITS> {
             }
             self.give_back(memory, place, words, Mode::Shared).await?;
             let State::Poisoned(dead) = state? else { return Err(Fault::new(FaultKind::Protocol)) };
-            if !wish().inherits {
-                return Err(Fault::of(FaultKind::MemberDied, dead));
+            if !wish().recovers {
+                return Err(Fault::of(FaultKind::ParticipantDied, dead));
             }
             let first = self.ticket(memory, place, words, Mode::Exclusive, wish).await?;
             let alone = self.alone(memory, place, words, first, wish).await?;
-            if alone.inherited.is_some() {
+            if alone.recovered.is_some() {
                 return Ok(alone);
             }
             // Somebody else has inherited meanwhile.
@@ -224,7 +229,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     const NAME: &'static str = "distributed-counters";
     const HOME_WORDS: usize = marks::STATE + 1;
     const NODE_WORDS: usize = COUNTS + 1;
-    const SPREAD: bool = true;
+    const PER_RANK_WORD: bool = true;
 
     /// The first word at the home, and the owner's bits.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
@@ -240,13 +245,13 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words(place)?;
         let near = place.has_node() && place.spread(place.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words_to_try(place)?;
         Ok((home, owner | self.words(place)?.1 & NEAR))
     }
@@ -255,7 +260,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -272,14 +277,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         is_near(words.1, mode) && !marks::is_marked(first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
@@ -307,7 +312,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         false
     }
 
@@ -315,7 +320,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -336,7 +341,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -351,7 +356,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -390,13 +395,13 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     /// The marks are left to the next heir.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        self.tickets.forsake(memory, place, of_tickets(words), held).await
+        self.tickets.release_poisoned(memory, place, of_tickets(words), held).await
     }
 }

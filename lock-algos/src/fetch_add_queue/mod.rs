@@ -2,13 +2,13 @@
 
 mod ring;
 
-use remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
 pub(crate) use self::ring::{Seat, Waited};
 use crate::recovery::discount;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Ticket};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking for Disaggregated Memory*,
 /// arXiv 2505.17641): the ticket of [`Ticket`] tells whose turn it is, and who waits is told instead of asking.
@@ -103,11 +103,11 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.tickets.words(place)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.tickets.words_to_try(place)
     }
 
@@ -115,7 +115,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -127,21 +127,21 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.holds::<M>(words, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let seat = Some(Seat::new(place, mode, RING));
         self.tickets.contend_in(memory, place, words, mode, first, wish, seat).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
         self.tickets.releases_in_one_step(place, mode)
     }
 
@@ -149,7 +149,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -169,7 +169,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -180,7 +180,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.released(memory, place, words, mode, found)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -210,13 +210,13 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         outcome
     }
 
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        self.tickets.forsake(memory, place, words, held).await
+        self.tickets.release_poisoned(memory, place, words, held).await
     }
 }

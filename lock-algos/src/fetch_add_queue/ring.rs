@@ -3,12 +3,12 @@
 //! The counters alone say whose turn it is: what is written here is how to tell him. So an entry that is missing, late or of
 //! somebody who has gone delays nobody for long, and lets nobody in.
 
-use remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::recovery::COUNTS;
 use crate::ticket::counters::Counters;
-use crate::{Mode, Owner, Place};
+use crate::{LockContext, Mode, Owner};
 
 /// The word of a node to which messages are written. Its owner waits until it changes, and never writes to it.
 pub(super) const GRANT: usize = COUNTS + 1;
@@ -66,7 +66,7 @@ impl Entry {
     }
 
     /// Writes to the one who made this entry. Whether that arrives makes no difference to who may come in.
-    fn tell<'m, M: RemoteMemory>(self, memory: &M, place: impl Place<'m, M>, what: u64) -> Option<M::Op> {
+    fn tell<'m, M: RemoteMemory>(self, memory: &M, place: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
         let grant = place.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
     }
@@ -74,7 +74,12 @@ impl Entry {
 
 /// Waits until a message has left, and sends it once more if it failed though its owner lives: twice is as good as once. Whoever
 /// cannot be told looks.
-async fn told<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>, (entry, what): (Entry, u64), first: M::Op) {
+async fn told<'m, M: RemoteMemory>(
+    memory: &'m M,
+    place: impl LockContext<'m, M>,
+    (entry, what): (Entry, u64),
+    first: M::Op,
+) {
     if first.await.is_err()
         && memory.liveness(entry.rank()) == Liveness::Alive
         && let Some(again) = entry.tell(memory, place, what)
@@ -147,7 +152,7 @@ impl<P> Seat<P> {
         word: Counters<BITS>,
     ) -> Result<Waited<BITS>, Fault>
     where
-        P: Place<'m, M>,
+        P: LockContext<'m, M>,
     {
         let Self { place, mode, ring, .. } = *self;
         let Some(Entered { grant, last, looked }) = self.entered else {
@@ -155,9 +160,9 @@ impl<P> Seat<P> {
             let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
             return if place.has_node() && has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
         };
-        let known = memory.casualty().is_some();
-        let patience = Patience::hearing(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));
-        let told = move |told| told != last || !known && memory.casualty().is_some();
+        let known = memory.failed_rank().is_some();
+        let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));
+        let told = move |told| told != last || !known && memory.failed_rank().is_some();
         match memory.wait_until(place.node(GRANT)?, told, patience).await {
             Ok(told) if told == grant => return Ok(Waited::Granted),
             Ok(told) => self.entered = Some(Entered { grant, last: told, looked }),
@@ -175,7 +180,7 @@ impl<P> Seat<P> {
         before: Counters<BITS>,
     ) -> Result<Waited<BITS>, Fault>
     where
-        P: Place<'m, M>,
+        P: LockContext<'m, M>,
     {
         let Self { place, mode, ring, attempt, .. } = *self;
         let number = before.given(mode);
@@ -219,7 +224,7 @@ impl<P> Seat<P> {
 /// Tells those whose turn has come. `left` is what an owner in this mode left of the counters when it gave its ticket back.
 pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
     memory: &'m M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     from: Mode,
     left: Counters<BITS>,
 ) -> Result<(), Fault> {

@@ -6,21 +6,21 @@ mod way;
 use std::future::Future;
 use std::pin::Pin;
 
-use remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::room::Room;
 use self::way::{InRoom, Way, announce, heal, lose, step_out};
 use crate::recovery::{self, COUNTS};
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 
 /// Locks of many targets, and of all of them at once by one operation, after foMPI (Gerstenberger, Besta, Hoefler, *Enabling
 /// Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC 2013, section 2.3). The protocol of its first
 /// level is ours.
 ///
-/// One word that all targets share, the [room](Place::room), lets two groups in by turns: those who lock all targets,
+/// One word that all targets share, the [room](LockContext::room), lets two groups in by turns: those who lock all targets,
 /// shared, and those who lock one, exclusively. Members of a group go together. An exclusive lock of a target is a place in
 /// the room, and then the target's own lock, of the design `A`; a shared lock of a target is that of `A` and does not touch
-/// the room. A shared lock of [all of them](Place::is_of_all) is a place in the room, whatever the number of targets.
+/// the room. A shared lock of [all of them](LockContext::is_of_all) is a place in the room, whatever the number of targets.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
@@ -37,7 +37,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 /// who wait are let in at once, by a compare-swap of any who waits, and the next turn is the first one's. So who waits is
 /// passed by those who are inside, and by at most one turn of the other group.
 ///
-/// Two do come in past those who wait, for they may hold what somebody inside waits for: who [is inside](Place::is_inside)
+/// Two do come in past those who wait, for they may hold what somebody inside waits for: who [is inside](LockContext::is_inside)
 /// already, and who waits and has seen none of its own group leave for 100 ms. So nobody waits in a circle who would not
 /// with the locks of all targets taken one after the other; and exclusive locks that are held for longer than that, one over
 /// the other without a gap, keep out who locks all.
@@ -50,8 +50,8 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 ///
 /// # Overflow
 ///
-/// The four counts have 15 bits. Where there may be more [owners](Place::owners), who comes reads the word first, and takes
-/// its place by compare-swap, once there is room; so does an owner that is [not counted](Place::is_counted), and leaves room
+/// The four counts have 15 bits. Where there may be more [owners](LockContext::owners), who comes reads the word first, and takes
+/// its place by compare-swap, once there is room; so does an owner that is [not counted](LockContext::is_counted), and leaves room
 /// for those that are.
 ///
 /// # Death
@@ -66,7 +66,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place, Wish};
 /// Exclusive owners join a dead one in the room, and do not know: the target's lock tells who is concerned. A rank that died
 /// while it waited counts as if it may have been inside, once its turn has come.
 ///
-/// Where the place has no nodes nobody can take anything from the dead: who waits for them in the room gets `MemberDied`.
+/// Where the place has no nodes nobody can take anything from the dead: who waits for them in the room gets `ParticipantDied`.
 ///
 /// Who is in the room may wait for a target's lock, so it must be known for which of both it counts: an owner without a
 /// node, of a place that has some, gets `Full`.
@@ -89,7 +89,7 @@ impl<A> Global<A> {
 
 impl<A, const BITS: u32> Global<A, BITS> {
     /// The same with room for 2<sup>`BITS`</sup> - 1 of each group, 1 to 15 bits. Where there may be more
-    /// [owners](Place::owners), who comes reads the word first, and takes its place by compare-swap.
+    /// [owners](LockContext::owners), who comes reads the word first, and takes its place by compare-swap.
     #[must_use]
     pub const fn with_bits(lock: A, backoff: Backoff) -> Self {
         Self { lock, backoff }
@@ -111,7 +111,7 @@ enum Level {
 }
 
 impl Level {
-    fn of<'m, M: RemoteMemory>(place: impl Place<'m, M>, mode: Mode) -> Self {
+    fn of<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, mode: Mode) -> Self {
         match mode {
             Mode::Exclusive => Self::Both,
             Mode::Shared if place.is_of_all() => Self::Room,
@@ -126,20 +126,20 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     }
 
     /// Posts the first operation on the room.
-    fn start_room<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode) -> Result<M::Op, Fault> {
+    fn start_room<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<M::Op, Fault> {
         let (room, word) = (Self::in_room(place), place.room()?);
         recovery::count(memory, room)?;
         Ok(announce::<M, BITS>(memory, room, word, mode))
     }
 
     /// Comes into the room, with a first operation that found this.
-    async fn enter<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn enter<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (word, pauses) = (place.room()?, self.backoff.pauses(place.owner()));
         let (place, passes) = (Self::in_room(place), place.is_inside());
@@ -147,7 +147,12 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     }
 
     /// Leaves the room, by one operation that took effect and found this.
-    fn left<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, mode: Mode, found: u64) -> Result<bool, Fault> {
+    fn left<'m, M: RemoteMemory>(
+        memory: &M,
+        place: impl LockContext<'m, M>,
+        mode: Mode,
+        found: u64,
+    ) -> Result<bool, Fault> {
         let found = Room::<BITS>(found);
         if found.inside(mode) == 0 || found.is_frozen() {
             return Ok(false); // it is to be undone, or not all
@@ -159,7 +164,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     /// The rest of leaving it.
     async fn finish_leaving<'m, M: RemoteMemory>(
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
@@ -171,7 +176,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     /// What there is to do in the word.
     async fn settle_leaving<'m, M: RemoteMemory>(
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
@@ -190,19 +195,23 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         Err(Fault::new(FaultKind::NotHeld))
     }
 
-    async fn leave<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>, mode: Mode) -> Result<(), Fault> {
+    async fn leave<'m, M: RemoteMemory>(
+        memory: &'m M,
+        place: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Result<(), Fault> {
         let left = memory.fetch_add(place.room()?, Room::<BITS>::leaving(mode));
         Self::finish_leaving(memory, place, mode, left).await
     }
 
     /// The target's lock, exclusively, of who is in the room, and what it was told there.
-    async fn lock_target<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn lock_target<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: A::Words<'m, M>,
         room: Held,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let mode = Mode::Exclusive;
         let first = match self.lock.start(memory, place, words, mode) {
@@ -214,55 +223,55 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             first => boxed(self.lock.contend(memory, place, words, mode, first, wish)).await,
         };
         match held {
-            Ok(held) if room.inherited.is_some() => {
-                let held = Held { inherited: held.inherited.or(room.inherited), ..held };
+            Ok(held) if room.recovered.is_some() => {
+                let held = Held { recovered: held.recovered.or(room.recovered), ..held };
                 match heal::<M, BITS>(memory, place.room()?).await {
                     Ok(()) => Ok(held),
-                    Err(fault) => self.forsake(memory, place, words, held).await.and(Err(fault)),
+                    Err(fault) => self.release_poisoned(memory, place, words, held).await.and(Err(fault)),
                 }
             }
             Ok(held) => Ok(held),
             // It may hold the target's lock: then it is in the room as well.
             Err(fault) if fault.is_unknown() => Err(fault),
             // What it inherited in the room is the next one's: it is left there as if it had died.
-            Err(fault) if room.inherited.is_some() => recovery::discount(memory, Self::in_room(place)).and(Err(fault)),
+            Err(fault) if room.recovered.is_some() => recovery::discount(memory, Self::in_room(place)).and(Err(fault)),
             Err(fault) => Self::leave(memory, place, mode).await.and(Err(fault)),
         }
     }
 
     /// Both, from the first operation on.
-    async fn lock_both<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn lock_both<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: A::Words<'m, M>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let first = Self::start_room(memory, place, Mode::Exclusive)?.await;
         let room = self.enter(memory, place, Mode::Exclusive, first, wish).await?;
         self.lock_target(memory, place, words, room, wish).await
     }
 
-    async fn lock<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: A::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         if let Level::Target = Level::of(place, mode) {
             if first.is_ok_and(|first| self.lock.holds(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
-            if !wish().inherits {
+            if !wish().recovers {
                 return boxed(self.lock.contend(memory, place, words, mode, first, wish)).await;
             }
             // An heir has the lock alone, and comes by the room.
-            let asked: Asked<'_> = &|| Wish { inherits: false, ..wish() };
+            let asked: IntentFn<'_> = &|| Intent { recovers: false, ..wish() };
             return match boxed(self.lock.contend(memory, place, words, mode, first, asked)).await {
-                Err(fault) if matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied) => {
+                Err(fault) if matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
                     self.lock_both(memory, place, words, wish).await
                 }
                 held => held,
@@ -281,8 +290,8 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     /// The last one is the room, at the rank where that is.
     const HOME_WORDS: usize = A::HOME_WORDS + 1;
     const NODE_WORDS: usize = A::NODE_WORDS + COUNTS + 1;
-    const SPREAD: bool = A::SPREAD;
-    const NEAR_WORDS: usize = A::NEAR_WORDS;
+    const PER_RANK_WORD: bool = A::PER_RANK_WORD;
+    const HOST_WORDS: usize = A::HOST_WORDS;
     const SERVED: bool = A::SERVED;
 
     type Words<'m, M: RemoteMemory> = A::Words<'m, M>;
@@ -295,18 +304,18 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         true
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.lock.words(place)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.lock.words_to_try(place)
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -324,28 +333,28 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let held = self.lock(memory, place, words, mode, first, wish).await?;
         place.mark_inside(true);
         Ok(held)
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         false
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -362,7 +371,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -378,7 +387,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         Ok(released)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -397,8 +406,8 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         }
     }
 
-    /// What inherits has both, and may have it from the dead in both.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    /// What recovers has both, and may have it from the dead in both.
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -406,11 +415,11 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         held: Held,
     ) -> Result<(), Fault> {
         place.mark_inside(false);
-        let target = boxed(self.lock.forsake(memory, place, words, held)).await;
+        let target = boxed(self.lock.release_poisoned(memory, place, words, held)).await;
         target.and(lose::<M, BITS>(memory, Self::in_room(place), place.room()?).await)
     }
 
-    async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -422,7 +431,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
         self.lock.wake_server(memory, place)
     }

@@ -1,11 +1,11 @@
 //! The way into the room, and out of it.
 
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use super::room::{Room, other};
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Doubt, nobody_counts, stamp};
-use crate::{Asked, Held, Mode, Owner, Place, Wish, settle};
+use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, settle};
 
 /// For how long who waits leaves the way to those of the other group who wait as well, in nanoseconds from when it saw one
 /// of its own group leave. Then they may wait for something that it holds itself.
@@ -23,7 +23,7 @@ pub(super) struct InRoom<P> {
     pub(super) counts: usize,
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Place<'m, M> for InRoom<P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.room() }
     }
@@ -77,21 +77,21 @@ pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) place: P,
     pub(super) word: M::Word<'m>,
     pub(super) mode: Mode,
-    pub(super) wish: Asked<'w>,
+    pub(super) wish: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
     /// Whether it comes in past those who wait, for they may wait for what it holds.
     pub(super) passes: bool,
 }
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has room for.
-pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl Place<'m, M>) -> bool {
+pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl LockContext<'m, M>) -> bool {
     place.owners() > Room::<BITS>::MOST || !place.is_counted()
 }
 
 /// Posts the first operation. This owner counts already.
 pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     memory: &M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     word: M::Word<'m>,
     mode: Mode,
 ) -> M::Op {
@@ -102,14 +102,14 @@ pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// Why who is not patient gets nothing.
-const fn given_up(wish: Wish) -> Fault {
+const fn given_up(wish: Intent) -> Fault {
     Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
 impl<'m, M, P, const BITS: u32> Way<'m, '_, M, P, BITS>
 where
     M: RemoteMemory,
-    P: Place<'m, M>,
+    P: LockContext<'m, M>,
 {
     async fn look(&self) -> Result<Room<BITS>, Fault> {
         self.memory.read(self.word).await.map(Room)
@@ -227,7 +227,7 @@ where
                 doubt.seen(found.inside(self.mode));
                 found = match doubt.of_members(self.memory) {
                     Some(dead) if self.place.slots() == 0 => {
-                        return self.give_up(Fault::of(FaultKind::MemberDied, dead));
+                        return self.give_up(Fault::of(FaultKind::ParticipantDied, dead));
                     }
                     Some(_) => self.freeze(found).await?,
                     None => self.pause().await?,
@@ -286,7 +286,7 @@ where
                     }
                     Some(dead) => {
                         match self.withdraw(word).await? {
-                            now if now == word => return self.give_up(Fault::of(FaultKind::MemberDied, dead)),
+                            now if now == word => return self.give_up(Fault::of(FaultKind::ParticipantDied, dead)),
                             now => word = now,
                         }
                         continue;
@@ -341,9 +341,9 @@ where
                 self.memory.pause(self.word, self.pauses.next_nanos()).await;
                 continue;
             }
-            let dead = self.memory.casualty().filter(|_| !word.is_empty());
-            let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
-                Some(died) if !wish.inherits => {
+            let dead = self.memory.failed_rank().filter(|_| !word.is_empty());
+            let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
+                Some(died) if !wish.recovers => {
                     // It may have been inherited meanwhile.
                     if self.look().await? == word {
                         return Err(died);
@@ -355,7 +355,7 @@ where
             };
             // Another frozen word than this one, also of the owner that froze it, at the same time.
             let another = stamp(self.memory, self.place.owner()) ^ mixed(word.0);
-            let taken = match held.inherited {
+            let taken = match held.recovered {
                 Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
                 None => Room::of_one(held.mode),
             };
@@ -394,7 +394,7 @@ pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
 /// Ends an owner of which nobody knows what it has added: all begin anew.
 pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
     let settled = match settle::read(memory, word).await {

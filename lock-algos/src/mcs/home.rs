@@ -1,6 +1,6 @@
 //! The word at the home of a queue lock.
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::{Mode, Owner};
 

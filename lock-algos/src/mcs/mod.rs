@@ -3,12 +3,12 @@
 mod home;
 mod way;
 
-use remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use self::home::Home;
 use self::way::Way;
 use crate::recovery::{self, COUNTS, Count};
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
 /// mode is ours, in the manner of Mellor-Crummey and Scott's fair reader-writer lock (PPoPP 1991).
@@ -73,7 +73,7 @@ const fn grant_to(next: Owner, from: Mode) -> u64 {
 }
 
 /// Makes the node, if there is one, as one that never was in a queue. Nobody writes to it any more.
-fn clean<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+fn clean<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     if place.has_node() {
         memory.store(place.node(NEXT)?, 0)?;
         memory.store(place.node(GRANT)?, 0)?;
@@ -83,7 +83,7 @@ fn clean<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<()
 
 /// The same, and it counts for nothing.
 #[inline(never)] // as `hand_over_at_once`
-fn leave<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+fn leave<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     clean(memory, place)?;
     recovery::discount(memory, place)
 }
@@ -92,7 +92,7 @@ fn leave<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<()
 #[inline(never)] // so that a release to nobody stays small
 fn hand_over_at_once<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     next: Owner,
 ) -> Result<Option<M::Op>, Fault> {
     let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
@@ -115,7 +115,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(0)?, place.owner().to_bits()))
     }
 
@@ -123,7 +123,7 @@ impl LockAlgorithm for Mcs {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -137,14 +137,14 @@ impl LockAlgorithm for Mcs {
         first == Home::FREE.0
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
         let mut counts = Count::of(memory, place, true);
@@ -153,7 +153,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         false
     }
 
@@ -161,7 +161,7 @@ impl LockAlgorithm for Mcs {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -184,7 +184,7 @@ impl LockAlgorithm for Mcs {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -208,7 +208,7 @@ impl LockAlgorithm for Mcs {
         if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -241,7 +241,7 @@ impl LockAlgorithm for Mcs {
     }
 
     /// All who queue leave, as if this owner had died there.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -250,7 +250,7 @@ impl LockAlgorithm for Mcs {
     ) -> Result<(), Fault> {
         let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
         let left = match way.home().await {
-            Ok(found) => way.freeze(found, held.inherited.and_then(Fault::rank)).await,
+            Ok(found) => way.freeze(found, held.recovered.and_then(Fault::rank)).await,
             lost => lost,
         };
         let left = match left {
@@ -263,7 +263,12 @@ impl LockAlgorithm for Mcs {
 
     /// For who is behind to say so.
     #[inline]
-    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+    fn release_waits<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Option<bool> {
         if mode == Mode::Shared || !place.has_node() {
             return None;
         }

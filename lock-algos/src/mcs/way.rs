@@ -1,13 +1,13 @@
 //! The contended ways to a queue lock and from it.
 
-use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::home::Home;
 use super::{GRANT, HANDED, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
 use crate::recovery::{self, Asks, Count, Doubt, has_gone, no_node_counts, stamp};
 use crate::settle::{self, LOOK, Tries};
-use crate::{Asked, Held, Mode, Owner, Place, Wanted, Wish};
+use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
 pub(super) struct Way<'m, M: RemoteMemory, P> {
@@ -39,7 +39,7 @@ const fn may_end(fault: Fault) -> bool {
     matches!(fault.kind(), FaultKind::Unknown | FaultKind::NoSuchRegion | FaultKind::PeerDied | FaultKind::PeerLeft)
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
     }
@@ -126,7 +126,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
                 return Err(fault);
             }
             if unknown || !fault.is_unknown() {
-                let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
+                let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(LOOK));
                 let _ = memory.wait_until(grant, move |grant| granted(grant).is_some(), patience).await;
             }
             unknown |= fault.is_unknown();
@@ -144,9 +144,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         }
         let mine = granted_to(owner);
         loop {
-            let known = memory.casualty().is_some();
-            let patience = Patience::hearing(before.rank()).and_until(memory.now().saturating_add(LOOK));
-            let granted = move |grant| mine(grant).is_some() || !known && memory.casualty().is_some();
+            let known = memory.failed_rank().is_some();
+            let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(LOOK));
+            let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
             match memory.wait_until(grant, granted, patience).await.map(mine) {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
@@ -173,7 +173,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         mut pause: impl FnMut() -> u64 + Send,
         mode: Mode,
         mut home: Home,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
         let memory = self.memory;
         let mut doubt = Doubt::default();
@@ -297,7 +297,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         &self,
         found: Home,
         mode: Mode,
-        wish: Wish,
+        wish: Intent,
         (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
     ) -> Result<Result<Held, Home>, Fault> {
         let Self { memory, place, owner, .. } = *self;
@@ -325,9 +325,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
             return Err(Fault::new(FaultKind::Closed));
         }
         // Or any other one, if there was anybody at all.
-        let dead = dead.or_else(|| memory.casualty().filter(|_| found.has_readers() || found.is(Home::LOST)));
-        let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
-            Some(died) if !wish.inherits => {
+        let dead = dead.or_else(|| memory.failed_rank().filter(|_| found.has_readers() || found.is(Home::LOST)));
+        let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
+            Some(died) if !wish.recovers => {
                 // It may have been inherited meanwhile.
                 let now = self.home().await?;
                 return if now == found { Err(died) } else { Ok(Err(now)) };
@@ -352,7 +352,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         first: Result<u64, Fault>,
         mode: Mode,
         mut pauses: Pauses<'m>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
         let Self { memory, place, home, owner } = *self;
@@ -368,7 +368,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
         let (mut doubt, mut asks, mut news) = (Doubt::default(), Asks::default(), Tries::default());
         loop {
             let wished = wish();
-            let queues = place.has_node() && wished.wanted != Wanted::IfFree;
+            let queues = place.has_node() && wished.wanted != WaitPolicy::Try;
             // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
             if wished.is_over() && !found.is(Home::FROZEN) {
                 clean(memory, place)?; // if it was frozen, all who queued then have left
@@ -380,7 +380,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Way<'m, M, P> {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
-                    Err(_) if wished.wanted == Wanted::IfFree => return Err(Fault::new(FaultKind::TimedOut)),
+                    Err(_) if wished.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     Err(_) => {
                         memory.pause(home, pauses.next_nanos()).await;
                         self.home().await?

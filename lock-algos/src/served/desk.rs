@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use super::messages::{Death, Outcome, Request, Terms, Verb};
 use crate::Mode;
@@ -16,7 +16,7 @@ pub(super) struct Desk {
     queue: VecDeque<usize>,
     /// Those who hold it: one exclusive, or any number that share.
     holders: Vec<usize>,
-    /// Who died inside, until somebody inherits that.
+    /// Who died inside, until somebody recovers that.
     poison: Option<Death>,
     /// How many read who came by the side door.
     crowd: u64,
@@ -156,14 +156,14 @@ impl Desk {
                 continue;
             }
             let death = match self.poison {
-                Some(death) if !terms.inherits => {
+                Some(death) if !terms.recovers => {
                     self.drop_out(client);
                     self.tell(client, Outcome::Poisoned(death));
                     continue;
                 }
                 death => death,
             };
-            // Who inherits has it alone.
+            // Who recovers has it alone.
             let held = if death.is_some() { Mode::Exclusive } else { mode };
             let free = match held {
                 Mode::Exclusive => self.holders.is_empty() && self.crowd == 0,
@@ -222,7 +222,7 @@ impl Desk {
         let poison = self.poison;
         for client in std::mem::take(&mut self.queue) {
             match (self.clients[client].stage, poison) {
-                (Stage::Waits(_, Terms { inherits: false, .. }), Some(death)) => {
+                (Stage::Waits(_, Terms { recovers: false, .. }), Some(death)) => {
                     self.clients[client].stage = Stage::Idle;
                     self.tell(client, Outcome::Poisoned(death));
                 }
@@ -253,9 +253,9 @@ mod tests {
 
     const X: Mode = Mode::Exclusive;
     const S: Mode = Mode::Shared;
-    const PLAIN: Terms = Terms { at_once: false, inherits: false };
-    const TRY: Terms = Terms { at_once: true, inherits: false };
-    const HEIR: Terms = Terms { at_once: false, inherits: true };
+    const PLAIN: Terms = Terms { at_once: false, recovers: false };
+    const TRY: Terms = Terms { at_once: true, recovers: false };
+    const HEIR: Terms = Terms { at_once: false, recovers: true };
 
     /// A desk with one line for each rank.
     struct Office {

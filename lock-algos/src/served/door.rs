@@ -1,6 +1,6 @@
 //! The side door, for who has no node.
 
-use remote_memory::{Fault, FaultKind, Liveness, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, RemoteMemory};
 
 use super::messages::{Answer, Door, NO_LINE, Outcome, Request, Terms, Verb, ring};
 use super::origin::Errand;
@@ -8,12 +8,12 @@ use super::{COMES, CROWD, DOOR, DOOR_ANSWER, in_crowd};
 use crate::backoff::Pauses;
 use crate::recovery::{Count, stamp};
 use crate::settle::{self, LOOK, Tries};
-use crate::{Asked, Held, Mode, Owner, Place, Wanted};
+use crate::{Held, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// Every so many looks who waits at the door looks whether there is still a server.
 const TURNS: u32 = 16;
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
     /// Changes the door's word, if it is still `found`, and rings. Gives what it was.
     async fn change(&self, found: Door, new: Door) -> Result<Door, Fault> {
         let now = Door(
@@ -93,7 +93,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         state: M::Word<'m>,
         asked: (Mode, Terms),
         (first, pauses): (Result<u64, Fault>, Pauses<'m>),
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let mut counts = Count::of(self.memory, self.place, true);
         // Who only waits is not one of those who may be in the crowd.
@@ -107,7 +107,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
         (first, mut pauses): (Result<u64, Fault>, Pauses<'m>),
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
         let Self { memory, place, .. } = *self;
@@ -140,7 +140,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                 }
                 if memory.liveness(found.rank()) != Liveness::Alive {
                     self.ring_at_the_door(found).await?; // the server frees it
-                } else if wished.wanted == Wanted::IfFree {
+                } else if wished.wanted == WaitPolicy::Try {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(door, pauses.next_nanos()).await;
@@ -148,7 +148,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                 continue;
             };
             let changes = terms.at_once == wished.is_patient();
-            if terms.inherits && (wished.is_over() || changes) {
+            if terms.recovers && (wished.is_over() || changes) {
                 // It may have been granted what the dead left: the server is to know that it does not have it.
                 self.withdraw_at_the_door(state).await?;
                 (mine, found) = (None, settle::read(memory, door).await.map(Door)?);
@@ -184,8 +184,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
                     }
                     return Ok(held);
                 }
-                Some(Outcome::Poisoned(_)) if wished.inherits && !terms.inherits => {
-                    terms.inherits = true;
+                Some(Outcome::Poisoned(_)) if wished.recovers && !terms.recovers => {
+                    terms.recovers = true;
                     mine = self.knock_again(taken, (mode, terms)).await?;
                     continue;
                 }

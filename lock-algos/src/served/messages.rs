@@ -1,6 +1,6 @@
 //! What owners and the assisting thread tell each other, each in one word.
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::{Held, Mode, Owner};
 
@@ -32,7 +32,7 @@ pub(super) struct Terms {
     /// Only if it can be had at once.
     pub(super) at_once: bool,
     /// Also from the dead.
-    pub(super) inherits: bool,
+    pub(super) recovers: bool,
 }
 
 const EXCLUSIVE: u64 = 1;
@@ -50,7 +50,7 @@ impl Verb {
                     Mode::Exclusive => EXCLUSIVE,
                     Mode::Shared => SHARED,
                 };
-                verb | if terms.at_once { AT_ONCE } else { 0 } | if terms.inherits { INHERITS } else { 0 }
+                verb | if terms.at_once { AT_ONCE } else { 0 } | if terms.recovers { INHERITS } else { 0 }
             }
             Self::Release => RELEASE,
             Self::Withdraw => WITHDRAW,
@@ -58,7 +58,7 @@ impl Verb {
     }
 
     pub(super) const fn from_bits(bits: u64) -> Option<Self> {
-        let terms = Terms { at_once: bits & AT_ONCE != 0, inherits: bits & INHERITS != 0 };
+        let terms = Terms { at_once: bits & AT_ONCE != 0, recovers: bits & INHERITS != 0 };
         match bits & 0xf {
             EXCLUSIVE => Some(Self::Acquire(Mode::Exclusive, terms)),
             SHARED => Some(Self::Acquire(Mode::Shared, terms)),
@@ -138,7 +138,7 @@ impl Death {
     pub(super) const fn fault(self) -> Fault {
         match self.held {
             Mode::Exclusive => Fault::of(FaultKind::OwnerDied, self.rank),
-            Mode::Shared => Fault::of(FaultKind::MemberDied, self.rank),
+            Mode::Shared => Fault::of(FaultKind::ParticipantDied, self.rank),
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
 
     fn verbs() -> Vec<Verb> {
         let terms = [(false, false), (true, false), (false, true), (true, true)];
-        let terms = terms.map(|(at_once, inherits)| Terms { at_once, inherits });
+        let terms = terms.map(|(at_once, recovers)| Terms { at_once, recovers });
         let acquires = MODES.iter().flat_map(|mode| terms.map(|terms| Verb::Acquire(*mode, terms)));
         acquires.chain([Verb::Release, Verb::Withdraw]).collect()
     }

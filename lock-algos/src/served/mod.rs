@@ -10,7 +10,7 @@
 //! - **Lines.** Each rank has some lines at the home, a word each. One owner uses a line, from its acquire to its release, so
 //!   no word is written by two at a time, and none has to be read before it is written. Whatever a line said before is over
 //!   when it says something else: so a release need not be waited for, even by the next user of the line. How many lines
-//!   there are, where, and which are in use, is the [place's](Place::line_of) matter.
+//!   there are, where, and which are in use, is the [place's](LockContext::line_of) matter.
 //! - **The bell.** The server can only wait for one word ([`RemoteMemory::wait_until`]), so whoever has written to a line
 //!   writes to the bell behind it, which line it was. The server looks at that line at once, whatever the number of ranks.
 //!   Two who ring at the same time overwrite one another: so after each ring the server looks at all lines, a few at a time
@@ -28,8 +28,8 @@
 //! # How the server waits
 //!
 //! The server is a task, so whoever runs it decides. The *dedicated* thread polls: owners need only write
-//! ([`Notify::No`](remote_memory::Notify::No)). The *event-driven* thread sleeps: owners ring with
-//! [`Notify::Yes`](remote_memory::Notify::Yes), which over shared memory wakes the futex of the home's doorbell if somebody
+//! ([`Notify::No`](onesided_remote_memory::Notify::No)). The *event-driven* thread sleeps: owners ring with
+//! [`Notify::Yes`](onesided_remote_memory::Notify::Yes), which over shared memory wakes the futex of the home's doorbell if somebody
 //! sleeps there, and on verbs is a write with immediate data. That consumes a receive which the home has posted before and
 //! raises the solicited event for which its completion queue is armed; whoever takes the completion in posts the receive
 //! again, and the driver looks at the queue once more after it has armed, before it sleeps: the paper's "before the thread
@@ -37,9 +37,9 @@
 //!
 //! # Death
 //!
-//! The server knows who holds: a dead owner is named (`OwnerDied`), and a dead reader, too (`MemberDied`, because others
+//! The server knows who holds: a dead owner is named (`OwnerDied`), and a dead reader, too (`ParticipantDied`, because others
 //! read with it). Its last word counts, since a rank is called dead when all it did has taken effect. From then on the lock
-//! is poisoned until somebody inherits it; the dead who wait are passed over. When the home dies, everybody who waits gets
+//! is poisoned until somebody recovers it; the dead who wait are passed over. When the home dies, everybody who waits gets
 //! `PeerDied`, and when its server ends, `Closed`.
 
 mod desk;
@@ -48,14 +48,14 @@ mod messages;
 mod origin;
 mod server;
 
-use remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::messages::{Door, Terms, Verb};
 use self::origin::Errand;
 use crate::backoff::Pauses;
 use crate::recovery::{self, COUNTS};
 use crate::settle;
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Place};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode};
 
 // Words at the home, all 0 at first.
 /// Written by the server when it ends: [`ENDED`], and how many hold the lock or wait then.
@@ -117,7 +117,7 @@ const LOOK: u64 = 100_000_000;
 ///
 /// An owner without a node stands at the side door: one at a time, and whoever comes meanwhile asks again with backoff. A
 /// reader goes in and is counted there, and is suspected as in the other locks when some rank has died and nobody has come out
-/// for a second since; where the place has no nodes at all, it stays at the door. A rank's owners that find no [line](Place::take_line) of it free wait for one. So a thread that holds as many
+/// for a second since; where the place has no nodes at all, it stays at the door. A rank's owners that find no [line](LockContext::take_line) of it free wait for one. So a thread that holds as many
 /// shared locks of one target as its rank has lines, and asks for another one, waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served<const SLEEPS: bool> {
@@ -160,22 +160,22 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(STATE)?, place.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(STATE)?, place.owner().to_bits() | TRIES))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         (state, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        let terms = Terms { at_once: owner & TRIES != 0, inherits: false };
+        let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
         recovery::count(memory, place)?;
         if !place.has_node() {
             let taken = Door(0).taken(place.owner(), mode, terms);
@@ -196,17 +196,17 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         (state, owner): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let errand = Errand { memory, place, sleeps: SLEEPS };
-        let terms = Terms { at_once: owner & TRIES != 0, inherits: false };
+        let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
         let pauses: Pauses<'_> = self.backoff.pauses(place.owner());
         if place.has_node() {
             errand.wait_in_line(state, (mode, terms), (first, pauses), wish).await
@@ -216,14 +216,14 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         place.has_node()
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -245,7 +245,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -279,7 +279,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     /// As an acquire that is not wanted any more: the server knows what it has granted.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -300,7 +300,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         withdrawn
     }
 
-    fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -312,7 +312,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
         server::wake(memory, place)
     }

@@ -4,14 +4,14 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 
 use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, BELL, ENDED, HELD, LOOK, TURN};
 use crate::backoff::Pauses;
 use crate::recovery;
 use crate::settle::{self, Tries};
-use crate::{Asked, Held, Mode, Place, Wanted, Wish};
+use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
 
 /// An owner on its way to the server and back.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct Errand<'a, M, P> {
     pub(super) sleeps: bool,
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
     /// The turn of this owner's last request, and its line.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
         let note = self.memory.load(self.place.node(TURN)?)?;
@@ -83,7 +83,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'_, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
     pub(super) async fn ring_until_told(&self, ring: u64) -> Result<(), Fault> {
         let notify = if self.sleeps { Notify::Yes } else { Notify::No };
         settle::write(self.memory, self.place.home(BELL)?, ring, notify).await
@@ -98,7 +98,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Errand<'m, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
     /// Waits for what `is_it` takes for an answer. `None`: `until` has become true, or there is none yet.
     async fn answer(
         &self,
@@ -152,7 +152,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
         state: M::Word<'m>,
         asked: (Mode, Terms),
         (first, pauses): (Result<u64, Fault>, Pauses<'m>),
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let outcome = match first {
             Err(fault) if !fault.is_unknown() => Err(fault),
@@ -169,7 +169,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
         mut pauses: Pauses<'m>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let Self { memory, place, .. } = *self;
         let mut times = 0_u32;
@@ -178,9 +178,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
             let (turn, line) = self.noted()?;
             let Some(line) = line else {
                 match wished.wanted {
-                    Wanted::No => return Err(Fault::new(FaultKind::Closed)),
-                    Wanted::IfFree => return Err(Fault::new(FaultKind::TimedOut)),
-                    Wanted::Yes => {}
+                    WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
+                    WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
+                    WaitPolicy::Block => {}
                 }
                 match place.take_line() {
                     Some(line) => drop(self.ask(line, Verb::Acquire(mode, terms))?),
@@ -196,7 +196,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
                 return Err(Fault::new(FaultKind::Closed));
             }
             if !wished.is_patient() && !terms.at_once {
-                if terms.inherits {
+                if terms.recovers {
                     // It may have been granted what the dead left: the server is to know that it does not have it.
                     self.withdraw(state, (turn, line)).await?;
                 }
@@ -218,9 +218,9 @@ impl<'m, M: RemoteMemory, P: Place<'m, M> + 'm> Errand<'m, M, P> {
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
                 Some(Outcome::Poisoned(death)) => match wish() {
-                    Wish { wanted: Wanted::No, .. } => {}
-                    Wish { inherits: true, .. } if !terms.inherits => {
-                        terms.inherits = true;
+                    Intent { wanted: WaitPolicy::Cancelled, .. } => {}
+                    Intent { recovers: true, .. } if !terms.recovers => {
+                        terms.recovers = true;
                         drop(self.ask(line, Verb::Acquire(mode, terms))?);
                     }
                     _ => return Err(death.fault()),

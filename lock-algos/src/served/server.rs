@@ -4,12 +4,12 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::desk::Desk;
 use super::messages::{Answer, Door, NO_LINE, Request, Verb, rings_again, rung_by};
 use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE, in_crowd};
-use crate::Place;
+use crate::LockContext;
 use crate::recovery::Doubt;
 use crate::settle;
 
@@ -18,7 +18,7 @@ use crate::settle;
 const SLICE: usize = 64;
 
 /// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
-pub(super) async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     memory: &'m M,
     place: P,
     is_open: impl Fn() -> bool + Send + Sync,
@@ -30,7 +30,7 @@ pub(super) async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
 }
 
 /// See [`LockAlgorithm::wake_server`](crate::LockAlgorithm::wake_server).
-pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
+pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     let bell = place.home(BELL)?;
     // Another word than the last one, that names no line.
     let ring = !memory.load(bell)? | (NO_LINE as u64) << 20;
@@ -64,7 +64,7 @@ struct Told<M: RemoteMemory> {
     answer: Answer,
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     fn new(memory: &'m M, place: P) -> Result<Self, Fault> {
         let mut desk = Desk::default();
         let mut lines = Vec::new();
@@ -113,10 +113,10 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
                 continue;
             }
             // What was written before the bell was read has been looked at; what is written later changes the bell.
-            let mut patience = Patience::hearing(memory.rank());
+            let mut patience = Patience::with_failures(memory.rank());
             // Rings of readers who leave may be the same word, by chance.
-            let crowded = self.desk.crowd() > 0 && self.desk.has_queue();
-            if std::mem::take(&mut self.unreached) || crowded {
+            let oversubscribed = self.desk.crowd() > 0 && self.desk.has_queue();
+            if std::mem::take(&mut self.unreached) || oversubscribed {
                 left = all;
             }
             if left > 0 || self.desk.has_queue() {
@@ -369,7 +369,7 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>> Server<'m, M, P> {
             Err(fault) if !fault.is_unknown() => return Err(fault),
             _ => return self.load_door().map(|_| true), // it is another one
         }
-        self.desk.set_crowd(0, memory.casualty(), |rank| is_alive(memory, rank));
+        self.desk.set_crowd(0, memory.failed_rank(), |rank| is_alive(memory, rank));
         self.tell()?;
         Ok(true)
     }

@@ -3,14 +3,14 @@
 pub(crate) mod counters;
 pub(crate) mod way;
 
-use remote_memory::{Fault, FaultKind, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
 use self::way::{Way, leave_out, lose};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS, Count};
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
 /// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -36,9 +36,9 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 ///
 /// ## Crowds
 ///
-/// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. Where there may be more [owners](Place::owners) than that,
+/// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. Where there may be more [owners](LockContext::owners) than that,
 /// who comes reads the word and takes its ticket by compare-swap, once there is room: two round trips at least, and the
-/// order is that of the tickets, not that of coming. So does an owner that is [not counted](Place::is_counted) among them, and
+/// order is that of the tickets, not that of coming. So does an owner that is [not counted](LockContext::is_counted) among them, and
 /// leaves room for those.
 ///
 /// # Giving up
@@ -60,7 +60,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place};
 /// whatever lock that is.
 ///
 /// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
-/// second gets `MemberDied`. If all tickets come back after all, the lock works again.
+/// second gets `ParticipantDied`. If all tickets come back after all, the lock works again.
 ///
 /// # Operations of which nobody knows
 ///
@@ -103,14 +103,14 @@ impl<const BITS: u32> Ticket<BITS> {
 
     /// [`LockAlgorithm::contend`], by who may have a seat.
     #[expect(clippy::too_many_arguments, reason = "one more than `contend` has")]
-    pub(crate) async fn contend_in<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    pub(crate) async fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: (M::Word<'m>, u64),
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
         seat: Option<Seat<P>>,
     ) -> Result<Held, Fault> {
         let (pauses, counts) = (self.pauses(place.owner()), Count::of(memory, place, true));
@@ -153,12 +153,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let looks = if place.owners() > Counters::<BITS>::ROOM || !place.is_counted() { LOOKS } else { 0 };
         Ok((place.home(0)?, place.owner().to_bits() | looks))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         Ok((place.home(0)?, place.owner().to_bits() | LOOKS))
     }
 
@@ -166,7 +166,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -182,20 +182,20 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         !looks(words) && Counters::<BITS>(first).is_open(mode)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         self.contend_in(memory, place, words, mode, first, wish, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         place.slots() == 0
     }
 
@@ -203,7 +203,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -226,7 +226,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -239,7 +239,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline]
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -257,7 +257,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     /// The ticket stays out, and is nobody's.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,

@@ -1,6 +1,6 @@
 //! The contended way to a ticket lock.
 
-use remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::counters::Counters;
 use super::looks;
@@ -8,7 +8,7 @@ use crate::backoff::Pauses;
 use crate::fetch_add_queue::{Seat, Waited};
 use crate::recovery::{Asks, Count, Doubt};
 use crate::settle;
-use crate::{Asked, Held, Mode, Place, Wish};
+use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
 /// How many swaps for a ticket may be lost one after the other without a pause.
 const RACES: u32 = 8;
@@ -19,7 +19,7 @@ pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) place: P,
     pub(crate) words: (M::Word<'m>, u64),
     pub(crate) mode: Mode,
-    pub(crate) wish: Asked<'w>,
+    pub(crate) wish: IntentFn<'w>,
     pub(crate) pauses: Pauses<'m>,
     /// Whether this owner counts.
     pub(crate) counts: Count<'m, M, P>,
@@ -59,7 +59,7 @@ enum Turn {
 /// The fault itself, if it is another one, or nobody could set the word right.
 pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     word: M::Word<'m>,
     fault: Fault,
 ) -> Result<(), Fault> {
@@ -83,11 +83,11 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// Why who is not patient gets nothing.
-const fn given_up(wish: Wish) -> Fault {
+const fn given_up(wish: Intent) -> Fault {
     Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
         settle::read(self.memory, self.words.0).await.map(Counters)
     }
@@ -258,13 +258,13 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, const BITS: u32> Way<'m, '_, M, P, BI
             // Whoever counts after the question has taken a ticket since, and then the word is another one.
             let asked = !word.nothing_out() && self.has_nodes();
             let dead = if asked && asks.nobody_counts(self.memory, self.place).await? {
-                self.memory.casualty()
+                self.memory.failed_rank()
             } else if word.nothing_out() {
                 None
             } else {
                 let doubted = if self.has_nodes() { None } else { doubt.of_members(self.memory) };
                 if let Some(dead) = doubted {
-                    return Err(Fault::of(FaultKind::MemberDied, dead));
+                    return Err(Fault::of(FaultKind::ParticipantDied, dead));
                 }
                 if !wish.is_patient() {
                     return Err(given_up(wish));
@@ -272,8 +272,8 @@ impl<'m, M: RemoteMemory, P: Place<'m, M>, const BITS: u32> Way<'m, '_, M, P, BI
                 self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 continue;
             };
-            let held = match dead.map(|dead| Fault::of(FaultKind::MemberDied, dead)) {
-                Some(died) if !wish.inherits => {
+            let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
+                Some(died) if !wish.recovers => {
                     // It may have been inherited meanwhile.
                     if self.look().await? == word {
                         return Err(died);

@@ -1,13 +1,13 @@
 //! The queue of a host, as a lock of its own.
 
-use remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::mark::{Mark, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::nobody_counts;
 use crate::test_and_set::dead_owner;
-use crate::{Owner, Place};
+use crate::{LockContext, Owner};
 
 /// For how long somebody keeps the lock before it is asked whether anybody of that host lives who may have it, in
 /// nanoseconds, where some rank has died.
@@ -24,20 +24,20 @@ impl<P> AtHost<P> {
     /// How it stands with the lock here, as a word.
     pub(super) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
     where
-        P: Place<'m, M>,
+        P: LockContext<'m, M>,
     {
         self.place.near(self.leader, STATE)
     }
 
     pub(super) async fn standing<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
     where
-        P: Place<'m, M>,
+        P: LockContext<'m, M>,
     {
         memory.read(self.state()?).await.map(State::of)
     }
 }
 
-impl<'m, M: RemoteMemory, P: Place<'m, M>> Place<'m, M> for AtHost<P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.place.near(self.leader, QUEUE + index)
     }
@@ -105,12 +105,12 @@ impl ByHost {
     pub(crate) async fn ended<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         found: u64,
         is_patient: bool,
     ) -> Option<Fault> {
         let Some(mark) = Mark::of(found) else { return dead_owner(memory, found) };
-        memory.casualty()?;
+        memory.failed_rank()?;
         let now = memory.now();
         let since = match self.seen {
             Some((seen, since)) if seen == mark => since,
@@ -128,19 +128,19 @@ impl ByHost {
                 return None;
             }
         }
-        Some(Fault::of(FaultKind::MemberDied, dead))
+        Some(Fault::of(FaultKind::ParticipantDied, dead))
     }
 }
 
 /// Whether nobody lives who waits in a host's queue, or was let in by it. Where a rank of the host has died, whoever comes to it
 /// later changes the mark before it holds the lock.
-async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, leader: Rank) -> bool {
+async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> bool {
     place.slots() > 0 && nobody_counts(memory, AtHost { place, leader }).await
 }
 
 /// A rank of a host that has died; any of them where none lives any more.
-pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>, leader: Rank) -> Option<Rank> {
-    memory.casualty()?;
+pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
+    memory.failed_rank()?;
     let host = place.host_of(leader);
     let mut there = (0..memory.size()).map(Rank).filter(|rank| place.host_of(*rank) == host);
     let is = |state| move |rank: &Rank| memory.liveness(*rank) == state;
@@ -150,12 +150,12 @@ pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>,
 /// Somebody of a host died inside: a rank of it that is dead, if one is, or the one that was told of.
 pub(super) fn member_died<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl Place<'m, M>,
+    place: impl LockContext<'m, M>,
     leader: Rank,
-    casualty: Rank,
+    failed_rank: Rank,
 ) -> Fault {
     let host = place.host_of(leader);
     let gone = |rank: &Rank| place.host_of(*rank) == host && memory.liveness(*rank) != Liveness::Alive;
-    let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(casualty);
-    Fault::of(FaultKind::MemberDied, dead)
+    let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(failed_rank);
+    Fault::of(FaultKind::ParticipantDied, dead)
 }

@@ -1,6 +1,6 @@
 //! What a host leaves at the home and among its own words.
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::test_and_set::EXCLUSIVE;
 

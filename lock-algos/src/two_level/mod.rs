@@ -3,7 +3,7 @@
 mod host;
 mod mark;
 
-use remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
 pub(crate) use self::host::ByHost;
 use self::host::{AtHost, lost_on, member_died};
@@ -11,7 +11,7 @@ use self::mark::{Mark, Standing, State};
 use crate::recovery::{self, COUNTS};
 use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::ticket::counters::Counters;
-use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, Ticket};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman: A Write-Optimized
 /// Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA
@@ -26,7 +26,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet,
 /// than [`PASSES`](Self::PASSES) times in a row.
 ///
 /// The two levels have words of their own. The queue lies in the memory of a rank of the host, where nobody else reaches it
-/// ([`Place::near`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
+/// ([`LockContext::near`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
 /// which are not atomic with one another, never meet, and nobody takes the card to reach his neighbour.
 ///
 /// Readers count in the home's word, as with [`TestAndSet`]. Those who only [try](LockAlgorithm::words_to_try), owners
@@ -55,7 +55,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet,
 ///
 /// The queue's next owner is told by the queue that somebody died in it, and looks at the home: if the mark of its host stands
 /// there, an owner of this host has died inside, or left the host before it had done with the lock. It sets a mark of a new
-/// generation in its place, and inherits; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
+/// generation in its place, and recovers; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
 /// other hosts find a mark that has been the same for a while although a rank of that host has died, and ask its nodes: if
 /// nobody counts there, the lock is theirs to inherit. They ask one node after the other, and meanwhile somebody may come to the
 /// queue and have the lock handed over: so where a rank of the host has died, whoever has his turn changes the mark as well, and
@@ -65,7 +65,7 @@ use crate::{Asked, Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet,
 /// host. Its mark is another one, so the two queues are two hosts to the home. Which rank somebody takes for the lowest
 /// that lives is a matter of speed, not of safety.
 ///
-/// The dead are told of as `MemberDied`: a mark names a host. Who passed the queue is named, `OwnerDied`. Other than that as
+/// The dead are told of as `ParticipantDied`: a mark names a host. Who passed the queue is named, `OwnerDied`. Other than that as
 /// [`TestAndSet`].
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel {
@@ -148,7 +148,11 @@ impl TwoLevel {
     }
 
     /// Posts the first operation in the queue of the host, if there is one.
-    fn queue_up<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>) -> Result<Option<M::Op>, Fault> {
+    fn queue_up<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl LockContext<'m, M>,
+    ) -> Result<Option<M::Op>, Fault> {
         let Some(leader) = place.leader() else { return Ok(None) };
         let host = AtHost { place, leader };
         let Ok(queue) = self.queue.words(host) else { return Ok(None) };
@@ -158,13 +162,13 @@ impl TwoLevel {
     }
 
     /// Waits for the turn in the host's queue, and for the lock.
-    async fn by_host<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn by_host<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let words = self.queue.words(host)?;
         let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
@@ -172,9 +176,9 @@ impl TwoLevel {
             None
         } else {
             // Who died in the queue may not have had the lock: that is seen at the home.
-            let wish: Asked<'_> = &|| wish().inheriting();
+            let wish: IntentFn<'_> = &|| wish().recovering();
             match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await {
-                Ok(held) => held.inherited.and_then(Fault::rank),
+                Ok(held) => held.recovered.and_then(Fault::rank),
                 Err(fault) => {
                     memory.store(host.place.node(NOTE)?, 0)?;
                     return Err(fault);
@@ -196,13 +200,13 @@ impl TwoLevel {
 
     /// Has the lock, with the turn in the queue. `died` is who died in the queue. `None`: it was not wanted any more, and passed
     /// on. After an error the turn is still this owner's.
-    async fn with_turn<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn with_turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         died: Option<Rank>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Option<(Mark, Held)>, Fault> {
         let mut state = host.standing(memory).await?;
         if let (Standing::Kept(_), None) = (state.standing, died)
@@ -233,12 +237,12 @@ impl TwoLevel {
         if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
             return self.fetch(memory, host, home, state, wish).await.map(Some); // others have inherited, or nobody had to
         }
-        let died = died.or_else(|| memory.casualty()).map(|rank| member_died(memory, host.place, host.leader, rank));
+        let died = died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.place, host.leader, rank));
         if wish().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match died {
-            Some(died) if !wish().inherits => return Err(died),
+            Some(died) if !wish().recovers => return Err(died),
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(Mode::Exclusive), // somebody could not tell whether it was his
         };
@@ -250,7 +254,7 @@ impl TwoLevel {
     }
 
     /// Changes the mark of a lock that was handed over here. Gives how it stands then: somebody else may have it.
-    async fn renew<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn renew<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
@@ -266,7 +270,7 @@ impl TwoLevel {
 
     /// Swaps the mark at the home, if it is this word, for one of the next generation. Gives how it stands, which is in doubt, and
     /// whether it was swapped.
-    async fn change_mark<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn change_mark<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
@@ -281,13 +285,13 @@ impl TwoLevel {
     }
 
     /// Has the lock from the home, with the turn in the queue.
-    async fn fetch<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn fetch<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         state: State,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<(Mark, Held), Fault> {
         // From now on the mark is nobody else's.
         let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
@@ -319,7 +323,7 @@ impl TwoLevel {
     }
 
     /// Gives the turn in the queue to the next one, or to nobody.
-    async fn leave_queue<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn leave_queue<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
@@ -331,7 +335,7 @@ impl TwoLevel {
     }
 
     /// Hands the lock, which the host has, to who is next in the queue, or back to the home.
-    async fn pass_on<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn pass_on<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
@@ -368,7 +372,7 @@ impl TwoLevel {
     }
 
     /// Leaves the host's queue, when the host has the lock no more.
-    async fn leave_forsaken<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn leave_forsaken<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
@@ -392,16 +396,16 @@ impl TwoLevel {
 }
 
 /// This owner is in no queue: it is gone.
-fn forget<'m, M: RemoteMemory>(memory: &M, place: impl Place<'m, M>) -> Result<(), Fault> {
+fn forget<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(place.node(AT_HOST)?, 0)?;
     memory.store(place.node(NOTE)?, 0)
 }
 
 /// Whether a fault is of the queue's memory, which has gone with its rank.
 fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
-    use FaultKind::{Closed, MemberDied, NoSuchRegion, OwnerDied, PeerDied, PeerLeft, TimedOut};
+    use FaultKind::{Closed, NoSuchRegion, OwnerDied, ParticipantDied, PeerDied, PeerLeft, TimedOut};
     match fault.kind() {
-        Closed | TimedOut | MemberDied | OwnerDied => false,
+        Closed | TimedOut | ParticipantDied | OwnerDied => false,
         NoSuchRegion | PeerDied | PeerLeft if fault.rank() == Some(leader) => true,
         _ => memory.liveness(leader) != Liveness::Alive,
     }
@@ -417,7 +421,7 @@ impl LockAlgorithm for TwoLevel {
     const NAME: &'static str = "two-level";
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = NOTE + 1;
-    const NEAR_WORDS: usize = STATE + 1;
+    const HOST_WORDS: usize = STATE + 1;
 
     /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES` if it does so second.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
@@ -428,7 +432,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let alone = match place.has_node() {
             false => EXCLUSIVE,
             true if place.passes() < self.passes => PASSES,
@@ -437,7 +441,7 @@ impl LockAlgorithm for TwoLevel {
         Ok((place.home(0)?, alone | place.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         self.words(place).map(Self::alone)
     }
 
@@ -445,7 +449,7 @@ impl LockAlgorithm for TwoLevel {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -466,14 +470,14 @@ impl LockAlgorithm for TwoLevel {
         first == 0 && (mode == Mode::Shared || words.1 & (EXCLUSIVE | PASSES) != 0)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let alone = Self::alone(words);
         let mut first = first;
@@ -501,7 +505,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl Place<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
         false
     }
 
@@ -509,7 +513,7 @@ impl LockAlgorithm for TwoLevel {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -534,7 +538,7 @@ impl LockAlgorithm for TwoLevel {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -550,11 +554,16 @@ impl LockAlgorithm for TwoLevel {
 
     /// Whoever is next waits for what has been written.
     #[inline]
-    fn release_waits<'m, M: RemoteMemory>(&self, _memory: &M, _place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+    fn release_waits<'m, M: RemoteMemory>(
+        &self,
+        _memory: &M,
+        _place: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Option<bool> {
         (mode == Mode::Exclusive).then_some(false)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -587,14 +596,14 @@ impl LockAlgorithm for TwoLevel {
     }
 
     /// In place of its own word, or of its host's mark, stands the word of one who died: that keeps readers out as well.
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let dead = owned_by(held.inherited.and_then(Fault::rank).unwrap_or(place.owner().rank));
+        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(place.owner().rank));
         let queued = words.1 & EXCLUSIVE == 0;
         let note = if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone };
         let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };

@@ -1,14 +1,14 @@
 //! A lock that is chosen when the program runs is the one that was chosen, in all that it says of itself and does.
 
-use lock_algos::{
-    Backoff, Chosen, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, LockAlgorithm,
-    Mode, Ticket, Wish, held_by_word,
+use onesided_lock_algos::{
+    AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, Intent,
+    LockAlgorithm, Mode, Ticket, held_by_word,
 };
-use lock_kit::modelled::drive;
-use lock_kit::program::region_words;
-use lock_kit::wrong::{mcs, right, two_level};
-use lock_kit::{Ground, ModelMemory};
-use remote_memory::RemoteMemory;
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::wrong::{mcs, right, two_level};
+use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_remote_memory::RemoteMemory;
 
 use crate::promises::waits_as_it_says;
 use crate::slotted;
@@ -17,17 +17,17 @@ use crate::stopped::SLOTS;
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
 /// Both say the same of the lock, and of an owner who finds this by its first operation; and do the same, if nobody has to serve it.
-fn is<A>(chosen: Chosen, lock: &A)
+fn is<A>(chosen: AnyLock, lock: &A)
 where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
 {
     assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
-    assert_eq!(chosen.near_words(), A::NEAR_WORDS, "{}", A::NAME);
-    assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::SPREAD), "{}", A::NAME);
-    let has_room = Chosen::HOME_WORDS >= A::HOME_WORDS && Chosen::NODE_WORDS >= A::NODE_WORDS;
-    assert!(has_room && Chosen::NEAR_WORDS >= A::NEAR_WORDS, "{}", A::NAME);
-    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
-    let place = Ground::<_, Chosen>::new(&memory, slotted(0), SLOTS);
+    assert_eq!(chosen.near_words(), A::HOST_WORDS, "{}", A::NAME);
+    assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::PER_RANK_WORD), "{}", A::NAME);
+    let has_room = AnyLock::HOME_WORDS >= A::HOME_WORDS && AnyLock::NODE_WORDS >= A::NODE_WORDS;
+    assert!(has_room && AnyLock::HOST_WORDS >= A::HOST_WORDS, "{}", A::NAME);
+    let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
+    let place = Ground::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = [chosen.words(place), lock.words(place)].map(Result::unwrap);
     assert_eq!(words[0], words[1], "{}", A::NAME);
     for mode in MODES {
@@ -48,12 +48,12 @@ fn used<A>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 
 where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
 {
-    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
-    let place = Ground::<_, Chosen>::new(&memory, slotted(0), SLOTS);
+    let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
+    let place = Ground::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = lock.words(place).unwrap();
     let held = drive(&memory, async {
         let started = lock.start(&memory, place, words, mode)?;
-        lock.finish(&memory, place, words, mode, started, || Wish::LOCK).await
+        lock.finish(&memory, place, words, mode, started, || Intent::LOCK).await
     });
     assert_eq!(held, Ok(Held::cleanly(mode)));
     let while_held = memory.region();
@@ -74,10 +74,10 @@ fn each_is_what_was_chosen() {
     let backoff = Backoff::default();
     macro_rules! both {
         ($($chosen:ident, $global:ident: $lock:expr;)*) => {$(
-            is(Chosen::$chosen($lock), &$lock);
-            is(Chosen::$global(Global::new($lock, backoff)), &Global::<_>::new($lock, backoff));
-            let global = Chosen::$chosen($lock).with_global(backoff);
-            assert!(matches!(global, Some(Chosen::$global(_))), "{global:?}");
+            is(AnyLock::$chosen($lock), &$lock);
+            is(AnyLock::$global(Global::new($lock, backoff)), &Global::<_>::new($lock, backoff));
+            let global = AnyLock::$chosen($lock).with_global(backoff);
+            assert!(matches!(global, Some(AnyLock::$global(_))), "{global:?}");
         )*};
     }
     both! {
@@ -90,26 +90,26 @@ fn each_is_what_was_chosen() {
         DedicatedThread, GlobalDedicatedThread: DedicatedThread::default();
         EventThread, GlobalEventThread: EventThread::default();
     }
-    let checked = Chosen::CheckedTestAndSet(right().checked());
+    let checked = AnyLock::CheckedTestAndSet(right().checked());
     is(checked, &right().checked());
     assert!(checked.with_global(backoff).is_none());
-    assert_eq!(waits_as_it_says(&Chosen::Mcs(mcs())), waits_as_it_says(&mcs()));
+    assert_eq!(waits_as_it_says(&AnyLock::Mcs(mcs())), waits_as_it_says(&mcs()));
 }
 
 /// Only a test-and-set lock that is held alone, by an owner who has no slot, is released by its word.
 #[test]
 fn the_shortest_way_is_for_one_lock() {
-    let only = |chosen: Chosen| MODES.map(|mode| chosen.only_word(mode).is_some());
-    assert_eq!(only(Chosen::TestAndSet(right())), [true, false]);
-    for other in [Chosen::CheckedTestAndSet(right()), Chosen::Mcs(mcs()), Chosen::TwoLevel(two_level(1))] {
+    let only = |chosen: AnyLock| MODES.map(|mode| chosen.only_word(mode).is_some());
+    assert_eq!(only(AnyLock::TestAndSet(right())), [true, false]);
+    for other in [AnyLock::CheckedTestAndSet(right()), AnyLock::Mcs(mcs()), AnyLock::TwoLevel(two_level(1))] {
         assert_eq!(only(other), [false; 2], "{other:?}");
     }
-    let memory = ModelMemory::new(2, region_words::<Chosen>(SLOTS));
-    let without = lock_algos::Owner { slot: lock_algos::Owner::NO_SLOT, ..slotted(0) };
+    let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
+    let without = onesided_lock_algos::Owner { slot: onesided_lock_algos::Owner::NO_SLOT, ..slotted(0) };
     for (owner, by_word) in [(without, true), (slotted(0), false)] {
-        let words = right().words(Ground::<_, Chosen>::new(&memory, owner, SLOTS)).unwrap();
+        let words = right().words(Ground::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [by_word, false]);
-        let words = mcs().words(Ground::<_, Chosen>::new(&memory, owner, SLOTS)).unwrap();
+        let words = mcs().words(Ground::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [false; 2]);
     }
 }

@@ -1,8 +1,8 @@
-use lock_algos::{DistributedCounters, Held, LockAlgorithm, Mode, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::{open, region_words};
-use lock_kit::wrong::distributed;
-use lock_kit::{Checker, Ground, ModelMemory, Round, Slots};
+use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::wrong::distributed;
+use onesided_lock_kit::{Checker, Ground, ModelMemory, Round, Slots};
 
 use crate::{Lost, slotted};
 
@@ -42,7 +42,7 @@ fn marks_go_with_the_writer() {
     for _ in 0..2 {
         let held = drive(&memory, async {
             let started = lock.start(&memory, place, words, Mode::Exclusive)?;
-            lock.finish(&memory, place, words, Mode::Exclusive, started, || Wish::LOCK).await
+            lock.finish(&memory, place, words, Mode::Exclusive, started, || Intent::LOCK).await
         });
         assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)));
         let released = drive(&memory, async {

@@ -1,5 +1,5 @@
-use lock_kit::wrong::queue;
-use lock_kit::{Search, Setting};
+use onesided_lock_kit::wrong::queue;
+use onesided_lock_kit::{Search, Setting};
 
 use crate::Lost;
 

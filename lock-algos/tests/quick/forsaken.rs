@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Wish};
-use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory};
-use remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
@@ -31,7 +31,7 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
         Self { lock, all }
     }
 
-    fn asks(&self, owner: Owner, mode: Mode, wish: impl Fn() -> Wish + Send + Sync + 'a) -> Acquire<'_> {
+    fn asks(&self, owner: Owner, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
         let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
         let place = Ground::<_, A>::new(memory, owner, SLOTS);
         Box::pin(async move {
@@ -44,7 +44,7 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
         run(&self.all[0], &mut (Box::pin(future) as Pin<Box<dyn Future<Output = T> + '_>>), LONG)
     }
 
-    fn ask(&self, rank: u32, mode: Mode, wish: Wish) -> Option<Result<Held, Fault>> {
+    fn ask(&self, rank: u32, mode: Mode, wish: Intent) -> Option<Result<Held, Fault>> {
         self.run(self.asks(slotted(rank), mode, move || wish))
     }
 
@@ -60,22 +60,22 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
     async fn forsakes(&self, owner: Owner, held: Held) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
         let place = Ground::<_, A>::new(memory, owner, SLOTS);
-        self.lock.forsake(memory, place, self.lock.words(place)?, held).await
+        self.lock.release_poisoned(memory, place, self.lock.words(place)?, held).await
     }
 
-    /// The dead are told of until somebody inherits; then all is well.
+    /// The dead are told of until somebody recovers; then all is well.
     fn is_poisoned(&self, case: &str) {
-        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK] {
+        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK] {
             let told = self.ask(2, Mode::Exclusive, wish);
             let told = told.unwrap_or_else(|| panic!("{case}: waits for ever")).map_err(|fault| fault.rank());
             assert_eq!(told, Err(Some(Rank(1))), "{case}, {wish:?}");
         }
         // A room has its own dead.
         for _ in 0..2 {
-            let heir = self.ask(2, Mode::Exclusive, Wish::LOCK.inheriting()).unwrap().unwrap();
-            assert!(heir.inherited.is_some(), "{case}");
+            let heir = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
+            assert!(heir.recovered.is_some(), "{case}");
             self.release(slotted(2), heir.mode);
-            if self.ask(3, Mode::Shared, Wish::LOCK) == Some(Ok(Held::cleanly(Mode::Shared))) {
+            if self.ask(3, Mode::Shared, Intent::LOCK) == Some(Ok(Held::cleanly(Mode::Shared))) {
                 return self.is_free(case);
             }
         }
@@ -89,23 +89,23 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
     }
 }
 
-/// Rank 1 dies inside. Rank 0 inherits, and forsakes the lock, while rank 3 waits behind it or not.
+/// Rank 1 dies inside. Rank 0 recovers, and forsakes the lock, while rank 3 waits behind it or not.
 fn forsaken<A: LockAlgorithm>(lock: &A) {
     for dying in [Mode::Exclusive, Mode::Shared] {
         for slot in [0, Owner::NO_SLOT] {
             for waits in [false, true] {
                 let (town, heir) = (Town::new(lock), Owner { slot, ..slotted(0) });
                 let case = format!("{}, {dying:?}, slot {slot}, one waits: {waits}", A::NAME);
-                town.ask(1, dying, Wish::LOCK).unwrap().unwrap();
+                town.ask(1, dying, Intent::LOCK).unwrap().unwrap();
                 town.all[0].net().kill(Rank(1), 0);
-                let held = town.run(town.asks(heir, Mode::Exclusive, || Wish::LOCK.inheriting()));
+                let held = town.run(town.asks(heir, Mode::Exclusive, || Intent::LOCK.recovering()));
                 // Some have no room for who has no node.
                 let Some(Ok(held)) = held else {
                     assert!(slot == Owner::NO_SLOT, "{case}: {held:?}");
                     continue;
                 };
-                assert!(held.inherited.is_some(), "{case}");
-                let mut third = town.asks(slotted(3), Mode::Exclusive, || Wish::LOCK);
+                assert!(held.recovered.is_some(), "{case}");
+                let mut third = town.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
                 if waits {
                     assert!(run(&town.all[0], &mut third, 60).is_none(), "{case}");
                 }
@@ -129,23 +129,23 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
 /// reader, which came before: so the dead one may have had a ticket.
 fn given_up<A: LockAlgorithm>(lock: &A) {
     for (dying, beside) in [(Mode::Exclusive, false), (Mode::Shared, false), (Mode::Shared, true)] {
-        for then in [Wish::NONE.inheriting(), Wish::TRY.inheriting(), Wish::TRY] {
+        for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering(), Intent::TRY] {
             for limit in 0..60 {
                 let town = Town::new(lock);
                 let case = format!("{}, {dying:?}, beside a reader: {beside}, {then:?} after {limit}", A::NAME);
                 if beside {
-                    town.ask(3, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+                    town.ask(3, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
                     let mut dies = acquire(lock, &town.all[1], slotted(1), dying);
                     assert!(run(&town.all[0], &mut dies, 60).is_none());
                     town.release(slotted(3), Mode::Exclusive);
                     run(&town.all[0], &mut dies, ENDLESS).unwrap().unwrap();
-                    town.ask(3, Mode::Shared, Wish::LOCK).unwrap().unwrap();
+                    town.ask(3, Mode::Shared, Intent::LOCK).unwrap().unwrap();
                 } else {
-                    town.ask(1, dying, Wish::LOCK).unwrap().unwrap();
+                    town.ask(1, dying, Intent::LOCK).unwrap().unwrap();
                 }
                 town.all[0].net().kill(Rank(1), 0);
                 let asked = Arc::new(AtomicUsize::new(0));
-                let (counts, patient) = (asked.clone(), Wish::LOCK.inheriting());
+                let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
                 let wish = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
                 let Some(told) = town.run(town.asks(slotted(0), Mode::Exclusive, wish)) else { break };
                 let is_last = asked.load(Relaxed) < limit;
@@ -210,12 +210,12 @@ fn a_room() {
 fn a_room_and_a_targets_lock() {
     let lock = &global::<_, 15>(right());
     let town = Town::new(lock);
-    town.ask(1, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+    town.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
     town.all[0].net().kill(Rank(1), 0);
-    assert!(town.ask(2, Mode::Shared, Wish::LOCK).unwrap().is_err());
-    let held = town.ask(0, Mode::Exclusive, Wish::LOCK.inheriting()).unwrap().unwrap();
+    assert!(town.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err());
+    let held = town.ask(0, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
     assert_eq!(town.run(town.forsakes(slotted(0), held)), Some(Ok(())));
-    assert!(town.ask(2, Mode::Shared, Wish::LOCK).unwrap().is_err(), "who locks all is not told");
+    assert!(town.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
     town.is_poisoned("both");
 }
 
@@ -224,12 +224,12 @@ fn a_room_and_a_targets_lock() {
 fn who_has_no_slot_counts_once() {
     let lock = &mcs();
     let (town, heir) = (Town::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
-    town.ask(1, Mode::Exclusive, Wish::LOCK).unwrap().unwrap();
+    town.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
     town.all[0].net().kill(Rank(1), 0);
-    let held = town.run(town.asks(heir, Mode::Exclusive, || Wish::LOCK.inheriting())).unwrap().unwrap();
-    let mut third = town.asks(slotted(3), Mode::Exclusive, || Wish::LOCK);
+    let held = town.run(town.asks(heir, Mode::Exclusive, || Intent::LOCK.recovering())).unwrap().unwrap();
+    let mut third = town.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
     assert!(run(&town.all[0], &mut third, 60).is_none());
-    let place = Ground::<_, lock_algos::Mcs>::new(&town.all[0], heir, SLOTS);
+    let place = Ground::<_, onesided_lock_algos::Mcs>::new(&town.all[0], heir, SLOTS);
     let counts = || town.all[0].load(place.tally(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
     let mut forsakes: Release<'_> = Box::pin(town.forsakes(heir, held));
     let mut ended = None;

@@ -4,11 +4,11 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mcs, Mode, Owner, Place, Wish};
-use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mcs, Mode, Owner};
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
@@ -31,7 +31,7 @@ fn leave(while_read: bool) {
         let place = Ground::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
         let words = lock.words(place)?;
         let started = lock.start(&all[3], place, words, Mode::Exclusive)?;
-        let wish = || if wanted.load(Relaxed) { Wish::LOCK } else { Wish::NONE };
+        let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         lock.finish(&all[3], place, words, Mode::Exclusive, started, wish).await
     });
     if while_read {
@@ -61,7 +61,7 @@ fn leave(while_read: bool) {
         assert_eq!(run(&memory, &mut leaves, ENDLESS), None, "a reader has gone, and it is gone as well");
     }
     let held = run(&memory, &mut second, ENDLESS).expect("rank 1 waits for who is about to leave").unwrap();
-    assert!(held.inherited.is_some());
+    assert!(held.recovered.is_some());
     let left = if while_read { Err(Fault::new(FaultKind::Closed)) } else { Ok(()) };
     assert_eq!(run(&memory, &mut leaves, A_WHILE), Some(left), "it waits for who has the lock now");
     let node = all[3].region();
@@ -114,7 +114,7 @@ fn nobody_behind(mode: Mode) {
     assert!(run(&memory, &mut asks(3, mode), ENDLESS).is_none(), "{mode:?}: it came in beside an owner without a slot");
     counts(false);
     let told = run(&memory, &mut asks(3, mode), ENDLESS).expect("nobody counts").unwrap();
-    assert!(told.inherited.is_some(), "{mode:?}: {told:?}");
+    assert!(told.recovered.is_some(), "{mode:?}: {told:?}");
     assert_eq!(run(&memory, &mut releases(3, told.mode), ENDLESS), Some(Ok(())));
     assert!(Mcs::is_free(lock_and_data::<Mcs>(&memory.region()).0));
     assert!([0, 1, 3].iter().all(|rank| idle::<Mcs>(SLOTS, &all[*rank].region())));
@@ -143,7 +143,7 @@ fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
     let mut first: Acquire<'_> = Box::pin(async {
         let words = lock.words(place)?;
         let started = lock.start(&all[2], place, words, Mode::Exclusive)?;
-        lock.finish(&all[2], place, words, Mode::Exclusive, started, || Wish::LOCK).await
+        lock.finish(&all[2], place, words, Mode::Exclusive, started, || Intent::LOCK).await
     });
     let mut second = acquire(lock, &all[0], slotted(0), Mode::Exclusive);
     assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
@@ -178,7 +178,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut tries: Acquire<'_> = Box::pin(async {
             let words = lock.words_to_try(place)?;
             let started = lock.start(&all[3], place, words, mode)?;
-            lock.finish(&all[3], place, words, mode, started, || Wish::TRY).await
+            lock.finish(&all[3], place, words, mode, started, || Intent::TRY).await
         });
         let told = run(&memory, &mut tries, A_WHILE);
         assert!(told.is_some_and(|told| told.is_err()), "{}, {mode:?}: {told:?}", A::NAME);
@@ -186,7 +186,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut released: Release<'_> = Box::pin(release(lock, &all[0], slotted(0), Mode::Shared));
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
         let held = run(&memory, &mut waits, ENDLESS).expect("nobody reads any more").unwrap();
-        assert_eq!(held.inherited.is_some(), inside, "{}: {held:?}", A::NAME);
+        assert_eq!(held.recovered.is_some(), inside, "{}: {held:?}", A::NAME);
         let mut released: Release<'_> = Box::pin(release(lock, &all[2], slotted(2), held.mode));
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
         assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &all[*rank].region())), "{}", A::NAME);

@@ -3,11 +3,11 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::stopped::{Acquire, ENDLESS, poll, run};
 
@@ -26,7 +26,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
     fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
         let Self { lock, memory, owner, slots } = self;
         let place = Ground::<_, A>::new(memory, owner, slots);
-        let wish = || if wanted.load(Relaxed) { Wish::LOCK } else { Wish::NONE };
+        let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         Box::pin(async move {
             let words = lock.words(place)?;
             lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await

@@ -1,8 +1,8 @@
-use lock_algos::{Global, LockAlgorithm, Mode, TestAndSet};
-use lock_kit::program::{LOCK, open, region_words};
-use lock_kit::wrong::{global, mcs, right, ticket};
-use lock_kit::{ModelMemory, Search, Setting};
-use remote_memory::Rank;
+use onesided_lock_algos::{Global, LockAlgorithm, Mode, TestAndSet};
+use onesided_lock_kit::program::{LOCK, open, region_words};
+use onesided_lock_kit::wrong::{global, mcs, right, ticket};
+use onesided_lock_kit::{ModelMemory, Search, Setting};
+use onesided_remote_memory::Rank;
 
 use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
 use crate::{Lost, slotted};

@@ -1,11 +1,11 @@
 //! Two who would inherit at the same time: wherever the one is overtaken by the other, and wherever that one then is, one of
 //! them has the lock and is told, and the other one after it.
 
-use lock_algos::{Held, LockAlgorithm, Mode};
-use lock_kit::ModelMemory;
-use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
-use remote_memory::Rank;
+use onesided_lock_algos::{Held, LockAlgorithm, Mode};
+use onesided_lock_kit::ModelMemory;
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
+use onesided_remote_memory::Rank;
 
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
@@ -63,7 +63,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
             assert!(patience < ENDLESS, "{case}: {} wait for ever", 2 - order.len());
         }
         let (which, held) = holder.take().unwrap();
-        assert_eq!(held.inherited.is_some(), order.is_empty(), "{case}: who comes first inherits, and nobody else");
+        assert_eq!(held.recovered.is_some(), order.is_empty(), "{case}: who comes first recovers, and nobody else");
         order.push(which);
         let other = 1 - which;
         for _ in 0..A_WHILE {

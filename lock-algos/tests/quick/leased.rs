@@ -4,11 +4,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_algos::{Backoff, Held, LockAlgorithm, Mode, Owner, Place, TestAndSet, TokenDraw, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::{lock_and_data, region_words};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_algos::{Backoff, Held, Intent, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, TokenDraw};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::{lock_and_data, region_words};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 const LEASE: u64 = 1_000_000_000;
 const SLOTS: Slots = Slots::new(1);
@@ -42,7 +42,7 @@ impl Two {
     async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
         let (memory, place) = (&self.0[rank as usize], self.place(rank, generation));
         let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK).await
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK).await
     }
 
     fn now(&self) -> u64 {
@@ -69,7 +69,7 @@ fn who_is_late_is_told_of_or_loses_the_lock() {
             let (two, lock) = (Two::new(), leased(takes));
             assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, 5, X)), Ok(Held::cleanly(X)));
             let begin = two.now();
-            let late = Fault::of(FaultKind::OwnerLate, Rank(1));
+            let late = Fault::of(FaultKind::LeaseExpired, Rank(1));
             let found = drive(&two.0[0], two.acquire(&lock, 0, 9, mode));
             assert!(two.now() - begin > LEASE, "after {} ns", two.now() - begin);
             match takes {
@@ -103,7 +103,7 @@ fn a_lease_is_of_one_acquire() {
         assert_eq!(two.release(&lock, 1, generation - 1), Ok(()));
         assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, generation, X)), Ok(Held::cleanly(X)));
     }
-    assert_eq!(two.go_on(waits, 2 * LEASE), Some(Err(Fault::of(FaultKind::OwnerLate, Rank(1)))));
+    assert_eq!(two.go_on(waits, 2 * LEASE), Some(Err(Fault::of(FaultKind::LeaseExpired, Rank(1)))));
 }
 
 /// A reader is never late, and neither is an owner without a lease.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
-use lock_algos::{LockAlgorithm, Mode, Wish};
-use lock_kit::modelled::{PauseEnd, Reply, Wait};
-use lock_kit::program::{open, region_words};
-use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory};
-use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_lock_algos::{Intent, LockAlgorithm, Mode};
+use onesided_lock_kit::modelled::{PauseEnd, Reply, Wait};
+use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::stopped::{ENDLESS, SLOTS, run};
 use crate::{Lost, slotted};
@@ -107,8 +107,8 @@ impl RemoteMemory for Lossy {
         self.memory.liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.memory.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.memory.failed_rank()
     }
 }
 
@@ -124,10 +124,10 @@ async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: 
     let place = Ground::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
     let words = lock.words(place)?;
     let started = lock.start(memory, place, words, mode)?;
-    let held = lock.finish(memory, place, words, mode, started, || Wish::LOCK.inheriting()).await?;
+    let held = lock.finish(memory, place, words, mode, started, || Intent::LOCK.recovering()).await?;
     match then {
         Then::Keep => Ok(()),
-        Then::Forsake if held.inherited.is_some() => lock.forsake(memory, place, words, held).await,
+        Then::Forsake if held.recovered.is_some() => lock.release_poisoned(memory, place, words, held).await,
         Then::Forsake | Then::Release => {
             let started = lock.start_release(memory, place, words, held.mode)?;
             lock.finish_release(memory, place, words, held.mode, started).await
@@ -135,7 +135,7 @@ async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: 
     }
 }
 
-/// Rank 1 dies with the lock, and rank 0 inherits it, and has done with it. Then rank 2 has it; where that is not settled, once rank 0
+/// Rank 1 dies with the lock, and rank 0 recovers it, and has done with it. Then rank 2 has it; where that is not settled, once rank 0
 /// has ended.
 fn heirs<A: LockAlgorithm>(lock: &A, settled: Lost) {
     for dying in [Mode::Shared, Mode::Exclusive] {

@@ -31,9 +31,9 @@ mod test_and_set;
 mod ticket;
 mod two_level;
 
-use lock_algos::{LockAlgorithm, Owner};
-use lock_kit::{Checker, Round, Search, Setting};
-use remote_memory::Rank;
+use onesided_lock_algos::{LockAlgorithm, Owner};
+use onesided_lock_kit::{Checker, Round, Search, Setting};
+use onesided_remote_memory::Rank;
 
 /// A rank's owner, with a slot.
 const fn slotted(rank: u32) -> Owner {

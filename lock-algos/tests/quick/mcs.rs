@@ -1,4 +1,4 @@
-use lock_kit::wrong::mcs;
+use onesided_lock_kit::wrong::mcs;
 
 use crate::Lost;
 

@@ -1,11 +1,11 @@
-//! A lock of the dead: who does not inherit is told, again and again, until somebody inherits.
+//! A lock of the dead: who does not inherit is told, again and again, until somebody recovers.
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::{idle, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::stopped::{Acquire, ENDLESS, run};
 
@@ -20,7 +20,7 @@ struct User<'a, A> {
 }
 
 impl<'a, A: LockAlgorithm> User<'a, A> {
-    fn ask(&self, mode: Mode, wish: Wish) -> Result<Held, Fault> {
+    fn ask(&self, mode: Mode, wish: Intent) -> Result<Held, Fault> {
         let Self { lock, memory, owner } = *self;
         let place = Ground::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
@@ -40,7 +40,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 }
 
 /// Rank 1 dies inside, in mode `dying`. `slot` is everybody's. `named`: the word names an owner who has the lock alone.
-fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, heir: Wish) {
+fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, heir: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     for memory in &all {
@@ -51,29 +51,29 @@ fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, h
         User { lock, memory: &all[rank as usize], owner }
     };
     let of_owner = named && dying == Mode::Exclusive;
-    let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+    let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
     let case = format!("{} slot {slot} {dying:?} {heir:?}", A::NAME);
 
-    assert_eq!(user(1).ask(dying, Wish::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(user(1).ask(dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
-    assert_eq!(user(2).ask(Mode::Exclusive, Wish::TRY), busy, "{case}: who tries does not wait for who lives");
+    assert_eq!(user(2).ask(Mode::Exclusive, Intent::TRY), busy, "{case}: who tries does not wait for who lives");
     memory.net().kill(Rank(1), 0);
 
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
-            assert_eq!(user(rank).ask(mode, Wish::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
-            assert_eq!(user(rank).ask(mode, Wish::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
-            let over = user(rank).ask(mode, Wish::NONE);
+            assert_eq!(user(rank).ask(mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(user(rank).ask(mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = user(rank).ask(mode, Intent::CANCELLED);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
     }
     assert_eq!(user(3).ask(Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
-    assert_eq!(user(0).ask(Mode::Shared, Wish::TRY.inheriting()), busy, "{case}: nobody has it beside the heir");
+    assert_eq!(user(0).ask(Mode::Shared, Intent::TRY.recovering()), busy, "{case}: nobody has it beside the heir");
     assert_eq!(user(3).release(Mode::Exclusive), Ok(()), "{case}");
 
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK.inheriting()] {
+        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
             assert_eq!(user(2).ask(mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
             assert_eq!(user(2).release(mode), Ok(()), "{case}: healed");
         }
@@ -90,7 +90,7 @@ fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
 fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
     for slot in [0, Owner::NO_SLOT].into_iter().zip(named) {
         for dying in [Mode::Exclusive, Mode::Shared] {
-            for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
+            for heir in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
                 poison(lock, slot, dying, heir);
             }
         }
@@ -105,7 +105,7 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
     all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
     let owner = |rank, slot| Owner { rank: Rank(rank), slot, generation: 0 };
     let user = User { lock, memory: &all[1], owner: owner(1, 0) };
-    assert_eq!(user.ask(Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    assert_eq!(user.ask(Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     memory.net().kill(Rank(1), 0);
     let counts = |counts| Ground::<_, A>::new(&all[3], owner(3, Owner::NO_SLOT), SLOTS).count_without_slot(counts);
     counts(true).unwrap();
@@ -116,7 +116,7 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
         let mut asked: Acquire<'_> = Box::pin(async move {
             let words = lock.words(place)?;
             let started = lock.start(asks, place, words, Mode::Exclusive)?;
-            lock.finish(asks, place, words, Mode::Exclusive, started, || Wish::LOCK).await
+            lock.finish(asks, place, words, Mode::Exclusive, started, || Intent::LOCK).await
         });
         run(&memory, &mut asked, 20 * ENDLESS)
     };

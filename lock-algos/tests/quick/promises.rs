@@ -2,12 +2,12 @@
 
 use std::pin::Pin;
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::{idle, lock_and_data, open, region_words, spread};
-use lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::{idle, lock_and_data, open, region_words, spread};
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, Rank};
 
 use crate::stopped::{ENDLESS, acquire, run};
 
@@ -40,10 +40,10 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
             let at_once = first.is_ok_and(|first| lock.holds(words, mode, first));
             assert!(at_once || takes == Takes::More || !nodes, "{case}: more than an operation");
             if !at_once {
-                let held = drive(&memory, lock.contend(&memory, place, words, mode, first, &|| Wish::LOCK));
+                let held = drive(&memory, lock.contend(&memory, place, words, mode, first, &|| Intent::LOCK));
                 assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
             }
-            let reads_apart = A::SPREAD && spread::<A>(&memory.region()) != 0;
+            let reads_apart = A::PER_RANK_WORD && spread::<A>(&memory.region()) != 0;
             assert!(!is_free() || reads_apart, "{case}: free while it is held");
             let counts = !idle::<A>(slots, &memory.region());
             assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{DedicatedThread, EventThread, Held, LockAlgorithm, Mode, Owner, Place, Wish};
-use lock_kit::modelled::{self, Server};
-use lock_kit::program::{LOCK, idle, lock_and_data, open, region_words};
-use lock_kit::{Checker, Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
+use onesided_lock_kit::modelled::{self, Server};
+use onesided_lock_kit::program::{LOCK, idle, lock_and_data, open, region_words};
+use onesided_lock_kit::{Checker, Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
 use crate::stopped::{Acquire, poll, run};
@@ -73,7 +73,7 @@ impl Office {
         Ground::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
     }
 
-    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, wish: Wish) -> Acquire<'_> {
+    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, wish: Intent) -> Acquire<'_> {
         let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
         Box::pin(async move {
             let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
@@ -81,7 +81,7 @@ impl Office {
         })
     }
 
-    fn ask(&self, who: (u32, u16), mode: Mode, wish: Wish) -> Result<Held, Fault> {
+    fn ask(&self, who: (u32, u16), mode: Mode, wish: Intent) -> Result<Held, Fault> {
         self.drive(self.asks(who, mode, wish))
     }
 
@@ -93,7 +93,7 @@ impl Office {
 
     async fn forsakes(&self, (rank, slot): (u32, u16), held: Held) -> Result<(), Fault> {
         let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
-        lock.forsake(memory, place, lock.words(place)?, held).await
+        lock.release_poisoned(memory, place, lock.words(place)?, held).await
     }
 
     fn release(&self, who: (u32, u16), mode: Mode) -> Result<(), Fault> {
@@ -143,21 +143,21 @@ impl Office {
     }
 }
 
-/// Who does not inherit is told, again and again, until somebody inherits.
-fn poison(slot: u16, dying: Mode, heir: Wish) {
+/// Who does not inherit is told, again and again, until somebody recovers.
+fn poison(slot: u16, dying: Mode, heir: Intent) {
     let office = Office::new();
     let case = format!("slot {slot} {dying:?} {heir:?}");
-    let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+    let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    assert_eq!(office.ask((1, slot), dying, Wish::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(office.ask((1, slot), dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
-    assert_eq!(office.ask((2, slot), Mode::Exclusive, Wish::TRY), busy, "{case}");
+    assert_eq!(office.ask((2, slot), Mode::Exclusive, Intent::TRY), busy, "{case}");
     office.all[0].net().kill(Rank(1), 0);
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
-            assert_eq!(office.ask((rank, slot), mode, Wish::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
-            assert_eq!(office.ask((rank, slot), mode, Wish::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
-            let over = office.ask((rank, slot), mode, Wish::NONE);
+            assert_eq!(office.ask((rank, slot), mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(office.ask((rank, slot), mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = office.ask((rank, slot), mode, Intent::CANCELLED);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
         // Nor does an heir.
@@ -166,10 +166,10 @@ fn poison(slot: u16, dying: Mode, heir: Wish) {
         assert_eq!(office.drive(office.forsakes((3, slot), held)), Ok(()), "{case}");
     }
     assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
-    assert_eq!(office.ask((0, slot), Mode::Shared, Wish::TRY.inheriting()), busy, "{case}: beside the heir");
+    assert_eq!(office.ask((0, slot), Mode::Shared, Intent::TRY.recovering()), busy, "{case}: beside the heir");
     assert_eq!(office.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Wish::LOCK, Wish::TRY, Wish::LOCK.inheriting()] {
+        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
             assert_eq!(office.ask((2, slot), mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
             assert_eq!(office.release((2, slot), mode), Ok(()), "{case}: healed");
         }
@@ -184,7 +184,7 @@ fn poison(slot: u16, dying: Mode, heir: Wish) {
 fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
     for slot in [0, Owner::NO_SLOT] {
         for dying in [Mode::Exclusive, Mode::Shared] {
-            for heir in [Wish::LOCK.inheriting(), Wish::TRY.inheriting()] {
+            for heir in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
                 poison(slot, dying, heir);
             }
         }
@@ -195,12 +195,12 @@ fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
 #[test]
 fn who_gives_up_has_not_inherited() {
     for slot in [0, Owner::NO_SLOT] {
-        for then in [Wish::NONE.inheriting(), Wish::TRY.inheriting()] {
+        for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering()] {
             for limit in 1..100 {
                 let office = Office::new();
-                office.ask((1, 0), Mode::Exclusive, Wish::LOCK).unwrap();
+                office.ask((1, 0), Mode::Exclusive, Intent::LOCK).unwrap();
                 office.all[0].net().kill(Rank(1), 0);
-                let (asked, patient) = (AtomicUsize::new(0), Wish::LOCK.inheriting());
+                let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
                 let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
                 let told = office.drive(async {
                     let words = lock.words(place)?;
@@ -208,13 +208,13 @@ fn who_gives_up_has_not_inherited() {
                     let started = lock.start(memory, place, words, Mode::Exclusive)?;
                     lock.finish(memory, place, words, Mode::Exclusive, started, wish).await
                 });
-                if told.is_ok_and(|held| held.inherited.is_some()) {
+                if told.is_ok_and(|held| held.recovered.is_some()) {
                     if asked.load(Relaxed) < limit {
                         break;
                     }
                     continue;
                 }
-                let next = office.ask((2, 0), Mode::Exclusive, Wish::LOCK);
+                let next = office.ask((2, 0), Mode::Exclusive, Intent::LOCK);
                 assert!(next.is_err(), "slot {slot}, {then:?} after {limit}: {told:?}, then {next:?}");
             }
         }
@@ -225,10 +225,10 @@ fn who_gives_up_has_not_inherited() {
 fn who_waits_for_a_dead_home_is_told() {
     for slot in [0, Owner::NO_SLOT] {
         let office = Office::new();
-        assert_eq!(office.ask((1, slot), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        assert_eq!(office.ask((1, slot), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
         office.all[0].net().kill(Rank(0), 0);
         office.fire();
-        let ended = office.ask((2, slot), Mode::Shared, Wish::LOCK);
+        let ended = office.ask((2, slot), Mode::Shared, Intent::LOCK);
         assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))), "slot {slot}");
     }
 }
@@ -243,7 +243,7 @@ fn who_asks_where_nobody_serves_is_told() {
             .unwrap();
         modelled::drive(memory, &mut office.server.borrow_mut().task).unwrap();
         office.fire();
-        let refused = office.ask((2, slot), Mode::Shared, Wish::LOCK);
+        let refused = office.ask((2, slot), Mode::Shared, Intent::LOCK);
         assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))), "slot {slot}");
     }
 }
@@ -254,7 +254,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let office = Office::new();
         assert_eq!(office.release((2, 0), mode), not_held, "nobody holds it");
-        assert_eq!(office.ask((1, 0), mode, Wish::LOCK), Ok(Held::cleanly(mode)));
+        assert_eq!(office.ask((1, 0), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
         let before = office.all[0].region();
         assert_eq!(office.release((2, 0), mode), not_held, "a stranger");
         assert_eq!(office.all[0].region(), before);
@@ -294,7 +294,7 @@ fn checked_at_the_door() {
 fn a_release_that_is_lost_is_said_again() {
     for is_used in [false, true] {
         let office = Office::new();
-        assert_eq!(office.ask((1, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        assert_eq!(office.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
         let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
         let line = place.line_of(Rank(1), 0).unwrap();
         let asked = memory.net().words[line];
@@ -307,7 +307,7 @@ fn a_release_that_is_lost_is_said_again() {
         assert_eq!(office.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
         assert_eq!(memory.net().words[line] == says, is_used);
         if !is_used {
-            assert_eq!(office.ask((2, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+            assert_eq!(office.ask((2, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
         }
     }
 }
@@ -329,7 +329,7 @@ fn who_tries_after_a_release_has_the_lock() {
             let case = format!("{owners:?} {mode:?}, slot {slot} tries");
             let office = Office::new();
             for owner in owners {
-                assert_eq!(office.ask(*owner, mode, Wish::LOCK), Ok(Held::cleanly(mode)), "{case}");
+                assert_eq!(office.ask(*owner, mode, Intent::LOCK), Ok(Held::cleanly(mode)), "{case}");
             }
             deliver(&office);
             for (rank, slot) in owners {
@@ -343,7 +343,7 @@ fn who_tries_after_a_release_has_the_lock() {
             let words = lock.words_to_try(place).unwrap();
             let first = lock.start(memory, place, words, Mode::Exclusive).unwrap();
             deliver(&office);
-            let held = office.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Wish::TRY));
+            let held = office.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Intent::TRY));
             assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
         }
     }
@@ -354,13 +354,13 @@ fn who_tries_after_a_release_has_the_lock() {
 fn who_dies_at_the_door_is_found() {
     const DOOR: usize = LOCK + 2;
     let office = Office::new();
-    assert_eq!(office.ask((1, Owner::NO_SLOT), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    assert_eq!(office.ask((1, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     office.settle();
     let stands = office.all[0].region()[DOOR];
     office.all[0].net().kill(Rank(1), 0);
     office.settle();
     assert_ne!(office.all[0].region()[DOOR], stands);
-    let told = office.ask((2, 0), Mode::Exclusive, Wish::LOCK);
+    let told = office.ask((2, 0), Mode::Exclusive, Intent::LOCK);
     assert_eq!(told, Err(Fault::of(FaultKind::OwnerDied, Rank(1))));
 }
 
@@ -368,8 +368,8 @@ fn who_dies_at_the_door_is_found() {
 #[test]
 fn a_release_that_is_said_again_is_heard() {
     let office = Office::new();
-    assert_eq!(office.ask((1, 0), Mode::Exclusive, Wish::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    let mut waits = office.asks((2, Owner::NO_SLOT), Mode::Exclusive, Wish::LOCK);
+    assert_eq!(office.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    let mut waits = office.asks((2, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK);
     assert_eq!(office.run(&mut waits, 50), None);
     let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
     let line = place.line_of(Rank(1), 0).unwrap();
@@ -390,7 +390,7 @@ fn a_release_that_is_said_again_is_heard() {
 fn an_answer_is_told_again() {
     for is_seen in [true, false] {
         let office = Office::new();
-        let mut waits = office.asks((1, 0), Mode::Exclusive, Wish::LOCK);
+        let mut waits = office.asks((1, 0), Mode::Exclusive, Intent::LOCK);
         assert_eq!(poll(&mut waits), None);
         let node = office.place(1, 0).node(1).unwrap();
         let told = |office: &Office| office.all[1].net().words[node] != 0;
@@ -418,8 +418,8 @@ fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
     let (mut found, shared) = (0, Ok(Held::cleanly(Mode::Shared)));
     for events in 0..200 {
         let office = Office::new();
-        assert_eq!(office.ask((2, none), Mode::Shared, Wish::LOCK), shared);
-        let mut comes = office.asks((1, none), Mode::Shared, Wish::LOCK);
+        assert_eq!(office.ask((2, none), Mode::Shared, Intent::LOCK), shared);
+        let mut comes = office.asks((1, none), Mode::Shared, Intent::LOCK);
         assert_eq!(poll(&mut comes), None);
         let answer = || office.all[0].region()[LOCK + 3];
         let before = answer();
@@ -429,7 +429,7 @@ fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
                 assert_eq!(poll(&mut comes), None);
             }
         }
-        let mut waits = office.asks((3, 0), Mode::Exclusive, Wish::LOCK);
+        let mut waits = office.asks((3, 0), Mode::Exclusive, Intent::LOCK);
         assert_eq!(office.run(&mut waits, events), None, "after {events} events");
         // While the server, and all that it has posted, stands still.
         office.all[0].net().stopped = Some(Rank(0));
@@ -453,7 +453,7 @@ fn a_lock_that_is_held_when_its_server_ends_is_not_free() {
         [(0, Mode::Exclusive), (0, Mode::Shared), (Owner::NO_SLOT, Mode::Exclusive), (Owner::NO_SLOT, Mode::Shared)]
     {
         let office = Office::new();
-        assert_eq!(office.ask((1, slot), mode, Wish::LOCK), Ok(Held::cleanly(mode)));
+        assert_eq!(office.ask((1, slot), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
         assert!(!office.close(), "slot {slot} {mode:?}");
     }
     assert!(Office::new().close());

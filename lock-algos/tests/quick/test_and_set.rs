@@ -1,4 +1,4 @@
-use lock_kit::wrong::right;
+use onesided_lock_kit::wrong::right;
 
 use crate::Lost;
 

@@ -1,11 +1,11 @@
 //! The ticket lock.
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Place, Ticket, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::region_words;
-use lock_kit::wrong::ticket;
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner, Ticket};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::wrong::ticket;
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
 
@@ -26,7 +26,7 @@ fn checked() {
 #[derive(Clone, Copy)]
 struct Crowd<'m>(Ground<'m, ModelMemory, Ticket<2>>);
 
-impl<'m> Place<'m, ModelMemory> for Crowd<'m> {
+impl<'m> LockContext<'m, ModelMemory> for Crowd<'m> {
     fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
         self.0.home(index)
     }
@@ -72,16 +72,16 @@ fn who_is_not_counted_leaves_room() {
         }
     };
     let outcomes = async {
-        let first = [acquire(1, Wish::LOCK).await, acquire(2, Wish::LOCK).await];
-        let none_left = acquire(3, Wish::TRY).await;
-        let counted = acquire(0, Wish::LOCK).await;
+        let first = [acquire(1, Intent::LOCK).await, acquire(2, Intent::LOCK).await];
+        let none_left = acquire(3, Intent::TRY).await;
+        let counted = acquire(0, Intent::LOCK).await;
         for slot in [2, 1, 0] {
             let (place, mode) = (place(slot), Mode::Shared);
             let words = lock.words(place).unwrap();
             let started = lock.start_release(&memory, place, words, mode).unwrap();
             lock.finish_release(&memory, place, words, mode, started).await.unwrap();
         }
-        (first, none_left, counted, acquire(3, Wish::TRY).await)
+        (first, none_left, counted, acquire(3, Intent::TRY).await)
     };
     let held = Ok(Held::cleanly(Mode::Shared));
     let seen = drive(&memory, outcomes);

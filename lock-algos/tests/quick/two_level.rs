@@ -1,11 +1,11 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, TwoLevel, Wish};
-use lock_kit::program::{LOCK, region_words};
-use lock_kit::wrong::two_level;
-use lock_kit::{Checker, Ground, ModelMemory, Round, Search, Setting, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TwoLevel};
+use onesided_lock_kit::program::{LOCK, region_words};
+use onesided_lock_kit::wrong::two_level;
+use onesided_lock_kit::{Checker, Ground, ModelMemory, Round, Search, Setting, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Lost;
 use crate::stopped::{Acquire, ENDLESS, run};
@@ -85,7 +85,7 @@ impl Town {
         Ground::new(&self.all[rank as usize], owner, self.slots)
     }
 
-    fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Wish + Send + Sync + 'static) -> Acquire<'_> {
+    fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
         let asked = &self.asked[rank as usize];
         asked.set(asked.get() + 1);
         let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
@@ -114,17 +114,17 @@ const ALONE: Held = Held::cleanly(Mode::Exclusive);
 
 /// A rank died that had nothing to do with the lock. While somebody of another host asks whether anybody lives who has it by its
 /// host's mark, after so many events, the owner hands it over, to one who came meanwhile.
-fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Wish, (events, is_stopped): (usize, bool)) {
+fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events, is_stopped): (usize, bool)) {
     let case = format!("{mode:?} {wish:?}, dead on its host: {is_near}, after {events} events, stopped: {is_stopped}");
     let (per_host, dead, elsewhere) = if is_near { (3, Rank(2), 3) } else { (2, Rank(3), 2) };
     let town = Town::new(two_level(8).passes(0), per_host);
     let memory = town.memory();
     memory.net().kill(dead, 0);
-    assert_eq!(town.run(&mut town.acquire(1, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "{case}");
+    assert_eq!(town.run(&mut town.acquire(1, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "{case}");
     let mut asks = town.acquire(elsewhere, mode, move || wish);
     let mut told = town.run(&mut asks, events);
     memory.net().stopped = is_stopped.then_some(Rank(elsewhere));
-    let mut next = town.acquire(0, Mode::Exclusive, || Wish::LOCK);
+    let mut next = town.acquire(0, Mode::Exclusive, || Intent::LOCK);
     assert_eq!(town.run(&mut next, 6), None, "{case}: does not wait");
     let mark = memory.region()[LOCK];
     assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
@@ -147,7 +147,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Wish, (events, 
 #[test]
 fn a_lock_that_is_handed_over_while_it_is_asked_for_is_not_inherited() {
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Wish::TRY, Wish::TRY.inheriting(), Wish::LOCK, Wish::LOCK.inheriting()] {
+        for wish in [Intent::TRY, Intent::TRY.recovering(), Intent::LOCK, Intent::LOCK.recovering()] {
             for (events, is_stopped) in (0..120).flat_map(|events| [(events, false), (events, true)]) {
                 hands_over_while_it_is_asked(false, mode, wish, (events, is_stopped));
                 hands_over_while_it_is_asked(true, mode, wish, (events, is_stopped));
@@ -161,17 +161,18 @@ fn a_lock_that_is_handed_over_while_it_is_asked_for_is_not_inherited() {
 fn who_gave_up_in_the_queue_may_have_the_lock_again() {
     static WANTED: AtomicBool = AtomicBool::new(true);
     let town = Town::new(two_level(8).passes(1), 4);
-    assert_eq!(town.run(&mut town.acquire(2, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
-    let mut leads = town.acquire(1, Mode::Exclusive, || Wish::LOCK);
+    assert_eq!(town.run(&mut town.acquire(2, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
+    let mut leads = town.acquire(1, Mode::Exclusive, || Intent::LOCK);
     assert_eq!(town.run(&mut leads, 20), None);
-    let mut leaves = town.acquire(0, Mode::Exclusive, || if WANTED.load(Relaxed) { Wish::LOCK } else { Wish::NONE });
+    let mut leaves =
+        town.acquire(0, Mode::Exclusive, || if WANTED.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED });
     assert_eq!(town.run(&mut leaves, 20), None);
     WANTED.store(false, Relaxed);
     assert_eq!(town.run(&mut leaves, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))));
     assert_eq!(town.run(&mut town.release(2), ENDLESS), Some(Ok(ALONE)));
     assert_eq!(town.run(&mut leads, ENDLESS), Some(Ok(ALONE)));
     assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(town.run(&mut town.acquire(0, Mode::Exclusive, || Wish::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
+    assert_eq!(town.run(&mut town.acquire(0, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
     assert_eq!(town.run(&mut town.release(0), ENDLESS), Some(Ok(ALONE)));
     assert_eq!(town.memory().region()[LOCK], 0);
 }

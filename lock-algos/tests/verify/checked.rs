@@ -1,9 +1,9 @@
 //! What the kit's checker, which tries every schedule of few rounds, has to say against locks that are wrong on purpose, and how
 //! the others settle what was lost. What else it tries on those that ship is in `conformance`.
 
-use lock_algos::LockAlgorithm;
-use lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
-use lock_kit::{Action, Checker, Explored, Fencing, Round};
+use onesided_lock_algos::LockAlgorithm;
+use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
+use onesided_lock_kit::{Action, Checker, Explored, Fencing, Round};
 
 use crate::explored::{S, T, W, WS, X};
 

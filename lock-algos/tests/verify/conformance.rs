@@ -1,8 +1,8 @@
 //! Every lock through the kit's conformance suite.
 
-use lock_algos::{DedicatedThread, EventThread, LockAlgorithm};
-use lock_kit::wrong::{Flaw, Wrong, distributed, global, mcs, queue, right, ticket, two_level};
-use lock_kit::{Conformance, Search};
+use onesided_lock_algos::{DedicatedThread, EventThread, LockAlgorithm};
+use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Conformance, Search};
 
 /// The suite, which must have tried this much: schedules, with a crash, with a loss, with a stop. How much there is depends on
 /// the lock alone.
@@ -29,8 +29,8 @@ fn the_queue_lock() {
 fn tickets() {
     conforms(&Conformance::of(&ticket::<15>()).bypass(0), [6_000, 100_000, 8_000, 30_000]);
     // More owners than tickets: who finds none has not come.
-    let crowded = Conformance::of(&ticket::<2>()).preemptions(1).states(2_000);
-    conforms(&crowded, [1_000; 4]);
+    let oversubscribed = Conformance::of(&ticket::<2>()).preemptions(1).states(2_000);
+    conforms(&oversubscribed, [1_000; 4]);
 }
 
 /// Of one of its checks all states are hundreds of thousands.

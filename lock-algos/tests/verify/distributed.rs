@@ -1,13 +1,13 @@
 //! The lock with a counter at every rank: what the other locks go through, and what is its own: where it posts, marks that are
 //! left to the next owner, and marks of the dead.
 
-use lock_algos::{DistributedCounters, Mode, Owner};
-use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::{lock_and_data, spread};
-use lock_kit::wrong::distributed;
-use lock_kit::{Action, Atomics, Exploration, Posted, Round, Scenario, Setting};
+use onesided_lock_algos::{DistributedCounters, Mode, Owner};
+use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::program::{lock_and_data, spread};
+use onesided_lock_kit::wrong::distributed;
+use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Round, Scenario, Setting};
+use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
-use remote_memory::FaultKind;
 
 use crate::explored::{EARLY, S, T, TS, W, WS, X};
 use crate::modelled::run;
@@ -135,7 +135,7 @@ fn a_death_inside_is_told() {
         (Mode::Exclusive, WS),
         (Mode::Shared, W),
     ] {
-        Exploration::of(&distributed::<2>()).preemptions(3).run_death(dying, survivor, FaultKind::MemberDied);
+        Exploration::of(&distributed::<2>()).preemptions(3).run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
 

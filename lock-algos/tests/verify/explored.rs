@@ -1,11 +1,11 @@
 //! Every interleaving up to a bound, by loom.
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::explored::block_on;
-use lock_kit::program::region_words;
-use lock_kit::wrong::{self, Flaw, Wrong, right};
-use lock_kit::{Atomics, Exploration, Fencing, Ground, LoomMemory, Round, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::explored::block_on;
+use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::wrong::{self, Flaw, Wrong, right};
+use onesided_lock_kit::{Atomics, Exploration, Fencing, Ground, LoomMemory, Round, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub(crate) const X: Round = Round::EXCLUSIVE;
 pub(crate) const S: Round = Round::SHARED;
@@ -150,7 +150,7 @@ fn who_tries_shares_with_readers_only() {
                     let place = Ground::<_, A>::new(&memory, owner, slots);
                     let words = algorithm.words_to_try(place).unwrap();
                     let started = algorithm.start(&memory, place, words, mode).unwrap();
-                    block_on(algorithm.finish(&memory, place, words, mode, started, || Wish::TRY))
+                    block_on(algorithm.finish(&memory, place, words, mode, started, || Intent::TRY))
                 });
                 let second = if shares { Ok(Held::cleanly(second)) } else { Err(Fault::new(FaultKind::TimedOut)) };
                 assert_eq!(held, [Ok(Held::cleanly(first)), second], "{}", A::NAME);
@@ -184,17 +184,17 @@ fn a_dead_owner_is_named() {
 
 #[test]
 fn a_dead_reader_is_suspected() {
-    verify_death(&right(), Mode::Shared, X, FaultKind::MemberDied);
+    verify_death(&right(), Mode::Shared, X, FaultKind::ParticipantDied);
 }
 
 #[test]
 fn a_death_in_the_queue_is_suspected() {
-    verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::MemberDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::MemberDied);
-    verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::MemberDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, W, FaultKind::MemberDied);
-    verify_death(&wrong::mcs(), Mode::Shared, W, FaultKind::MemberDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::MemberDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, W, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), Mode::Shared, W, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::ParticipantDied);
 }
 
 /// A token that was drawn before the lock was had may be lower than that of who had it before.

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
-use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::{lock_and_data, open, region_words};
-use lock_kit::wrong::queue;
-use lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Round, Scenario, Setting};
+use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::program::{lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::queue;
+use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Round, Scenario, Setting};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
-use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::explored::{EARLY, S, T, TS, W, WS, X};
 use crate::modelled::run;
@@ -208,7 +208,7 @@ fn a_death_inside_is_suspected() {
     for (dying, survivor) in
         [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
     {
-        Exploration::of(&queue::<2, 2>()).preemptions(4).run_death(dying, survivor, FaultKind::MemberDied);
+        Exploration::of(&queue::<2, 2>()).preemptions(4).run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
 
@@ -225,14 +225,14 @@ fn of_two_survivors_one_inherits() {
             let (lock, _) = lock_and_data::<FetchAddQueue<2, 2>>(&home);
             let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
             count.fetch_add(inherited.len(), Relaxed);
-            let died = Fault::of(FaultKind::MemberDied, Rank(1));
+            let died = Fault::of(FaultKind::ParticipantDied, Rank(1));
             match (record.violation(), &inherited[..], record.entered().len()) {
                 (None, [], 3) => Ok(()),
                 (None, [fault], 3) if *fault == died && FetchAddQueue::<2, 2>::is_free(lock) => Ok(()),
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(heirs.load(Relaxed) > 0, "nobody inherits");
+        assert!(heirs.load(Relaxed) > 0, "nobody recovers");
     }
 }
 

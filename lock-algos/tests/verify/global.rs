@@ -1,12 +1,12 @@
 //! The lock of all targets in one operation: what the other locks go through, where to read is to lock all, over targets' locks of several
 //! designs; and what is its own: two groups that go in by turns, who comes in past those who wait, one death that two words tell of.
 
-use lock_algos::Mode;
-use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::wrong::{global, mcs, right, ticket};
-use lock_kit::{Action, Atomics, Checker, Exploration, Round, Scenario, Setting};
+use onesided_lock_algos::Mode;
+use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::wrong::{global, mcs, right, ticket};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Round, Scenario, Setting};
+use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
-use remote_memory::FaultKind;
 
 use crate::explored::{EARLY, S, T, TS, X};
 use crate::modelled::run;
@@ -107,7 +107,7 @@ fn a_death_inside_is_told() {
     for (dying, survivor, kind) in [
         (Mode::Exclusive, X, FaultKind::OwnerDied),
         (Mode::Exclusive, S, FaultKind::OwnerDied),
-        (Mode::Shared, X, FaultKind::MemberDied),
+        (Mode::Shared, X, FaultKind::ParticipantDied),
     ] {
         Exploration::of(&tested()).preemptions(3).run_death(dying, survivor, kind);
     }

@@ -1,8 +1,8 @@
 //! Histories that are not linearizable are caught. Those of the locks that ship are looked at in `conformance`.
 
-use lock_algos::LockAlgorithm;
-use lock_kit::Linearizability;
-use lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket, two_level};
+use onesided_lock_algos::LockAlgorithm;
+use onesided_lock_kit::Linearizability;
+use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket, two_level};
 
 #[test]
 fn two_levels() {

@@ -1,4 +1,4 @@
-//! What the locks must do, tried by the kit ([`lock_kit`]):
+//! What the locks must do, tried by the kit ([`onesided_lock_kit`]):
 //!
 //! - [`conformance`]: every lock through the whole of the kit, within bounds that all of them bear;
 //! - [`explored`]: loom runs every interleaving up to a bound, over a memory whose waits block. That memory is sequentially
@@ -8,7 +8,7 @@
 //!
 //! And [`stopped`] stops a waiter at every step of a recovery. What takes seconds is in `tests/quick`.
 //!
-//! The locks of [`lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
+//! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
 mod checked;
 mod conformance;

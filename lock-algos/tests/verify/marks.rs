@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use lock_algos::{Mode, Owner, TwoLevel};
-use lock_kit::modelled::{run as run_in, search};
-use lock_kit::program::LOCK;
-use lock_kit::wrong::two_level;
-use lock_kit::{Action, Effect, Round, Scenario, Setting};
-use remote_memory::Rank;
+use onesided_lock_algos::{Mode, Owner, TwoLevel};
+use onesided_lock_kit::modelled::{run as run_in, search};
+use onesided_lock_kit::program::LOCK;
+use onesided_lock_kit::wrong::two_level;
+use onesided_lock_kit::{Action, Effect, Round, Scenario, Setting};
+use onesided_remote_memory::Rank;
 
 use crate::refused::release_twice;
 

@@ -1,12 +1,12 @@
 //! Programs, schedules and deaths made up by proptest, against the sequential model.
 
-use lock_algos::{Backoff, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
-use lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::region_words;
-use lock_kit::wrong::{Flaw, Wrong, mcs, right};
-use lock_kit::{Action, Fencing, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use onesided_lock_algos::{Backoff, Intent, LockAlgorithm, Mode, Owner, TestAndSet};
+use onesided_lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right};
+use onesided_lock_kit::{Action, Fencing, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
-use remote_memory::{Fault, FaultKind, Rank};
 
 /// Runs a scenario and says what was violated, if anything was, else what was posted.
 pub(crate) fn run<A: LockAlgorithm + Clone>(lock: &A, scenario: &Scenario) -> Result<Posted, String> {
@@ -84,7 +84,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
             if let Some(mode) = held {
                 let words = algorithm.words(place)?;
                 algorithm
-                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || Wish::LOCK)
+                    .finish(&memory, place, words, mode, algorithm.start(&memory, place, words, mode)?, || Intent::LOCK)
                     .await?;
             }
             let before = memory.region();

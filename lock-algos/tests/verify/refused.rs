@@ -1,11 +1,11 @@
 //! Who does not hold a lock, and releases it: an error, and nothing changes.
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::modelled::drive;
-use lock_kit::program::{LOCK, lock_and_data, open, region_words};
-use lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
-use lock_kit::{Ground, ModelMemory, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::modelled::drive;
+use onesided_lock_kit::program::{LOCK, lock_and_data, open, region_words};
+use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 const SLOTS: Slots = Slots::new(2);
 
@@ -13,7 +13,7 @@ fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
     let place = Ground::<_, A>::new(memory, owner, SLOTS);
     let held = drive(memory, async {
         let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK).await
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK).await
     });
     assert_eq!(held, Ok(Held::cleanly(mode)));
 }
@@ -42,7 +42,7 @@ pub(crate) fn release_twice<A: LockAlgorithm>(
     let mut before = Vec::new();
     let twice = async {
         let words = lock.words(place)?;
-        lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Wish::LOCK).await?;
+        lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Intent::LOCK).await?;
         lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
         before = memory.region();
         match lock.start_release(&memory, place, words, mode) {
@@ -110,7 +110,7 @@ fn undoes<A: LockAlgorithm>(lock: &A) {
                 for mode in [Mode::Exclusive, Mode::Shared] {
                     let words = lock.words(place(0)).unwrap();
                     let started = lock.start(&memory, place(0), words, mode).unwrap();
-                    let held = drive(&memory, lock.finish(&memory, place(0), words, mode, started, || Wish::TRY));
+                    let held = drive(&memory, lock.finish(&memory, place(0), words, mode, started, || Intent::TRY));
                     assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
                     assert_eq!(release(0, mode), Ok(()), "{case}");
                 }
@@ -129,12 +129,12 @@ fn test_and_set() {
 #[test]
 fn test_and_set_knows_each_acquire() {
     let lock = right().checked();
-    let memory = ModelMemory::new(3, region_words::<lock_algos::TestAndSet>(SLOTS));
+    let memory = ModelMemory::new(3, region_words::<onesided_lock_algos::TestAndSet>(SLOTS));
     let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
     let owner = |rank, generation| Owner { rank: Rank(rank), slot: 0, generation };
     let not_held = Err(Fault::new(FaultKind::NotHeld));
     acquire(&lock, &all[1], owner(1, 7), Mode::Exclusive);
-    let word = || lock_and_data::<lock_algos::TestAndSet>(&memory.region()).0[0];
+    let word = || lock_and_data::<onesided_lock_algos::TestAndSet>(&memory.region()).0[0];
     let mine = word();
     for (generation, mode) in [(6, Mode::Exclusive), (7, Mode::Shared)] {
         assert_eq!(release(&lock, &all[1], owner(1, generation), mode), not_held);

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{Global, Held, LockAlgorithm, Mode, Owner, TestAndSet, Wish};
-use lock_kit::modelled::{drive, run};
-use lock_kit::program::{LOCK, region_words};
-use lock_kit::wrong::{global, right};
-use lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{Global, Held, Intent, LockAlgorithm, Mode, Owner, TestAndSet};
+use onesided_lock_kit::modelled::{drive, run};
+use onesided_lock_kit::program::{LOCK, region_words};
+use onesided_lock_kit::wrong::{global, right};
+use onesided_lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 const X: Round = Round::EXCLUSIVE;
 const S: Round = Round::SHARED;
@@ -32,7 +32,7 @@ fn all_targets_cost_two_operations_uncontended() {
     assert_eq!(posted(&[&[X.touching(0)]]), exclusive);
 }
 
-/// Who inherits in the room and does not want the target's lock any more leaves what it was told of to the next.
+/// Who recovers in the room and does not want the target's lock any more leaves what it was told of to the next.
 #[test]
 fn an_heir_who_gives_up_heals_nothing() {
     let slots = Slots::new(1);
@@ -41,7 +41,7 @@ fn an_heir_who_gives_up_heals_nothing() {
     for limit in 0..20 {
         let memory = ModelMemory::new(3, region_words::<Global<TestAndSet>>(slots));
         let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
-        let ask = |rank: u32, mode, wish: &(dyn Fn() -> Wish + Send + Sync)| {
+        let ask = |rank: u32, mode, wish: &(dyn Fn() -> Intent + Send + Sync)| {
             let (lock, memory) = (&lock, &all[rank as usize]);
             let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
             let place = Ground::<_, Global<TestAndSet>>::new(memory, owner, slots);
@@ -56,25 +56,25 @@ fn an_heir_who_gives_up_heals_nothing() {
                 Ok(held)
             })
         };
-        assert_eq!(ask(1, Mode::Shared, &|| Wish::LOCK), Ok(Held::cleanly(Mode::Shared)));
+        assert_eq!(ask(1, Mode::Shared, &|| Intent::LOCK), Ok(Held::cleanly(Mode::Shared)));
         memory.net().kill(Rank(1), 0);
-        let died = Fault::of(FaultKind::MemberDied, Rank(1));
-        assert_eq!(ask(2, Mode::Exclusive, &|| Wish::LOCK), Err(died));
+        let died = Fault::of(FaultKind::ParticipantDied, Rank(1));
+        assert_eq!(ask(2, Mode::Exclusive, &|| Intent::LOCK), Err(died));
         let asked = AtomicUsize::new(0);
         let wish = || match asked.fetch_add(1, Relaxed) < limit {
-            true => Wish::LOCK.inheriting(),
-            false => Wish::NONE,
+            true => Intent::LOCK.recovering(),
+            false => Intent::CANCELLED,
         };
         // Somebody has the target's lock and not the room: he would wait for it.
         memory.net().words[LOCK] = 1 << 63 | Owner { rank: Rank(0), slot: 0, generation: 0 }.to_bits();
         assert_eq!(ask(2, Mode::Exclusive, &wish), Err(Fault::new(FaultKind::Closed)), "after {limit} questions");
         given_up += usize::from(memory.region()[LOCK + 1] & INSIDE == ENTER_X);
         memory.net().words[LOCK] = 0;
-        let told = ask(2, Mode::Shared, &|| Wish::LOCK);
+        let told = ask(2, Mode::Shared, &|| Intent::LOCK);
         assert_eq!(told, Err(died), "after {limit} questions");
-        let heir = ask(2, Mode::Shared, &|| Wish::LOCK.inheriting());
+        let heir = ask(2, Mode::Shared, &|| Intent::LOCK.recovering());
         assert_eq!(heir, Ok(Held::after(died, Mode::Exclusive)));
-        assert_eq!(ask(2, Mode::Shared, &|| Wish::LOCK), Ok(Held::cleanly(Mode::Shared)));
+        assert_eq!(ask(2, Mode::Shared, &|| Intent::LOCK), Ok(Held::cleanly(Mode::Shared)));
     }
     assert!(given_up > 0, "it never came into the room");
 }

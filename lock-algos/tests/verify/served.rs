@@ -1,9 +1,9 @@
 //! The locks that a thread at the target serves, with the code of that thread as one more task beside the origins.
 
-use lock_algos::{DedicatedThread, EventThread, Mode};
-use lock_kit::modelled::{expect_caught, run};
-use lock_kit::{Action, Exploration, Round, Search, Setting};
-use remote_memory::FaultKind;
+use onesided_lock_algos::{DedicatedThread, EventThread, Mode};
+use onesided_lock_kit::modelled::{expect_caught, run};
+use onesided_lock_kit::{Action, Exploration, Round, Search, Setting};
+use onesided_remote_memory::FaultKind;
 
 const X: Round = Round::EXCLUSIVE;
 const S: Round = Round::SHARED;
@@ -49,7 +49,7 @@ fn the_dead_are_named() {
     let lock = Exploration::of(&EventThread::default()).preemptions(1);
     lock.run_death(Mode::Exclusive, X, FaultKind::OwnerDied);
     lock.run_death(Mode::Exclusive, S, FaultKind::OwnerDied);
-    lock.run_death(Mode::Shared, X, FaultKind::MemberDied);
+    lock.run_death(Mode::Shared, X, FaultKind::ParticipantDied);
     lock.run_death(Mode::Exclusive, X.without_node(), FaultKind::OwnerDied);
 }
 

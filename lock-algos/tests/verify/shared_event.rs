@@ -3,9 +3,9 @@
 
 use std::panic::catch_unwind;
 
-use lock_kit::explored::{block_on, quietly};
-use lock_kit::{Atomics, LoomMemory};
-use remote_memory::{At, Fault, Patience, Rank, RegionId, RemoteMemory};
+use onesided_lock_kit::explored::{block_on, quietly};
+use onesided_lock_kit::{Atomics, LoomMemory};
+use onesided_remote_memory::{At, Fault, Patience, Rank, RegionId, RemoteMemory};
 
 /// How a thread takes what was counted.
 #[derive(Clone, Copy, Debug, PartialEq)]

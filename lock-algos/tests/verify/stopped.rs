@@ -4,11 +4,11 @@ use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, Wish};
-use lock_kit::program::{open, region_words};
-use lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use lock_kit::{Action, Ground, ModelMemory, Slots};
-use remote_memory::{Fault, Rank};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Action, Ground, ModelMemory, Slots};
+use onesided_remote_memory::{Fault, Rank};
 
 pub(crate) const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
 /// More events than anything takes here that ends at all.
@@ -31,7 +31,7 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     let place = Ground::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Wish::LOCK.inheriting())
+        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK.recovering())
             .await
     })
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
-use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::program::lock_and_data;
-use lock_kit::wrong::ticket;
-use lock_kit::{Action, Atomics, Ending, Exploration, Manner, Posted, Round, Scenario, Setting};
+use onesided_lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
+use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::program::lock_and_data;
+use onesided_lock_kit::wrong::ticket;
+use onesided_lock_kit::{Action, Atomics, Ending, Exploration, Manner, Posted, Round, Scenario, Setting};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
-use remote_memory::{Fault, FaultKind, Rank};
 
 use crate::explored::{EARLY, S, W, WS, X};
 use crate::modelled::run;
@@ -68,7 +68,7 @@ pub(crate) fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode
 
 pub(crate) fn waits_for_all(mut scenario: Scenario) -> Scenario {
     for round in
-        scenario.programs.iter_mut().flatten().filter(|round| round.is_abandoned() || round.manner == Manner::Try)
+        scenario.programs.iter_mut().flatten().filter(|round| round.is_poisoned() || round.manner == Manner::Try)
     {
         (round.ending, round.manner) = (Ending::Released, Manner::Usual);
     }
@@ -234,7 +234,7 @@ fn a_death_inside_is_suspected() {
         (Mode::Exclusive, WS),
         (Mode::Shared, W),
     ] {
-        exploration.run_death(dying, survivor, FaultKind::MemberDied);
+        exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
 
@@ -254,14 +254,14 @@ fn of_two_survivors_one_inherits() {
             match (record.violation(), &inherited[..], record.entered().len()) {
                 (None, [], 3) => Ok(()),
                 (None, [fault], 3)
-                    if *fault == Fault::of(FaultKind::MemberDied, Rank(1)) && Ticket::<2>::is_free(lock) =>
+                    if *fault == Fault::of(FaultKind::ParticipantDied, Rank(1)) && Ticket::<2>::is_free(lock) =>
                 {
                     Ok(())
                 }
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(heirs.load(Relaxed) > 0, "nobody inherits");
+        assert!(heirs.load(Relaxed) > 0, "nobody recovers");
     }
 }
 

@@ -1,12 +1,12 @@
 //! The lock of two levels: what the other locks go through, on one host and on several, and what is its own: deaths of
 //! the rank where the queue is. What it does at the home: [`crate::marks`].
 
-use lock_algos::Mode;
-use lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
-use lock_kit::wrong::two_level;
-use lock_kit::{Action, Atomics, Checker, Exploration, Round, Setting};
+use onesided_lock_algos::Mode;
+use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::wrong::two_level;
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Round, Setting};
+use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
-use remote_memory::FaultKind;
 
 use crate::explored::{EARLY, S, T, TS, W, WS, X};
 use crate::marks::{MARK, both, setting};
@@ -97,9 +97,9 @@ fn a_death_inside_is_told() {
             [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
         {
             let exploration = Exploration::of(&two_level(1)).per_host(per_host).preemptions(3);
-            exploration.run_death(dying, survivor, FaultKind::MemberDied);
+            exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
             // Whoever has passed the queue is named.
-            let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::MemberDied };
+            let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
             let exploration = Exploration::of(&two_level(1).passes(1)).per_host(per_host).preemptions(3);
             exploration.run_death(dying, survivor, told);
         }

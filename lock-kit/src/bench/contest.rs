@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fabric::Fabric;
-use lock_algos::{LockAlgorithm, Mode, Owner, Wish};
-use remote_memory::Fault;
-use sim::Network;
+use onesided_fabric::Fabric;
+use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
+use onesided_remote_memory::Fault;
+use onesided_sim::Network;
 
 use super::place::{Ground, Spot};
 use super::{Dice, Histogram, Operations, jain, share};
@@ -85,7 +85,7 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
     }
 
     /// How many ranks of a simulation share a host, the lock's home and the first origins the first one; all, if nothing is
-    /// said. To a lock without words [near](LockAlgorithm::NEAR_WORDS) that is all the same.
+    /// said. To a lock without words [near](LockAlgorithm::HOST_WORDS) that is all the same.
     pub const fn per_host(mut self, ranks: u32) -> Self {
         self.per_host = ranks;
         self
@@ -192,7 +192,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let owner = Owner { rank: self.fabric.rank(), slot: 0, generation: self.generation };
         self.generation = self.generation.wrapping_add(1) & 0x3ff_ffff;
         let words = (A::HOME_WORDS, A::NODE_WORDS);
-        let leader = Some(self.leader).filter(|_| A::NEAR_WORDS > 0);
+        let leader = Some(self.leader).filter(|_| A::HOST_WORDS > 0);
         let spot = Spot { fabric: self.fabric, ground: self.ground, leader, words, owner, passes: self.passes };
 
         let asked_at = if note.is_some() { self.fabric.now() } else { 0 };
@@ -200,8 +200,9 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let started = lock.start(self.fabric, spot, words, mode)?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
         let failed = self.failed;
-        let wish =
-            move || if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Wish::NONE } else { Wish::LOCK };
+        let wish = move || {
+            if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Intent::CANCELLED } else { Intent::LOCK }
+        };
         let held = lock.finish(self.fabric, spot, words, mode, started, wish).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;

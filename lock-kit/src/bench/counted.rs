@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Attendant, Capabilities, Drive, Error, Fabric, Path, SegmentKey, Task, Ticket, UserMemory};
+use onesided_fabric::remote_memory::{
+    At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory,
+};
+use onesided_fabric::{Capabilities, Drive, Error, Fabric, Path, SegmentKey, ServerThread, Task, Ticket, UserMemory};
 
 /// A rank's operations on words, its own among them, and its messages. What it loads, stores and waits for in its own
 /// memory is no operation: nothing leaves.
@@ -175,8 +177,8 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
         self.inner.liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.inner.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.inner.failed_rank()
     }
 }
 
@@ -282,8 +284,8 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.words_in(segment, offset)
     }
 
-    fn near_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
-        self.inner.near_word(segment, offset)
+    fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
+        self.inner.same_host_word(segment, offset)
     }
 
     fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -339,15 +341,15 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.write_own(own, offset, from)
     }
 
-    fn adopt(&self, task: Task) {
-        self.inner.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.inner.spawn(task);
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.inner.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: Attendant) -> Result<Option<JoinHandle<()>>, Fault> {
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         self.inner.serve_apart(task, attendant)
     }
 
@@ -397,8 +399,8 @@ impl<F: Drive> Drive for Counted<F> {
         self.inner.spins()
     }
 
-    fn crowded(&self) -> bool {
-        self.inner.crowded()
+    fn oversubscribed(&self) -> bool {
+        self.inner.oversubscribed()
     }
 
     fn shares_its_core(&self) -> bool {

@@ -3,7 +3,7 @@
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fast, and good enough to tell who reads or which lock is wanted.
 ///
 /// ```
-/// use lock_kit::bench::Dice;
+/// use onesided_lock_kit::bench::Dice;
 ///
 /// let mut dice = Dice::new(1);
 /// assert_eq!(dice.throw(), Dice::new(1).throw(), "the same each time");

@@ -3,7 +3,7 @@
 /// How often which value came, to 3 %: each power of two has [`Histogram::PARTS`] buckets.
 ///
 /// ```
-/// let mut waits = lock_kit::bench::Histogram::default();
+/// let mut waits = onesided_lock_kit::bench::Histogram::default();
 /// (1..=100).for_each(|nanos| waits.add(nanos));
 /// assert_eq!((waits.count(), waits.quantile(0.5), waits.largest()), (100, Some(50), 100));
 /// ```

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use fabric::Error;
+use onesided_fabric::Error;
 
 /// A barrier that nobody waits at for somebody who does not come any more.
 #[derive(Debug)]

@@ -7,10 +7,10 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use lock_algos::{TestAndSet, Ticket};
-//! use lock_kit::bench::Contest;
+//! use onesided_lock_algos::{TestAndSet, Ticket};
+//! use onesided_lock_kit::bench::Contest;
 //!
-//! # fn main() -> Result<(), fabric::Error> {
+//! # fn main() -> Result<(), onesided_fabric::Error> {
 //! let threads = Contest::of(&TestAndSet::default()).origins(2).lasting(Duration::from_millis(20)).threads()?;
 //! assert!(threads.acquisitions() > 0);
 //!

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use fabric::{Fabric, Segment};
-use lock_algos::{LockAlgorithm, Owner, Place};
-use remote_memory::{At, Fault, FaultKind, Rank, RegionId};
+use onesided_fabric::{Fabric, Segment};
+use onesided_lock_algos::{LockAlgorithm, LockContext, Owner};
+use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
 /// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes, the one
 /// of a lock that is spread; and in a line of their own those that it has near.
 pub(super) const fn words<A: LockAlgorithm>() -> usize {
-    near_at((A::HOME_WORDS, A::NODE_WORDS)) + A::NEAR_WORDS
+    near_at((A::HOME_WORDS, A::NODE_WORDS)) + A::HOST_WORDS
 }
 
 const fn near_at((home, node): (usize, usize)) -> usize {
@@ -49,7 +49,7 @@ pub(super) struct Spot<'m, F: Fabric> {
     /// Words of the home, and of a node.
     pub(super) words: (usize, usize),
     pub(super) owner: Owner,
-    /// See [`Place::passes`].
+    /// See [`LockContext::passes`].
     pub(super) passes: &'m AtomicU8,
 }
 
@@ -79,7 +79,7 @@ impl<'m, F: Fabric> Spot<'m, F> {
     }
 }
 
-impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
+impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
         self.word(Rank(0), index)
     }
@@ -106,7 +106,7 @@ impl<'m, F: Fabric> Place<'m, F> for Spot<'m, F> {
     fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
             self.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
-        self.fabric.near_word(leader, 8 * (near_at(self.words) + index) as u64)
+        self.fabric.same_host_word(leader, 8 * (near_at(self.words) + index) as u64)
     }
 
     fn leader(&self) -> Option<Rank> {

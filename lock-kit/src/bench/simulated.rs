@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
 
-use fabric::Fabric;
-use lock_algos::LockAlgorithm;
-use remote_memory::{Fault, Rank, RemoteMemory};
-use sim::{SimFabric, Simulation};
+use onesided_fabric::Fabric;
+use onesided_lock_algos::LockAlgorithm;
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_sim::{SimFabric, Simulation};
 
 use super::contest::{Contest, Origin, Outcome};
 use super::place::{Ground, Spot};
@@ -59,7 +59,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         {
             panic!("{}, rank {rank}: {fault}", A::NAME);
         }
-        let sim::Counts { reads, writes, compare_swaps, fetch_adds, messages, .. } = report.counts;
+        let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, messages, .. } = report.counts;
         Outcome {
             counts: counts.into_iter().map(Cell::into_inner).collect(),
             lasted: report.virtual_time,
@@ -109,7 +109,7 @@ async fn pass<F: Fabric>(spot: &Spot<'_, F>, long: Duration) -> Result<(), Fault
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Chosen, Mcs, TestAndSet, TwoLevel};
+    use onesided_lock_algos::{AnyLock, Mcs, TestAndSet, TwoLevel};
 
     use super::*;
 
@@ -140,7 +140,7 @@ mod tests {
         let lock = TwoLevel::default();
         let operations = |outcome: Outcome| outcome.operations_each();
         let long = Duration::from_millis(5);
-        let chosen = Chosen::TwoLevel(lock);
+        let chosen = AnyLock::TwoLevel(lock);
         let chosen = Contest::of(&chosen).origins(30).per_host(16).lasting(long).simulated();
         let itself = Contest::of(&lock).origins(30).per_host(16).lasting(long).simulated();
         assert_eq!(chosen.counts, itself.counts);

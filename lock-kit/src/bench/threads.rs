@@ -4,9 +4,9 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
-use lock_algos::LockAlgorithm;
-use remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
+use onesided_lock_algos::LockAlgorithm;
+use onesided_remote_memory::{Fault, FaultKind};
 
 use super::contest::{Contest, Origin, Outcome};
 use super::meeting::Meeting;
@@ -161,8 +161,8 @@ async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use lock_algos::{Asked, Held, Mcs, Mode, Place, TestAndSet};
-    use remote_memory::{Rank, RemoteMemory};
+    use onesided_lock_algos::{Held, IntentFn, LockContext, Mcs, Mode, TestAndSet};
+    use onesided_remote_memory::{Rank, RemoteMemory};
 
     use super::*;
 
@@ -199,14 +199,14 @@ mod tests {
             self.lock.uses_node(mode)
         }
 
-        fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
             self.lock.words(place)
         }
 
         fn start<'m, M: RemoteMemory>(
             &self,
             memory: &M,
-            place: impl Place<'m, M>,
+            place: impl LockContext<'m, M>,
             words: Self::Words<'m, M>,
             mode: Mode,
         ) -> Result<M::Op, Fault> {
@@ -217,26 +217,26 @@ mod tests {
             self.lock.holds::<M>(words, mode, old)
         }
 
-        async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
             &'m self,
             memory: &'m M,
             place: P,
             words: Self::Words<'m, M>,
             mode: Mode,
             old: Result<u64, Fault>,
-            wish: Asked<'_>,
+            wish: IntentFn<'_>,
         ) -> Result<Held, Fault> {
             self.lock.contend(memory, place, words, mode, old, wish).await
         }
 
-        fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+        fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
             self.lock.releases_in_one_step(place, mode)
         }
 
         fn start_release<'m, M: RemoteMemory>(
             &self,
             memory: &M,
-            place: impl Place<'m, M>,
+            place: impl LockContext<'m, M>,
             words: Self::Words<'m, M>,
             mode: Mode,
         ) -> Result<M::Op, Fault> {
@@ -247,7 +247,7 @@ mod tests {
             self.lock.start_release(memory, place, words, mode)
         }
 
-        async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+        async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
             &'m self,
             memory: &'m M,
             place: P,

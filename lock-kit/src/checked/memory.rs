@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch,
+};
 
 use super::world::World;
 use crate::Mortal;
@@ -112,8 +114,10 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         let gone = match self.patience.watch {
-            Watch::Nobody => None,
-            Watch::Rank(rank) | Watch::Hearing(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
+            Watch::NoRank => None,
+            Watch::Rank(rank) | Watch::RankAndFailures(rank) => {
+                (self.memory.liveness(rank) != Liveness::Alive).then_some(rank)
+            }
         };
         if let Some(rank) = gone {
             return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));
@@ -218,11 +222,11 @@ impl RemoteMemory for CheckedMemory {
         liveness
     }
 
-    fn casualty(&self) -> Option<Rank> {
+    fn failed_rank(&self) -> Option<Rank> {
         let mut world = self.world();
-        let casualty = world.casualty();
-        world.told(self.rank, casualty);
-        casualty
+        let failed_rank = world.failed_rank();
+        world.told(self.rank, failed_rank);
+        failed_rank
     }
 }
 

@@ -7,7 +7,7 @@ mod world;
 use std::collections::HashSet;
 use std::fmt;
 
-use lock_algos::LockAlgorithm;
+use onesided_lock_algos::LockAlgorithm;
 
 pub use memory::{CheckedMemory, PauseEnd, Reply, Wait};
 pub use world::Event;
@@ -27,7 +27,7 @@ use world::Budget;
 /// A schedule decides at each step:
 ///
 /// - which operation takes effect: of one origin at one target in the order of posting but for what
-///   [the boundary](remote_memory#order) lets overtake, of different pairs in any order;
+///   [the boundary](onesided_remote_memory#order) lets overtake, of different pairs in any order;
 /// - which answer is delivered, and who looks at a word that changed;
 /// - whether a rank [crashes](Self::crashes): what is under way of it never takes effect (what does, did so before);
 /// - whether an answer, or an operation, is [lost](Self::losses), and its origin told that nobody knows;
@@ -135,7 +135,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     /// Who crashes takes its memory with it, the home's aside: operations there end with `NoSuchRegion`. The others hear of its end
-    /// at any step after that, and time may pass meanwhile. Of a lock that [is spread](LockAlgorithm::SPREAD) nobody need be told that
+    /// at any step after that, and time may pass meanwhile. Of a lock that [is spread](LockAlgorithm::PER_RANK_WORD) nobody need be told that
     /// a reader has died: that was in its memory.
     #[must_use]
     pub fn memory_goes(self) -> Self {

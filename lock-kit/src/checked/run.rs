@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::LockAlgorithm;
-use remote_memory::{Fault, Rank};
+use onesided_lock_algos::LockAlgorithm;
+use onesided_remote_memory::{Fault, Rank};
 
 use super::Checker;
 use super::memory::{CheckedMemory, lock};
@@ -97,8 +97,8 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let memory = CheckedMemory::new(rank, &self.world);
         let (algorithm, record, adopted) =
             (Arc::clone(&self.lock), Arc::clone(&self.record), Arc::clone(&self.adopted));
-        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
-        let task = program::run(memory, algorithm, self.slots, rounds.to_vec(), record, adopt);
+        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
+        let task = program::run(memory, algorithm, self.slots, rounds.to_vec(), record, spawn);
         self.tasks.push((rank, Box::pin(task)));
     }
 
@@ -164,7 +164,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
         if let Event::Crash(rank) = event {
-            if A::SPREAD && lock(&self.world).takes_memory(rank) {
+            if A::PER_RANK_WORD && lock(&self.world).takes_memory(rank) {
                 self.record.forgets_readers(rank);
             }
             self.record.dies(rank, lock(&self.world).travels_from(rank));
@@ -190,7 +190,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let entered = self.record.order();
         if entered.len() > self.entered {
             self.entered = entered.len();
-            if let (Some(token), Some((_, lock_algos::Mode::Exclusive))) = (self.token, entered.last()) {
+            if let (Some(token), Some((_, onesided_lock_algos::Mode::Exclusive))) = (self.token, entered.last()) {
                 let world = lock(&self.world);
                 self.record.token(token(&world.words()[LOCK..LOCK + A::HOME_WORDS]));
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::program::HOME;
 use crate::trace::{Action, Effect, Trace};
@@ -174,7 +174,7 @@ impl World {
         self.mourned[rank.index()]
     }
 
-    pub(super) fn casualty(&self) -> Option<Rank> {
+    pub(super) fn failed_rank(&self) -> Option<Rank> {
         (0..self.ranks()).map(Rank).find(|rank| self.is_mourned(*rank))
     }
 

@@ -3,8 +3,8 @@
 mod programs;
 mod report;
 
-use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::FaultKind;
+use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_remote_memory::FaultKind;
 
 pub use report::{Report, Trial};
 
@@ -16,7 +16,7 @@ use programs::Programs;
 /// Runs a lock through everything of this kit, in bounds that suit a test: some ten seconds.
 ///
 /// ```
-/// let report = lock_kit::conformance(&lock_kit::wrong::right());
+/// let report = onesided_lock_kit::conformance(&onesided_lock_kit::wrong::right());
 /// println!("{report}");
 /// ```
 ///
@@ -44,7 +44,7 @@ pub struct Conformance<A> {
     states: usize,
     cases: u32,
     seed: Option<u64>,
-    inherits: bool,
+    recovers: bool,
     loses: bool,
     all_have_nodes: bool,
     bypass: Option<u32>,
@@ -68,7 +68,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             states: 100_000,
             cases: 500,
             seed: None,
-            inherits: true,
+            recovers: true,
             loses: true,
             all_have_nodes: false,
             bypass: None,
@@ -105,7 +105,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// ones.
     #[must_use]
     pub fn without_inheritance(self) -> Self {
-        Self { inherits: false, ..self }
+        Self { recovers: false, ..self }
     }
 
     /// No operation is lost while everybody lives: for a lock that cannot be set right then.
@@ -150,22 +150,22 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         if !A::SERVED {
             trial("given up", self.given_up());
         }
-        if self.inherits {
+        if self.recovers {
             trial("a death inside", self.death_inside());
         }
         let checker = Checker::of(&self.lock);
         let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
         trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
-        let stops = checker.clone().stops(1).crashes(u8::from(self.inherits));
-        if self.inherits {
-            let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody inherits");
+        let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
+        if self.recovers {
+            let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody recovers");
             let crashes = checker.clone().crashes(1);
             trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
             let gone = crashes.memory_goes().departures(2);
             trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
         }
-        if self.inherits && self.loses {
+        if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             let loses = checker.losses(1);
             // Who is told of a loss ends, and so would the home, who serves.
@@ -181,14 +181,14 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             let bare = search.clone().setting(Setting { nodes: false, ..Setting::USUAL });
             trial("without nodes", self.cases_of(bare.verdict()));
         }
-        if self.inherits {
+        if self.recovers {
             trial("with a death", self.cases_of(search.deaths().verdict()));
         }
         if !A::SERVED {
             let histories = Linearizability::of(&self.lock).cases(self.cases);
             let histories = self.seed.map_or(histories.clone(), |seed| histories.clone().seed(seed));
             trial("linearizable", self.cases_of(histories.verdict()));
-            if self.inherits {
+            if self.recovers {
                 trial("the same with a death", self.cases_of(histories.deaths().verdict()));
             }
             #[cfg(feature = "bench")]
@@ -247,7 +247,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         ];
         let mut programs = 0;
         for (dying, survivor) in deaths.into_iter().filter(|(_, survivor)| self.has(survivor)) {
-            let kinds = vec![FaultKind::OwnerDied, FaultKind::MemberDied];
+            let kinds = vec![FaultKind::OwnerDied, FaultKind::ParticipantDied];
             executions += quietly(|| exploration.death(dying, survivor, kinds))?;
             programs += 1;
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::{Condvar, Mutex, MutexGuard};
-use remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
 use crate::Mortal;
 use crate::posting::{check_own, resolve};
@@ -197,8 +197,8 @@ impl LoomMemory {
             if predicate(value) && forgotten != Some(version) {
                 return Ok(value);
             }
-            match (watch, self.casualty()) {
-                (Watch::Rank(rank) | Watch::Hearing(rank), _) if self.liveness(rank) == Liveness::Dead => {
+            match (watch, self.failed_rank()) {
+                (Watch::Rank(rank) | Watch::RankAndFailures(rank), _) if self.liveness(rank) == Liveness::Dead => {
                     return Err(Fault::of(FaultKind::PeerDied, rank));
                 }
                 (_, Some(_)) if deadline != u64::MAX => {
@@ -220,7 +220,7 @@ impl LoomMemory {
         let me = self.rank.index();
         let mut state = self.state();
         while state.words[index].version == state.seen[self.view][index] {
-            if self.casualty().is_some() {
+            if self.failed_rank().is_some() {
                 let idle = state.idle[me];
                 state.idle[me] = (idle + 1).min(IDLE_PAUSES.len() - 1);
                 state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
@@ -312,7 +312,7 @@ impl RemoteMemory for LoomMemory {
         }
     }
 
-    fn casualty(&self) -> Option<Rank> {
+    fn failed_rank(&self) -> Option<Rank> {
         Some(self.shared.dead.load(Relaxed).trailing_zeros()).filter(|rank| *rank < self.size()).map(Rank)
     }
 }

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
-use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
@@ -140,7 +140,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Ok(executions)
     }
 
-    /// Rank 1 dies inside. Rank 0, which waits for it or comes after its death, inherits and is told its name by a fault of
+    /// Rank 1 dies inside. Rank 0, which waits for it or comes after its death, recovers and is told its name by a fault of
     /// this kind; if it was there before, it is not.
     ///
     /// # Panics
@@ -226,11 +226,11 @@ fn execute<A: LockAlgorithm>(
         let (memory, lock) = (memory.of(rank), Arc::clone(lock));
         let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
         let adopted = Arc::clone(&adopted);
-        let adopt = move |task| {
+        let spawn = move |task| {
             let thread = loom::thread::spawn(|| block_on(task));
             adopted.lock().unwrap().push(thread);
         };
-        move || block_on(program::run(memory, lock, slots, rounds, record, adopt))
+        move || block_on(program::run(memory, lock, slots, rounds, record, spawn))
     };
     let server = A::SERVED.then(|| Server::start(&memory, lock, slots, &record));
     let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();

@@ -8,7 +8,7 @@
 mod history;
 mod sections;
 
-use lock_algos::LockAlgorithm;
+use onesided_lock_algos::LockAlgorithm;
 
 pub use history::{Call, History, Step, linearizable};
 pub use sections::{Access, Section, Sections, run, sections};

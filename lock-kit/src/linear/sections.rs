@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use lock_algos::{LockAlgorithm, Mode, Owner, Wish};
+use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
+use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use super::history::{History, Step};
 use crate::modelled::{ModelMemory, Plan, Setting};
@@ -104,11 +104,11 @@ pub fn run<A: LockAlgorithm + Clone>(
             flushes,
         };
         let (program, adopted, fault) = (program.clone(), Arc::clone(&adopted), Arc::clone(&fault));
-        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
+        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
         tasks.push((
             rank,
             Box::pin(async move {
-                if let Err(failed) = process.run(program, adopt).await {
+                if let Err(failed) = process.run(program, spawn).await {
                     *fault.lock().unwrap() = Some(format!("rank {rank}: {failed}"));
                 }
             }),
@@ -146,7 +146,7 @@ struct Process<A> {
 }
 
 impl<A: LockAlgorithm> Process<A> {
-    async fn run(&self, sections: Vec<Section>, adopt: impl Fn(Task)) -> Result<(), Fault> {
+    async fn run(&self, sections: Vec<Section>, spawn: impl Fn(Task)) -> Result<(), Fault> {
         let mut slot = 0;
         for (generation, section) in (0..).zip(sections) {
             let rank = self.memory.rank();
@@ -159,12 +159,12 @@ impl<A: LockAlgorithm> Process<A> {
             let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
             let place = Ground::<_, A>::new(&self.memory, owner, slots);
             let started = self.lock.start(&self.memory, place, self.lock.words(place)?, section.mode)?;
-            adopt(Box::pin(async move {
+            spawn(Box::pin(async move {
                 let place = Ground::<_, A>::new(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
                 let wish = || {
                     let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-                    if wanted { Wish::LOCK } else { Wish::NONE }
+                    if wanted { Intent::LOCK } else { Intent::CANCELLED }
                 };
                 let Ok(words) = lock.words(place) else { return };
                 if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await
@@ -183,10 +183,10 @@ impl<A: LockAlgorithm> Process<A> {
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
         let started = lock.start(memory, place, words, section.mode)?;
-        let wish = || Wish::LOCK.inheriting();
+        let wish = || Intent::LOCK.recovering();
         let held = match lock.finish(memory, place, words, section.mode, started, wish).await {
             // Where there are no nodes a lock may stay with the dead: nothing was done.
-            Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => return Ok(()),
+            Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => return Ok(()),
             held => held?,
         };
         let mut written = Vec::new();

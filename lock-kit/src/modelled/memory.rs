@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use remote_memory::{At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch,
+};
 
 use crate::Mortal;
 use crate::posting::{check_own, post_all, resolve};
@@ -154,7 +156,7 @@ impl Net {
         self.dead[rank.index()] && !self.travels_from(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
+    fn failed_rank(&self) -> Option<Rank> {
         (0..self.dead.len() as u32).map(Rank).find(|rank| self.is_dead(*rank))
     }
 
@@ -263,8 +265,10 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         let gone = match self.watch {
-            Watch::Nobody => None,
-            Watch::Rank(rank) | Watch::Hearing(rank) => (self.memory.liveness(rank) != Liveness::Alive).then_some(rank),
+            Watch::NoRank => None,
+            Watch::Rank(rank) | Watch::RankAndFailures(rank) => {
+                (self.memory.liveness(rank) != Liveness::Alive).then_some(rank)
+            }
         };
         if let Some(rank) = gone {
             return Poll::Ready(Err(Fault::of(FaultKind::PeerDied, rank)));
@@ -356,8 +360,8 @@ impl RemoteMemory for ModelMemory {
         }
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.net().casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.net().failed_rank()
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::{ModelMemory, Posted};
 use crate::program::{self, Ground, LOCK, Round, Slots, Task, lock_and_data};
@@ -111,8 +111,8 @@ fn run_over<A: LockAlgorithm + Clone>(
     let origin = |rank: usize, rounds: &[Round]| -> (usize, Task) {
         let (memory, algorithm, record) = (memory.of(rank), Arc::clone(&algorithm), Arc::clone(&record));
         let (rounds, adopted) = (rounds.to_vec(), Arc::clone(&adopted));
-        let adopt = move |task| adopted.lock().unwrap().push((rank, task));
-        (rank, Box::pin(program::run(memory, algorithm, slots, rounds, record, adopt)))
+        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
+        (rank, Box::pin(program::run(memory, algorithm, slots, rounds, record, spawn)))
     };
     let mut tasks: Vec<_> = (0..).zip(&scenario.programs).map(|(rank, rounds)| origin(rank, rounds)).collect();
 

@@ -1,6 +1,6 @@
 //! The search for a scenario that goes wrong.
 
-use lock_algos::{LockAlgorithm, Mode};
+use onesided_lock_algos::{LockAlgorithm, Mode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
@@ -10,7 +10,7 @@ use crate::program::{Ending, Fencing, Manner, Round};
 
 fn round() -> impl Strategy<Value = Round> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
-    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, inherits)| Ending::Abandoned { asked, inherits })];
+    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, recovers)| Ending::Abandoned { asked, recovers })];
     let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
     let fencing = prop_oneof![4 => Just(Fencing::None), 1 => Just(Fencing::Inside), 1 => Just(Fencing::Fused)];
     (mode, 0_u8..3, 0_u8..3, ending, manner, fencing).prop_map(|(mode, early, touches, ending, manner, fencing)| {

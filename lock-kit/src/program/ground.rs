@@ -7,8 +7,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use lock_algos::{LockAlgorithm, Owner, Place, WithoutSlot};
-use remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
+use onesided_lock_algos::{LockAlgorithm, LockContext, Owner, WithoutSlot};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use super::{Manner, Round};
 
@@ -46,7 +46,7 @@ impl Slots {
     /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
     #[must_use]
     pub fn of<P: AsRef<[Round]>>(programs: &[P]) -> Self {
-        let abandoned = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_abandoned()).count();
+        let abandoned = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_poisoned()).count();
         let without = |rounds: &P| rounds.as_ref().iter().any(|round| round.manner == Manner::WithoutNode);
         let each = 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16;
         Self { tallied: programs.iter().any(without), ..Self::new(each) }
@@ -86,7 +86,7 @@ const fn near_at<A: LockAlgorithm>() -> usize {
 
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    near_at::<A>() + A::NEAR_WORDS + slot as usize * A::NODE_WORDS
+    near_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
 }
 
 /// Says how many slots the memory's rank uses: done once, before its first acquire.
@@ -106,7 +106,7 @@ pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
     (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
 }
 
-/// The word of a lock that [is spread](LockAlgorithm::SPREAD) in a region.
+/// The word of a lock that [is spread](LockAlgorithm::PER_RANK_WORD) in a region.
 #[must_use]
 pub fn spread<A: LockAlgorithm>(region: &[u64]) -> u64 {
     region[spread_at::<A>()]
@@ -168,7 +168,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
     }
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
+impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M, A> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index >= A::HOME_WORDS {
             return Err(Fault::new(FaultKind::OutOfRange));
@@ -184,14 +184,14 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     }
 
     fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
-        match A::SPREAD {
+        match A::PER_RANK_WORD {
             true => word(self.memory, rank, spread_at::<A>()),
             false => Err(Fault::new(FaultKind::Unsupported)),
         }
     }
 
     fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::NEAR_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
+        if index >= A::HOST_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
             return Err(Fault::of(FaultKind::Unsupported, rank));
         }
         word(self.memory, rank, near_at::<A>() + index)
@@ -200,7 +200,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Place<'m, M> for Ground<'m, M, A> {
     fn leader(&self) -> Option<Rank> {
         let near = |rank: &Rank| self.host_of(*rank) == self.host_of(self.owner.rank);
         let lives = |rank: &Rank| self.memory.liveness(*rank) == Liveness::Alive;
-        if A::NEAR_WORDS == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
+        if A::HOST_WORDS == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
     }
 
     fn host_of(&self, rank: Rank) -> u32 {

@@ -3,7 +3,7 @@
 mod ground;
 mod origin;
 
-use lock_algos::Mode;
+use onesided_lock_algos::Mode;
 
 pub use ground::{DATA, Ground, HOME, LOCK, Slots, idle, lock_and_data, open, region_words, spread};
 pub use origin::{Mortal, Task, run};
@@ -11,7 +11,7 @@ pub use origin::{Mortal, Task, run};
 /// One acquire and release.
 ///
 /// ```
-/// use lock_kit::Round;
+/// use onesided_lock_kit::Round;
 ///
 /// const NONBLOCKING_TRY: Round = Round::EXCLUSIVE.early(1).trying();
 /// ```
@@ -31,7 +31,7 @@ pub struct Round {
     pub fencing: Fencing,
 }
 
-/// Whether a round draws a [fencing token](lock_algos::TokenDraw), which must be higher than those of all who held the lock
+/// Whether a round draws a [fencing token](onesided_lock_algos::TokenDraw), which must be higher than those of all who held the lock
 /// before. Of an acquire that is abandoned none is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
@@ -63,14 +63,14 @@ pub enum Ending {
     Released,
     /// By a release that nobody waits for, where the algorithm allows that.
     Detached,
-    /// While the acquire was under way: whoever adopts it finishes and releases it, or [forsakes](lock_algos::LockAlgorithm::forsake)
+    /// While the acquire was under way: whoever adopts it finishes and releases it, or [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned)
     /// what it has inherited.
     Abandoned {
         /// It is not wanted any more after it was asked for that so many times, which covers every await between two
         /// questions.
         asked: u8,
         /// Whether it was wanted from the dead as well.
-        inherits: bool,
+        recovers: bool,
     },
     /// By the origin's end inside the section.
     Dies,
@@ -125,13 +125,13 @@ impl Round {
     /// The same, given up after it was asked so many times whether it is still wanted.
     #[must_use]
     pub const fn abandoned(self, asked: u8) -> Self {
-        Self { ending: Ending::Abandoned { asked, inherits: false }, ..self }
+        Self { ending: Ending::Abandoned { asked, recovers: false }, ..self }
     }
 
     /// The same of one that was wanted from the dead as well.
     #[must_use]
     pub const fn abandoned_heir(self, asked: u8) -> Self {
-        Self { ending: Ending::Abandoned { asked, inherits: true }, ..self }
+        Self { ending: Ending::Abandoned { asked, recovers: true }, ..self }
     }
 
     /// The same, with a release that nobody waits for.
@@ -154,7 +154,7 @@ impl Round {
 
     /// Whether somebody else finishes it.
     #[must_use]
-    pub const fn is_abandoned(&self) -> bool {
+    pub const fn is_poisoned(&self) -> bool {
         matches!(self.ending, Ending::Abandoned { .. })
     }
 }

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner, TokenDraw, Wish};
-use remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TokenDraw};
+use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::ground::{DATA, Ground, HOME, Slots, open, word};
 use super::{Ending, Fencing, Manner, Round};
@@ -46,22 +46,22 @@ pub async fn run<M: Mortal, A: LockAlgorithm>(
     slots: Slots,
     rounds: Vec<Round>,
     record: Arc<Record>,
-    adopt: impl Fn(Task),
+    spawn: impl Fn(Task),
 ) {
     let mut abandoned = 0;
     if let Err(fault) = open::<M, A>(&memory, slots) {
         record.violated(|| format!("{fault}"));
     }
     for round in rounds {
-        abandoned += u16::from(round.is_abandoned());
+        abandoned += u16::from(round.is_poisoned());
         let slot = match round.manner {
-            _ if round.is_abandoned() => abandoned,
+            _ if round.is_poisoned() => abandoned,
             Manner::WithoutNode => Owner::NO_SLOT,
             Manner::Usual | Manner::Try => 0,
         };
         let owner = Owner { rank: memory.rank(), slot, generation: record.begins(memory.rank()) };
         let done = match round.ending {
-            Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &adopt),
+            Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &spawn),
             _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
         if !goes_on(&memory, &record, (owner, slots), round, done) || round.ending == Ending::Dies {
@@ -96,12 +96,12 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     for _ in 0..round.early {
         told(memory, || memory.read(data)).await?;
     }
-    let wish = if round.manner == Manner::Try { Wish::TRY } else { Wish::LOCK };
+    let wish = if round.manner == Manner::Try { Intent::TRY } else { Intent::LOCK };
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, ground, words, mode, first, &|| wish.inheriting()).await,
+        false => algorithm.contend(memory, ground, words, mode, first, &|| wish.recovering()).await,
     };
     let held = match held {
         Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
@@ -115,7 +115,7 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     let token = match (round.fencing, early) {
         (Fencing::None, _) => None,
         (Fencing::Hasty, Some(early)) => Some(early),
-        (Fencing::Fused, Some(early)) if at_once && !A::SPREAD => Some(early),
+        (Fencing::Fused, Some(early)) if at_once && !A::PER_RANK_WORD => Some(early),
         _ => Some(TokenDraw::from(memory, counter)),
     };
     if let Some(token) = token {
@@ -158,7 +158,7 @@ fn goes_on<M: Mortal>(
     done: Result<(), Fault>,
 ) -> bool {
     match done {
-        Err(fault) if fault.kind() == FaultKind::MemberDied && !slots.nodes => record.outside(owner),
+        Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => record.outside(owner),
         Err(fault) if fault.is_unknown() && !memory.settles() => {
             record.dies(owner.rank, true);
             memory.die();
@@ -177,14 +177,14 @@ fn abandon<M: Mortal, A: LockAlgorithm>(
     (owner, slots): (Owner, Slots),
     round: Round,
     record: &Arc<Record>,
-    adopt: &impl Fn(Task),
+    spawn: &impl Fn(Task),
 ) -> Result<(), Fault> {
     record.between(owner);
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
     let started = algorithm.start(memory, ground, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
-    adopt(Box::pin(async move {
+    spawn(Box::pin(async move {
         let done = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await;
         goes_on(&memory, &record, (owner, slots), round, done);
     }));
@@ -203,24 +203,25 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
     let ground = Ground::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(ground)?;
     // It is wanted for a while.
-    let (limit, inherits) = match ending {
-        Ending::Abandoned { asked, inherits } => (usize::from(asked), inherits),
+    let (limit, recovers) = match ending {
+        Ending::Abandoned { asked, recovers } => (usize::from(asked), recovers),
         _ => (usize::MAX, false),
     };
     let asked = AtomicUsize::new(0);
     let wish = || {
-        let wish = if asked.fetch_add(1, Relaxed) < limit { Wish::LOCK } else { Wish::NONE };
-        Wish { inherits, ..wish }
+        let wish = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
+        Intent { recovers, ..wish }
     };
     match algorithm.finish(memory, ground, words, mode, started, wish).await {
-        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::MemberDied) => {}
+        Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
+        }
         finished => {
             let held = finished?;
             let mode = held.mode;
-            if held.inherited.is_some() {
+            if held.recovered.is_some() {
                 record.holds(owner, mode);
                 record.between(owner);
-                algorithm.forsake(memory, ground, words, held).await?;
+                algorithm.release_poisoned(memory, ground, words, held).await?;
                 record.outside(owner);
                 return Ok(());
             }

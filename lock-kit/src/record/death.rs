@@ -1,7 +1,7 @@
 //! What must hold when somebody has died.
 
-use lock_algos::{LockAlgorithm, Mode};
-use remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{LockAlgorithm, Mode};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::{Record, Stage, State};
 
@@ -32,7 +32,7 @@ impl Record {
             return Err(format!("the lock is not free at the end: {lock:x?}"));
         }
         let named = |fault: Fault| {
-            let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::MemberDied);
+            let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied);
             kind && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
         };
         let stranger = |(_, inherited): &&(Mode, Option<Fault>)| inherited.is_some_and(|fault| !named(fault));
@@ -56,7 +56,7 @@ impl Record {
             return Err(violation.clone());
         }
         if state.entered.iter().any(|(_, inherited)| inherited.is_some()) {
-            return Err(format!("inherited: {:?}", state.entered));
+            return Err(format!("recovered: {:?}", state.entered));
         }
         state.deaths.iter().try_for_each(|death| death.check_without_nodes::<A>(&state, lock))
     }
@@ -77,7 +77,7 @@ impl Death {
         let missed = if before.iter().any(|(_, inherited)| inherited.is_some()) {
             Some("inherited before the death")
         } else if heir.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
-            Some("nobody inherits")
+            Some("nobody recovers")
         } else if self.inside(Mode::Exclusive) && overtakes(None) {
             Some("somebody came before the heir of an owner")
         } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_algos::{Held, LockAlgorithm, Mode, Owner};
-use remote_memory::{Fault, Rank};
+use onesided_lock_algos::{Held, LockAlgorithm, Mode, Owner};
+use onesided_remote_memory::{Fault, Rank};
 
 use death::Death;
 
@@ -161,9 +161,9 @@ impl Record {
     }
 
     /// An acquire succeeded.
-    pub fn enters(&self, owner: Owner, Held { mode, inherited }: Held) {
+    pub fn enters(&self, owner: Owner, Held { mode, recovered }: Held) {
         let mut state = self.state();
-        state.entered.push((mode, inherited));
+        state.entered.push((mode, recovered));
         state.order.push(owner.rank);
         state.takes(owner, mode);
     }

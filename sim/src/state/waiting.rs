@@ -1,6 +1,6 @@
 //! Who waits for what, and who has gone.
 
-use remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
 
 use super::{State, Step};
 use crate::agenda::Due;
@@ -71,8 +71,10 @@ impl State {
     /// Why a rank's wait ends without what it waits for, if it does.
     pub(crate) fn out_of_patience(&self, rank: Rank, patience: Patience) -> Option<Fault> {
         let watched = match patience.watch {
-            Watch::Nobody => None,
-            Watch::Rank(other) | Watch::Hearing(other) => self.absent(other).or_else(|| self.revoked(rank, other)),
+            Watch::NoRank => None,
+            Watch::Rank(other) | Watch::RankAndFailures(other) => {
+                self.absent(other).or_else(|| self.revoked(rank, other))
+            }
         };
         watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
     }
@@ -98,8 +100,8 @@ impl State {
     pub(crate) fn revoke(&mut self, rank: Rank, peer: Rank) {
         self.revoked.insert((rank.0, peer.0));
         self.wake_watchers(|watch| match watch {
-            Watch::Rank(other) | Watch::Hearing(other) => other == rank || other == peer,
-            Watch::Nobody => false,
+            Watch::Rank(other) | Watch::RankAndFailures(other) => other == rank || other == peer,
+            Watch::NoRank => false,
         });
     }
 
@@ -112,8 +114,8 @@ impl State {
         }
     }
 
-    pub(crate) const fn casualty(&self) -> Option<Rank> {
-        self.casualty
+    pub(crate) const fn failed_rank(&self) -> Option<Rank> {
+        self.failed_rank
     }
 
     /// Enters a rank's death.

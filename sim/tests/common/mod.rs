@@ -1,8 +1,8 @@
 //! What several tests do with simulated time.
 
-use fabric::remote_memory::RemoteMemory;
-use fabric::{Fabric, World};
-use sim::SimFabric;
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World};
+use onesided_sim::SimFabric;
 
 /// Waits until it is so late.
 pub(crate) async fn pause_until(world: &World<SimFabric>, time: u64) {

@@ -1,8 +1,8 @@
 //! Active synchronisation: fences, and post, start, complete, wait.
 
-use fabric::remote_memory::RemoteMemory;
-use fabric::{Fabric, World};
-use windows::{Error, Op, Window};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 

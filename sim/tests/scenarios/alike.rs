@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::{Fabric, World, block_on};
+use onesided_fabric::{Fabric, World, block_on};
+use onesided_sim::{End, Network, Simulation};
+use onesided_windows::{AtomicElement, Error, Located, Op, Shape, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use sim::{End, Network, Simulation};
-use windows::{AtomicElement, Error, Located, Op, Shape, Window};
 
 /// Elements of a part.
 const LEN: usize = 61;
@@ -96,7 +96,7 @@ fn alike<T: AtomicElement + Debug>(make: fn(u8) -> T) {
     let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let run = TestRunner::new(config).run(&prop::collection::vec(step(), 1..20), |steps| {
         let steps = Arc::new(steps);
-        let threads = fabric::threads(2, |world| {
+        let threads = onesided_fabric::threads(2, |world| {
             let fabric = world.fabric().clone();
             block_on(&fabric, runs(world, Arc::clone(&steps), make))
         });

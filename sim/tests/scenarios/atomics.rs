@@ -1,7 +1,7 @@
 //! Atomic operations of several ranks on the same elements, and of one rank in a row.
 
-use fabric::{Fabric, World};
-use windows::{Located, Op, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Located, Op, Window};
 
 use crate::{Outcome, scenario};
 
@@ -97,7 +97,9 @@ async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
 
 /// Fetch-and-op, accumulate and get-accumulate on one element at the same time, of every size.
 async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
-    async fn adds<T: windows::AtomicElement + From<u8> + std::fmt::Debug, F: Fabric>(world: &World<F>) -> Outcome {
+    async fn adds<T: onesided_windows::AtomicElement + From<u8> + std::fmt::Debug, F: Fabric>(
+        world: &World<F>,
+    ) -> Outcome {
         let window = Window::<T>::builder().allocate(world, 9).await?;
         let all = window.lock_all().await?;
         let one = T::from(1);

@@ -1,7 +1,7 @@
 //! Many operations on borrowed slices at once, and transfers of owned buffers.
 
-use fabric::{Fabric, World};
-use windows::{Error, Op, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fabric::{Fabric, World};
-use windows::{Access, Op, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Access, Op, Window};
 
 use crate::{Outcome, scenario};
 

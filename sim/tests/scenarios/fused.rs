@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-use fabric::remote_memory::RemoteMemory;
-use fabric::{Fabric, World};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Error, Window};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Error, Window};
 
 use crate::{Outcome, scenario};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
-use fabric::{Fabric, World};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Error, Op, Window};
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, World};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 

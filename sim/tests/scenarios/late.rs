@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fabric::remote_memory::FaultKind;
-use fabric::{Agent, Fabric, World};
-use windows::{Error, Inheritance, LatePolicy, LockAllDesign, LockDesign, Window};
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{AtomicAgent, Fabric, World};
+use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, PreviousOwner, Window};
 
 use crate::{Outcome, scenario};
 
@@ -15,15 +15,15 @@ scenario!(late_at_itself, an_owner_that_is_late_with_its_own_lock_is_waited_for,
 
 /// Longer than a barrier takes, on an emulated card too.
 fn lease<F: Fabric>(world: &World<F>) -> Duration {
-    Duration::from_millis(if world.fabric().capabilities().agent == Agent::Card { 600 } else { 30 })
+    Duration::from_millis(if world.fabric().capabilities().agent == AtomicAgent::Card { 600 } else { 30 })
 }
 
 /// Windows whose late owners are kept out, and without that policy; `None` where memory is mapped, and nobody can be.
 async fn windows<F: Fabric>(world: &World<F>) -> Result<Option<[Window<u64, F>; 2]>, Error> {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-    match builder.late_owners(LatePolicy::Revoke, lease(world)).allocate(world, 8).await {
-        Err(Error::LatePolicy { .. }) => {
-            assert_eq!(world.fabric().capabilities().agent, Agent::Cpu);
+    match builder.lease_policy(LeasePolicy::Revoke, lease(world)).allocate(world, 8).await {
+        Err(Error::LeasePolicy { .. }) => {
+            assert_eq!(world.fabric().capabilities().agent, AtomicAgent::Cpu);
             Ok(None)
         }
         made => Ok(Some([made?, Window::<u64>::builder().allocate(world, 8).await?])),
@@ -77,8 +77,8 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
         }
         1 => {
             world.barrier().await.unwrap();
-            let epoch = window.lock_exclusive(2).inherit().await?;
-            assert_eq!(epoch.inherited(), Some(Inheritance::Late(0)));
+            let epoch = window.lock_exclusive(2).recover().await?;
+            assert_eq!(epoch.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
             let mut found = [0; 8];
             epoch.get(0, &mut found).await?;
             assert_eq!(found, [1; 8]);
@@ -91,7 +91,7 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
             epoch.unlock().await?;
             // With the others all goes on: the lock is as before, and so is the late rank for who is not the target.
             let epoch = window.lock_exclusive(2).await?;
-            assert_eq!(epoch.inherited(), None);
+            assert_eq!(epoch.previous_owner(), None);
             epoch.unlock().await?;
             window.lock_exclusive(0).await?.unlock().await?;
             other.no_check().at(2)?.signal(1, 1)?;
@@ -111,7 +111,7 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
     Ok(())
 }
 
-/// Rank 1 asks for the lock without saying that it inherits, and again.
+/// Rank 1 asks for the lock without saying that it recovers, and again.
 async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, other]) = windows(&world).await? else { return Ok(()) };
     if world.rank() == 0 {
@@ -127,13 +127,16 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
         for _ in 0..2 {
             let error = window.lock_shared(2).await.unwrap_err();
             let fault = error.fault().unwrap();
-            assert!(error.is_abandoned() && fault.kind() == FaultKind::OwnerLate, "{error}");
+            assert!(error.is_poisoned() && fault.kind() == FaultKind::LeaseExpired, "{error}");
             let told =
                 "rank 0 kept the lock for longer than its lease (`inherit` takes it over where access is revoked)";
             assert!(error.to_string().ends_with(told), "{error}");
         }
-        let epoch = window.lock_shared(2).inherit().await?;
-        assert_eq!((epoch.inherited(), epoch.mode()), (Some(Inheritance::Late(0)), lock_algos::Mode::Exclusive));
+        let epoch = window.lock_shared(2).recover().await?;
+        assert_eq!(
+            (epoch.previous_owner(), epoch.mode()),
+            (Some(PreviousOwner::LeaseExpired(0)), onesided_lock_algos::Mode::Exclusive)
+        );
         epoch.unlock().await?;
         let readers = (window.lock_shared(2).await?, window.lock_shared(2).await?);
         drop(readers);
@@ -150,7 +153,7 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
 async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Outcome {
     for design in [LockAllDesign::OnDemand, LockAllDesign::EachTarget] {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lock_all(design);
-        let builder = builder.late_owners(LatePolicy::VersionedCommit, lease(&world));
+        let builder = builder.lease_policy(LeasePolicy::VersionedCommit, lease(&world));
         let window = builder.allocate(&world, 8).await?;
         let barrier = async || world.barrier().await.unwrap();
         if world.rank() == 0 {
@@ -173,8 +176,12 @@ async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Out
                 let all = window.lock_all().await?;
                 let mut found = [0; 8];
                 all.at(2).await?.get(0, &mut found).await?;
-                let inherited = (world.rank() == 1).then_some(Inheritance::Late(0));
-                assert_eq!((found, all.inherited(0), all.inherited(2)), ([1; 8], None, inherited), "{design}");
+                let inherited = (world.rank() == 1).then_some(PreviousOwner::LeaseExpired(0));
+                assert_eq!(
+                    (found, all.previous_owner(0), all.previous_owner(2)),
+                    ([1; 8], None, inherited),
+                    "{design}"
+                );
                 if world.rank() == 1 {
                     barrier().await;
                 }
@@ -199,10 +206,10 @@ async fn an_owner_that_is_late_with_its_own_lock_is_waited_for<F: Fabric>(world:
         epoch.unlock().await?;
     } else {
         world.barrier().await.unwrap();
-        let error = window.lock_exclusive(0).inherit().deadline(3 * lease(&world)).await.unwrap_err();
+        let error = window.lock_exclusive(0).recover().deadline(3 * lease(&world)).await.unwrap_err();
         assert!(error.is_timed_out(), "{error}");
-        let epoch = window.lock_exclusive(0).inherit().await?;
-        assert_eq!(epoch.inherited(), None);
+        let epoch = window.lock_exclusive(0).recover().await?;
+        assert_eq!(epoch.previous_owner(), None);
         epoch.unlock().await?;
     }
     window.close().await

@@ -1,8 +1,8 @@
 //! All parts locked by one operation, and by whatever else there is, beside exclusive and shared locks of single ones.
 
-use fabric::{Fabric, World};
-use sim::{End, Network, Simulation};
-use windows::{Builder, LockAllDesign, LockDesign, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_sim::{End, Network, Simulation};
+use onesided_windows::{Builder, LockAllDesign, LockDesign, Window};
 
 use crate::{Outcome, scenario};
 

@@ -26,9 +26,9 @@ use std::future::Future;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use fabric::{Any, World, block_on};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::Error;
+use onesided_fabric::{Any, World, block_on};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::Error;
 
 /// What a body gives.
 pub(crate) type Outcome = Result<(), Error>;
@@ -56,7 +56,7 @@ macro_rules! scenario {
 pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
-        let outcomes = fabric::threads(ranks, |world| {
+        let outcomes = onesided_fabric::threads(ranks, |world| {
             let fabric = world.fabric().clone();
             block_on(&fabric, body(world))
         });
@@ -95,11 +95,11 @@ fn scenarios_pass_under_every_lock_design() {
     // Hundreds of threads that poll are too much for the virtual machine's one core.
     let on_cards = std::env::var_os("ONESIDED_FABRIC").is_some();
     // And where no CPU reaches a neighbour the two-level lock is test-and-set.
-    let apart = |design: &windows::LockDesign| {
-        design.name().ends_with("per-window") || *design == windows::LockDesign::TwoLevel
+    let apart = |design: &onesided_windows::LockDesign| {
+        design.name().ends_with("per-window") || *design == onesided_windows::LockDesign::TwoLevel
     };
-    let other = |design: &&windows::LockDesign| **design != windows::LockDesign::default();
-    for design in windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
+    let other = |design: &&onesided_windows::LockDesign| **design != onesided_windows::LockDesign::default();
+    for design in onesided_windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["programs::", "fused::", "completion::", "atomics::", "no_check::", "lives::"])
             // What an update costs with the default, and a guard that is leaked, behind which a queue stays.

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use fabric::remote_memory::Rank;
-use fabric::{Fabric, World};
-use windows::{Error, Kind, LockAll, Op, Path, Place, Shape, Window};
+use onesided_fabric::remote_memory::Rank;
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Error, Flavor, LockAll, Op, Path, RemotePtr, Shape, Window};
 
 use crate::{Outcome, scenario};
 
@@ -27,7 +27,7 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
     for turn in 0..3_u32 {
         let vector: Vec<u32> = (0..101).map(|at| me * 1000 + at + turn).collect();
         let window = Window::builder().name("lent").create(&world, vector).await?;
-        assert_eq!((window.info().kind, window.info().lengths), (Kind::Created, vec![101; size as usize]));
+        assert_eq!((window.info().flavor, window.info().lengths), (Flavor::Created, vec![101; size as usize]));
         let epoch = window.lock_exclusive(next).await?;
         let mut seen = [0; 101];
         epoch.get(0, &mut seen).await?;
@@ -100,16 +100,16 @@ async fn sums_on_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
 }
 
 /// What everybody tells everybody.
-async fn tell<F: Fabric>(world: &World<F>, mine: Place) -> Vec<Place> {
+async fn tell<F: Fabric>(world: &World<F>, mine: RemotePtr) -> Vec<RemotePtr> {
     let all = world.all_gather(&mine.to_word().to_le_bytes()).await.unwrap();
-    all.iter().map(|bytes| Place::from_word(u64::from_le_bytes(bytes[..].try_into().unwrap()))).collect()
+    all.iter().map(|bytes| RemotePtr::from_word(u64::from_le_bytes(bytes[..].try_into().unwrap()))).collect()
 }
 
 async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
     let window = Window::<u64>::builder().name("loans").dynamic(&world).await?;
-    let mut stale = Place::NULL;
+    let mut stale = RemotePtr::NULL;
     for turn in 0..20_u64 {
         let lent = turn % 3 != 2;
         let mine = if lent { window.attach(vec![turn; 10 + turn as usize])? } else { window.attach_zeroed(10)? };
@@ -123,7 +123,7 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         there.flush().await?;
         assert_eq!(there.fetch_add(3, 5).await?, if lent { turn } else { 0 });
         assert!(matches!(there.put(there.len(), &[0]), Err(Error::Range { .. })));
-        assert!(epoch.attached(Place::NULL).await.is_err());
+        assert!(epoch.attached(RemotePtr::NULL).await.is_err());
         if size > 1 && turn > 0 {
             assert!(epoch.attached(stale).await.is_err(), "another memory, or none, is there now");
         }
@@ -132,7 +132,7 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         let vector = window.detach(mine).await?;
         assert_eq!((vector[2], vector[3]), (77 + turn, if lent { turn + 5 } else { 5 }));
         assert!(window.detach(mine).await.is_err());
-        stale = Place::from_word(place.to_word() ^ 1 << 40);
+        stale = RemotePtr::from_word(place.to_word() ^ 1 << 40);
         world.barrier().await.unwrap();
     }
     // What is still there at the end goes with the window.
@@ -216,7 +216,7 @@ type Held<'a, 'w, F> = (Walk, Option<&'a LockAll<'w, u64, F>>);
 async fn change<F: Fabric>(
     window: &Window<u64, F>,
     (walk, all): Held<'_, '_, F>,
-    (rank, place): (u32, Place),
+    (rank, place): (u32, RemotePtr),
     (word, new): (usize, Option<u64>),
 ) -> Result<u64, Error> {
     let epoch = match walk {
@@ -244,11 +244,11 @@ async fn change<F: Fabric>(
 async fn follow<F: Fabric>(
     window: &Window<u64, F>,
     held: Held<'_, '_, F>,
-    at: (u32, Place),
+    at: (u32, RemotePtr),
     next: u64,
-) -> Result<(u32, Place), Error> {
+) -> Result<(u32, RemotePtr), Error> {
     loop {
-        let place = Place::from_word(change(window, held, at, (1, None)).await?);
+        let place = RemotePtr::from_word(change(window, held, at, (1, None)).await?);
         if !place.is_null() {
             return Ok((next as u32 - 1, place));
         }

@@ -1,7 +1,7 @@
 //! Programs that use several ways of synchronising one after the other, or many operations in each.
 
-use fabric::{Fabric, World};
-use windows::{Access, Error, Mode, Op, Shape, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Access, Error, Mode, Op, Shape, Window};
 
 use crate::{Outcome, scenario};
 
@@ -235,7 +235,10 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
 
 /// What is allowed gives the same by fetch, accumulate and get_accumulate; what is not is refused by all three.
 async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
-    async fn run<T: windows::AtomicElement + std::fmt::Debug, F: Fabric>(world: &World<F>, values: [T; 2]) -> Outcome {
+    async fn run<T: onesided_windows::AtomicElement + std::fmt::Debug, F: Fabric>(
+        world: &World<F>,
+        values: [T; 2],
+    ) -> Outcome {
         let window = Window::<T>::builder().allocate(world, 3).await?;
         if world.rank() == 0 {
             let epoch = window.lock_exclusive(1).await?;
@@ -269,5 +272,5 @@ async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
     run(&world, [i64::MIN, -1]).await?;
     run(&world, [1.5_f32, -2.0]).await?;
     run(&world, [0.25_f64, 8.0]).await?;
-    run(&world, [windows::Located::new(3_i32, 1), windows::Located::new(3, 0)]).await
+    run(&world, [onesided_windows::Located::new(3_i32, 1), onesided_windows::Located::new(3, 0)]).await
 }

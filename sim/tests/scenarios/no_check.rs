@@ -1,7 +1,7 @@
 //! Access without a lock, and then with one: the program on which an implementation hangs that takes the first for a lock.
 
-use fabric::{Fabric, World};
-use windows::{Error, Op, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use fabric::remote_memory::{FaultKind, Rank};
-use fabric::{Fabric, World};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Builder, Error, LockAllDesign, LockDesign, Window};
+use onesided_fabric::remote_memory::{FaultKind, Rank};
+use onesided_fabric::{Fabric, World};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Builder, Error, LockAllDesign, LockDesign, Window};
 
 use crate::lock_all::{designs, later};
 use crate::{Outcome, scenario};
@@ -240,13 +240,13 @@ fn a_death_is_told_of_the_part_alone() {
                 for _ in 0..2 {
                     let error = all.at(0).await.map(drop).unwrap_err();
                     let alone = window.lock_shared(0).await.map(drop).unwrap_err();
-                    assert!(error.is_abandoned(), "{design}: {error}");
+                    assert!(error.is_poisoned(), "{design}: {error}");
                     assert_eq!(error.fault(), alone.fault(), "{design}");
                     let told = alone.to_string().replacen("lock_shared", "lock_all", 1);
                     assert_eq!(error.to_string(), told);
                 }
                 own.put(0, &[7])?;
-                window.lock_exclusive(0).inherit().await?.unlock().await?;
+                window.lock_exclusive(0).recover().await?.unlock().await?;
                 all.at(0).await?.put(1, &[7])?;
                 all.unlock_all().await?;
             }

@@ -1,8 +1,8 @@
 //! Windows that lie over one memory, in parts that overlap: what is done through one is seen through the others, atomics are
 //! atomic through all of them, and the memory comes back when the last is closed.
 
-use fabric::{Fabric, UserMemory, World};
-use windows::{Error, LentMemory, Op, Window};
+use onesided_fabric::{Fabric, UserMemory, World};
+use onesided_windows::{Error, Op, Window, WindowMemory};
 
 use crate::{Outcome, scenario};
 
@@ -20,7 +20,7 @@ const LEN: usize = 80;
 async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
-    let memory = LentMemory::new(&world, (0..LEN as u64).collect::<Vec<_>>())?;
+    let memory = WindowMemory::new(&world, (0..LEN as u64).collect::<Vec<_>>())?;
     let mut windows = Vec::new();
     for start in STARTS {
         windows.push(Window::<u64>::builder().name("part").create_over(&world, &memory, start..LEN).await?);
@@ -65,7 +65,7 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
 async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u64 = 30;
     let (me, size) = (world.rank(), world.size());
-    let memory = LentMemory::new(&world, vec![0_u64; 8])?;
+    let memory = WindowMemory::new(&world, vec![0_u64; 8])?;
     let one = Window::<u64>::builder().create_over(&world, &memory, 0..6).await?;
     let other = Window::<u64>::builder().create_over(&world, &memory, 2..8).await?;
     let (ones, others) = (one.lock_all().await?, other.lock_all().await?);
@@ -109,7 +109,7 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
 
 async fn elements_of_other_types<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
-    let memory = LentMemory::new(&world, vec![0_u32; 9])?; // its last word is half the vector's spare capacity
+    let memory = WindowMemory::new(&world, vec![0_u32; 9])?; // its last word is half the vector's spare capacity
     let halves = Window::<u16>::builder().create_over(&world, &memory, 4..18).await?;
     let words = Window::<u32>::builder().create_over(&world, &memory, 0..9).await?;
     let long = Window::<u64>::builder().create_over(&world, &memory, 1..2).await?;
@@ -137,7 +137,7 @@ async fn elements_of_other_types<F: Fabric>(world: World<F>) -> Outcome {
 
 async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
-    let mut memory = LentMemory::new(&world, vec![0_u64; 10])?;
+    let mut memory = WindowMemory::new(&world, vec![0_u64; 10])?;
     let first = Window::<u64>::builder().create_over(&world, &memory, 0..10).await?;
     let second = Window::<u64>::builder().create_over(&world, &memory, 5..10).await?;
     let refused = memory.take_back().await.unwrap_err();
@@ -165,7 +165,7 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
     let closed = other.take_back().await.unwrap_err();
     assert!(matches!(closed.error(), Error::TakeBack { .. }), "{closed}");
     // The last window keeps memory whose handles are gone; and no elements are held, too.
-    let memory = LentMemory::new(&world, vec![world.rank(); 4])?;
+    let memory = WindowMemory::new(&world, vec![world.rank(); 4])?;
     let window = Window::<u32>::builder().create_over(&world, &memory, 2..4).await?;
     let none = Window::<u32>::builder().create_over(&world, &memory, 2..2).await?;
     assert_eq!(memory.windows(), 2);
@@ -177,8 +177,8 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
 }
 
 async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
-    assert!(matches!(LentMemory::new(&world, Vec::<u64>::new()), Err(Error::Lend { .. })));
-    let memory = LentMemory::new(&world, vec![1_u16; 8])?;
+    assert!(matches!(WindowMemory::new(&world, Vec::<u64>::new()), Err(Error::Lend { .. })));
+    let memory = WindowMemory::new(&world, vec![1_u16; 8])?;
     assert_eq!((memory.len(), memory.is_empty()), (16, false));
     let last = world.size() - 1;
     for range in [0..9, 9..9, usize::MAX - 1..usize::MAX, 2..4, std::ops::Range { start: 4, end: 0 }] {

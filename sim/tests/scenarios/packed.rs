@@ -1,8 +1,8 @@
 //! Shapes of many small pieces: carried by helper threads where a window asks for that and there is no memory to map, as
 //! always elsewhere. Either way the same is there, in the same order.
 
-use fabric::{Fabric, Path, World};
-use windows::{Op, Shape, Window, field};
+use onesided_fabric::{Fabric, Path, World};
+use onesided_windows::{Op, Shape, Window, field};
 
 use crate::{Outcome, scenario};
 

@@ -1,8 +1,8 @@
 //! Small programs of several ranks: a lock, a queue of work, a list.
 
-use fabric::remote_memory::RemoteMemory;
-use fabric::{Fabric, World};
-use windows::{Op, Window};
+use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Op, Window};
 
 use crate::{Outcome, scenario};
 

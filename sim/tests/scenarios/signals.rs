@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fabric::{Fabric, World};
-use windows::{Element, Error, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Element, Error, Window};
 
 use crate::{Outcome, scenario};
 

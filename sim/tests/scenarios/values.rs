@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fabric::{Fabric, World};
-use windows::{Error, Mutex, RwLock, Window};
+use onesided_fabric::{Fabric, World};
+use onesided_windows::{Error, Mutex, RwLock, Window};
 
 use crate::{Outcome, scenario};
 

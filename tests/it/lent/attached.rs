@@ -1,6 +1,6 @@
 //! Memory that comes and goes while its window stays.
 
-use onesided::{Error, FaultKind, Place, Window, World};
+use onesided::{Error, FaultKind, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::all_go_well;
@@ -31,7 +31,7 @@ fn taken_back(world: World) {
             place
         });
         world.barrier().wait().unwrap();
-        let place = Place::from_word(places.local().read(0..1)[0]);
+        let place = RemotePtr::from_word(places.local().read(0..1)[0]);
         let epoch = window.lock_shared(0).wait().unwrap();
         let there = epoch.attached(place).wait().unwrap();
         let mut seen = [0; 3];
@@ -89,10 +89,10 @@ fn list(world: World) {
     let mut at = [0; 2];
     head.lock_shared(0).wait().unwrap().get(0, &mut at).wait().unwrap();
     let mut values = Vec::new();
-    while !Place::from_word(at[1]).is_null() {
+    while !RemotePtr::from_word(at[1]).is_null() {
         let epoch = nodes.lock_shared(at[0] as u32).wait().unwrap();
         let mut node = [0; 3];
-        epoch.attached(Place::from_word(at[1])).wait().unwrap().get(0, &mut node).wait().unwrap();
+        epoch.attached(RemotePtr::from_word(at[1])).wait().unwrap().get(0, &mut node).wait().unwrap();
         values.push(node[2]);
         at = [node[0], node[1]];
         epoch.unlock().wait().unwrap();
@@ -130,7 +130,7 @@ fn many(world: World) {
         world.barrier().wait().unwrap();
         if mine.is_none() {
             let epoch = window.lock_shared(0).wait().unwrap();
-            let place = Place::from_word(places.local().read(0..1)[0]);
+            let place = RemotePtr::from_word(places.local().read(0..1)[0]);
             epoch.attached(place).wait().unwrap().put(3, &[turn + 1]).unwrap();
             epoch.unlock().wait().unwrap();
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, Op, Path, Place, Window, World};
+use onesided::{Error, FaultKind, Op, Path, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{BOTH, all_go_well, expected_path};
@@ -46,7 +46,7 @@ impl Copied {
 
     /// Rank 1: copies until the memory is taken back, or its owner ends.
     fn copy(&self) -> Error {
-        let place = Place::from_word(self.told(0));
+        let place = RemotePtr::from_word(self.told(0));
         let epoch = self.window.lock_shared(0).wait().unwrap();
         let there = epoch.attached(place).wait().unwrap();
         self.tell(0, 1, std::process::id().into());
@@ -156,7 +156,7 @@ fn owner_dies(world: World) {
     eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(0));
     let epoch = copied.window.lock_shared(0).wait();
     if let Ok(epoch) = epoch {
-        let place = Place::from_word(copied.told(0));
+        let place = RemotePtr::from_word(copied.told(0));
         let there = epoch.attached(place).wait().unwrap();
         let died =
             |error: Error| assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");

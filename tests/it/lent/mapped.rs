@@ -7,7 +7,7 @@ use std::io::{Read, Seek, Write};
 use std::ptr::NonNull;
 
 use onesided::fabric::UserMemory;
-use onesided::{LentMemory, Op, Window, World};
+use onesided::{Op, Window, WindowMemory, World};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::{all_go_well, expected_path};
@@ -89,7 +89,7 @@ fn mapped(world: World) {
     drop(mapping);
 
     // Two windows over anonymous pages; a mapping that is never given back goes with the last of them.
-    let memory = LentMemory::new(&world, Mapping::new(None, LEN).into_memory()).unwrap();
+    let memory = WindowMemory::new(&world, Mapping::new(None, LEN).into_memory()).unwrap();
     let whole = Window::<u64>::create_over(&world, &memory, 0..LEN / 8).wait().unwrap();
     let part = Window::<u64>::create_over(&world, &memory, 100..200).wait().unwrap();
     drop(memory);

@@ -6,7 +6,7 @@ mod mapped;
 mod operations;
 mod overlapping;
 
-use onesided::{Path, Window, fabric};
+use onesided::{Path, Window};
 
 use crate::jobs::{self, Role};
 
@@ -27,7 +27,7 @@ fn all_go_well(ranks: u32, role: &str) {
 /// Which path peers' puts and gets take here.
 fn expected_path(window: &Window<u64>, target: u32) -> Path {
     let helper = std::env::var("ONESIDED_PROCESS_VM").is_ok_and(|word| word == "off");
-    let works = fabric::shm::process_vm_works().is_ok();
+    let works = onesided_fabric::shm::process_vm_works().is_ok();
     let path = if helper || !works { Path::Helper } else { Path::ProcessVm };
     let told = window.explain(target);
     assert!(told.contains(if path == Path::Helper { "helper thread" } else { "by process_vm" }), "{told}");

@@ -1,6 +1,6 @@
 //! Windows over one memory, between processes.
 
-use onesided::{FaultKind, LentMemory, Op, Window, World};
+use onesided::{FaultKind, Op, Window, WindowMemory, World};
 
 use super::{all_go_well, expected_path};
 use crate::jobs::{Role, ok};
@@ -16,7 +16,7 @@ fn overlapping(world: World) {
     const TURNS: u64 = 100;
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
-    let memory = LentMemory::new(&world, vec![0_u64; 1000]).unwrap();
+    let memory = WindowMemory::new(&world, vec![0_u64; 1000]).unwrap();
     let all = Window::<u64>::builder().name("all").create_over(&world, &memory, 0..1000).wait().unwrap();
     let late = Window::<u64>::builder().name("late").create_over(&world, &memory, 500..1000).wait().unwrap();
     expected_path(&all, next);
@@ -72,7 +72,7 @@ fn threads_that_use_one_memory_through_several_windows_share_one_line_to_its_own
 /// Both ranks' threads put and get through two windows at the same time.
 fn one_line(world: World) {
     const LEN: usize = 3000;
-    let memory = LentMemory::new(&world, vec![0_u64; 2 * LEN]).unwrap();
+    let memory = WindowMemory::new(&world, vec![0_u64; 2 * LEN]).unwrap();
     let windows = [0, LEN].map(|start| Window::<u64>::create_over(&world, &memory, start..start + LEN).wait().unwrap());
     let next = 1 - world.rank();
     std::thread::scope(|scope| {

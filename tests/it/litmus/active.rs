@@ -1,6 +1,6 @@
 //! What fences, exposures and barriers order.
 
-use fabric::{Fabric, World};
+use onesided_fabric::{Fabric, World};
 
 use super::{Outcome, Rig, Seen};
 

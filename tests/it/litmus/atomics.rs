@@ -1,7 +1,7 @@
 //! What atomic operations promise.
 
-use fabric::{Agent, Fabric, World};
-use windows::{AtomicElement, Op};
+use onesided_fabric::{AtomicAgent, Fabric, World};
+use onesided_windows::{AtomicElement, Op};
 
 use super::{Outcome, Rig, Seen};
 
@@ -113,7 +113,7 @@ pub(super) async fn neighbours<F: Fabric>(world: World<F>) -> Outcome {
     let window = rig.window::<u16>(4).await?;
     let all = window.lock_all().await?;
     let mut seen = Seen::default();
-    let rounds = if rig.agent() == Agent::Card { 0 } else { 20 * rig.rounds() };
+    let rounds = if rig.agent() == AtomicAgent::Card { 0 } else { 20 * rig.rounds() };
     for round in 0..rounds {
         rig.skew().await;
         if rig.rank() == 0 {

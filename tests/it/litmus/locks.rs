@@ -1,6 +1,6 @@
 //! What a lock orders, and what it does not.
 
-use fabric::{Fabric, World};
+use onesided_fabric::{Fabric, World};
 
 use super::{Outcome, Rig, Seen};
 

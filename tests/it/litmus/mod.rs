@@ -17,10 +17,10 @@ use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use fabric::remote_memory::{FaultKind, Notify, Patience, Port, Rank};
-use fabric::{Agent, Any, Fabric, World, block_on};
-use sim::{End, Network, SimFabric, Simulation};
-use windows::{Element, Error, Window};
+use onesided_fabric::remote_memory::{FaultKind, Notify, Patience, Port, Rank};
+use onesided_fabric::{Any, AtomicAgent, Fabric, World, block_on};
+use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_windows::{Element, Error, Window};
 
 use crate::jobs::{self, Role};
 use crate::support;
@@ -239,7 +239,7 @@ impl<F: Fabric> Rig<F> {
         self.world.rank()
     }
 
-    fn agent(&self) -> Agent {
+    fn agent(&self) -> AtomicAgent {
         self.world.fabric().capabilities().agent
     }
 
@@ -247,9 +247,9 @@ impl<F: Fabric> Rig<F> {
     fn rounds(&self) -> u64 {
         match self.agent() {
             // A helper thread has to be woken, and a number that fits a byte has no halves.
-            Agent::Cpu if self.lent => 120,
-            Agent::Cpu => 1500,
-            Agent::Card => 12,
+            AtomicAgent::Cpu if self.lent => 120,
+            AtomicAgent::Cpu => 1500,
+            AtomicAgent::Card => 12,
             _ => 24,
         }
     }
@@ -263,7 +263,7 @@ impl<F: Fabric> Rig<F> {
     /// Some time, often none, so that the ranks meet in ever other ways.
     async fn skew(&mut self) {
         match self.agent() {
-            Agent::Simulated => self.pause_up_to(8_000).await,
+            AtomicAgent::Simulated => self.pause_up_to(8_000).await,
             _ if self.roll(64) == 0 => std::thread::yield_now(),
             _ => (0..self.roll(100)).for_each(|_| std::hint::spin_loop()),
         }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use fabric::{Fabric, World};
-use windows::Op;
+use onesided_fabric::{Fabric, World};
+use onesided_windows::Op;
 
 use super::{Outcome, Rig, Seen};
 

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
-use sim::{SimFabric, SimSegment, Word};
+use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
+use onesided_sim::{SimFabric, SimSegment, Word};
 
 /// What it does wrong, in the regions of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Planted {
     fn later(&self, act: impl FnOnce(SimFabric) + Send + 'static) {
         let inner = self.inner.clone();
         let nanos = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_000;
-        self.inner.adopt(Box::pin(async move {
+        self.inner.spawn(Box::pin(async move {
             let own = inner.world_segment(inner.rank()).unwrap();
             inner.pause(inner.word_in(&own, 0).unwrap(), nanos).await;
             act(inner.clone());
@@ -82,8 +82,8 @@ impl Planted {
 impl RemoteMemory for Planted {
     type Word<'f> = Word;
     type Op = Boxed<'static, u64>;
-    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = sim::Wait<'f, P>;
-    type Pause<'f> = sim::Pause<'f>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = onesided_sim::Wait<'f, P>;
+    type Pause<'f> = onesided_sim::Pause<'f>;
 
     fn rank(&self) -> Rank {
         self.inner.rank()
@@ -151,7 +151,7 @@ impl RemoteMemory for Planted {
         if self.flawed(Flaw::TornAtomics, word) {
             // By the endpoint, because a posted sum is waited for by nobody.
             let read = inner.read(word);
-            self.adopt(Box::pin(async move {
+            self.spawn(Box::pin(async move {
                 if let Ok(found) = read.await {
                     drop(inner.write(word, found.wrapping_add(add), Notify::No));
                 }
@@ -188,14 +188,14 @@ impl RemoteMemory for Planted {
         self.inner.liveness(rank)
     }
 
-    fn casualty(&self) -> Option<Rank> {
-        self.inner.casualty()
+    fn failed_rank(&self) -> Option<Rank> {
+        self.inner.failed_rank()
     }
 }
 
 impl Mailbox for Planted {
-    type Send<'f> = sim::Send<'f>;
-    type Recv<'f> = sim::Recv<'f>;
+    type Send<'f> = onesided_sim::Send<'f>;
+    type Recv<'f> = onesided_sim::Recv<'f>;
 
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
         self.inner.send(to, port, bytes, notify)
@@ -208,7 +208,7 @@ impl Mailbox for Planted {
 
 impl Fabric for Planted {
     type Segment = SimSegment;
-    type Transfer = sim::Transfer;
+    type Transfer = onesided_sim::Transfer;
     type Get<'b> = Boxed<'b, ()>;
     type Flush<'f> = Boxed<'f, ()>;
 
@@ -269,11 +269,11 @@ impl Fabric for Planted {
         })
     }
 
-    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> sim::Transfer {
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
         self.inner.rdma_write(from, to, len)
     }
 
-    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> sim::Transfer {
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> onesided_sim::Transfer {
         self.inner.rdma_read(from, into, len)
     }
 
@@ -301,8 +301,8 @@ impl Fabric for Planted {
         self.inner.write_own(own, offset, from)
     }
 
-    fn adopt(&self, task: Task) {
-        self.inner.adopt(task);
+    fn spawn(&self, task: Task) {
+        self.inner.spawn(task);
     }
 
     fn leave(&self) {

@@ -4,8 +4,8 @@
 //! They are requests as those of the atomics are, of the element "bytes", which nothing but this module moves: what is put
 //! is replaced, what is got is looked at. Nothing of it is atomic.
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Agent, Fabric, Path, Segment};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
 
 use super::Request;
 use super::request::{Code, RUN, run_bytes};
@@ -28,7 +28,7 @@ const LONGEST: usize = 256;
 impl<F: Fabric> Inner<F> {
     /// Whether the helper thread of the target's owner is to move so many pieces with so many bytes.
     pub(crate) fn is_packed(&self, target: &Target<F>, pieces: usize, bytes: usize) -> bool {
-        if pieces < PIECES || bytes / pieces > LONGEST || self.immediate || self.made != Made::Allocated {
+        if pieces < PIECES || bytes / pieces > LONGEST || self.completes_at_post || self.made != Made::Allocated {
             return false;
         }
         let end = self.layout().end();
@@ -148,8 +148,8 @@ impl Request {
 }
 
 /// Whether the helper threads of a window on such a fabric are to move shapes, if the user wants them to.
-pub(crate) const fn has_packed(agent: Agent, immediate: bool) -> bool {
-    !immediate && !matches!(agent, Agent::Cpu)
+pub(crate) const fn has_packed(agent: AtomicAgent, completes_at_post: bool) -> bool {
+    !completes_at_post && !matches!(agent, AtomicAgent::Cpu)
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn hostile_moves_move_nothing() {
         use FaultKind::{OutOfRange, Protocol};
-        let seen = fabric::shm::threads(1, |shm| {
+        let seen = onesided_fabric::shm::threads(1, |shm| {
             let own = shm.allocate(32).unwrap();
             let put = |runs: &[[u64; 2]], bytes: &[u8]| Request {
                 code: Code { op: Some(Op::Replace), element: BYTES, results: false, runs: runs.len() as u32 },

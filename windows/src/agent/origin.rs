@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use fabric::{Fabric, Segment};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::{Fabric, Segment};
 
 use super::Request;
 use crate::combine::Work;
@@ -64,7 +64,7 @@ impl<F: Fabric> Inner<F> {
             match request.perform(self.fabric(), &target.data) {
                 Err(fault) if fault.kind() == FaultKind::NotOwn => self.ask(target, request).await,
                 done => {
-                    target.count(fabric::Path::Cpu);
+                    target.count(onesided_fabric::Path::Cpu);
                     done
                 }
             }
@@ -85,7 +85,7 @@ impl<F: Fabric> Inner<F> {
                 let seen = fabric.load(answer)?; // before anything is asked, or the answer might be taken for an old one
                 self.collect(target, &mut line)?;
                 if let Some(outcome) = take(&reply) {
-                    target.count(fabric::Path::Helper);
+                    target.count(onesided_fabric::Path::Helper);
                     return outcome;
                 }
                 if line.current.is_none()

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 use super::moves::BYTES;
 use crate::element::{lanes, per_word, same_bits};
@@ -12,7 +12,7 @@ use crate::{AtomicElement, Located, Op};
 
 /// Whether a fault tells that the place has no word here, so that its agent is to be asked.
 pub(crate) fn is_wordless(fault: Fault) -> bool {
-    fault.kind() == FaultKind::Unsupported && fault.detail() == fabric::WORDLESS
+    fault.kind() == FaultKind::Unsupported && fault.detail() == onesided_fabric::WORDLESS
 }
 
 /// Atomic operations on elements, as they travel.
@@ -222,7 +222,7 @@ fn change_row<T: AtomicElement, F: Fabric>(
 }
 
 fn segment_len<F: Fabric>(segment: &F::Segment) -> u64 {
-    fabric::Segment::len(segment)
+    onesided_fabric::Segment::len(segment)
 }
 
 pub(super) fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn hostile_requests_change_nothing() {
-        use fabric::remote_memory::FaultKind::{OutOfRange, Protocol};
-        let seen = fabric::shm::threads(1, |shm| {
+        use onesided_fabric::remote_memory::FaultKind::{OutOfRange, Protocol};
+        let seen = onesided_fabric::shm::threads(1, |shm| {
             let own = shm.register(vec![7_u64; 4].into()).unwrap();
             let good = Request::of_runs(
                 Op::Sum,

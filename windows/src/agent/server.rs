@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind, Notify};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify};
 
 use super::request::Code;
 use super::{Layout, Request};

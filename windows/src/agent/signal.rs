@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fabric::Fabric;
-use fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 
 use crate::window::{Inner, Target};
 

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use fabric::remote_memory::{Fault, Mailbox, Notify, Patience, Port, Rank};
-use fabric::{Any, World, block_on};
-use windows::Window;
+use onesided_fabric::remote_memory::{Fault, Mailbox, Notify, Patience, Port, Rank};
+use onesided_fabric::{Any, World, block_on};
+use onesided_windows::Window;
 
 use crate::bench::rank::ROOM;
 use crate::failure::Failure;

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
 use indicatif::ProgressBar;
-use lock_kit::bench::share;
+use onesided_fabric::bootstrap::launcher::{Interrupt, Launch, OnFailure};
+use onesided_lock_kit::bench::share;
+use onesided_windows::LockDesign;
 use rustix::time::{ClockId, clock_gettime};
-use windows::LockDesign;
 
 use crate::bench::measure::progress;
 use crate::bench::peers::document::{LIMIT, OURS, Result as Row};

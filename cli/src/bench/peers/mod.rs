@@ -18,12 +18,12 @@ mod subject;
 mod table;
 pub(crate) mod worker;
 
+use onesided_windows::LockDesign;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
-use windows::LockDesign;
 
 use crate::bench::json::Machine;
 use crate::bench::locks::{Locks, locks, unique};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onesided_windows::{Error, LockDesign, Op, Window};
 use rustix::time::{ClockId, clock_gettime};
-use windows::{Error, LockDesign, Op, Window};
 
 use crate::bench::bare;
 use crate::bench::busy;
@@ -17,7 +17,7 @@ use crate::bench::peers::subject::Order;
 use crate::bench::rank::{ROOM, RankOfBench};
 use crate::failure::Failure;
 
-type Access<'w> = windows::Access<'w, u64, fabric::Any>;
+type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
 const WORD: usize = 8;
 const PAGE: usize = 4096;
@@ -289,7 +289,7 @@ fn get_many(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error
     for _ in 0..n {
         let gets: Vec<_> =
             buffer.chunks_exact_mut(len).enumerate().map(|(k, piece)| access.get(k * len, black_box(piece))).collect();
-        gets.into_iter().try_for_each(windows::Get::wait)?;
+        gets.into_iter().try_for_each(onesided_windows::Get::wait)?;
         access.flush().wait()?;
     }
     Ok(())

@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use windows::{Error, Fetch, Op, Shape};
+use onesided_windows::{Error, Fetch, Op, Shape};
 
-pub(super) type Access<'w> = windows::Access<'w, u64, fabric::Any>;
+pub(super) type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
 /// The operations before one flush: local pieces, all as long, and the places in the window that are as far from each
 /// other.
@@ -57,7 +57,7 @@ pub(super) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Res
         } else {
             let pieces = row.buffer.chunks_exact_mut(len).enumerate();
             let gets: Vec<_> = pieces.map(|(i, piece)| access.get(i * len, black_box(piece))).collect();
-            gets.into_iter().try_for_each(windows::Get::wait)?;
+            gets.into_iter().try_for_each(onesided_windows::Get::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -75,7 +75,7 @@ pub(super) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool)
         } else {
             let pieces = row.buffer.chunks_exact(len).enumerate();
             let all: Vec<_> = pieces.map(|(i, piece)| access.accumulate(i * len, black_box(piece), Op::Sum)).collect();
-            all.into_iter().try_for_each(windows::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::Accumulate::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -94,7 +94,7 @@ pub(super) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: b
             let pieces = row.buffer.chunks_exact(len).zip(row.results.chunks_exact_mut(len)).enumerate();
             let start = |(i, (piece, results))| access.get_accumulate(i * len, black_box(piece), results, Op::Sum);
             let all: Vec<_> = pieces.map(start).collect();
-            all.into_iter().try_for_each(windows::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::Accumulate::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -120,7 +120,7 @@ fn fetch<'a>(
     access: &'a Access<'_>,
     row: Row<'_>,
     (n, flush): (u64, bool),
-    start: impl Fn(usize, u64) -> Fetch<'a, u64, fabric::Any>,
+    start: impl Fn(usize, u64) -> Fetch<'a, u64, onesided_fabric::Any>,
 ) -> Result<(), Error> {
     let after = |expected, old: u64| if old == expected { old.wrapping_add(1) } else { old };
     if let [word] = &mut *row.buffer {

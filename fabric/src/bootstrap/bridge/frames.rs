@@ -27,7 +27,7 @@
 //! by stored, after the value has gone to all hosts. Each says a beat when it has nothing else to say, and bye when it
 //! needs the other no more, after everything else; who hears bye answers with its own.
 
-use remote_memory::{Liveness, Rank};
+use onesided_remote_memory::{Liveness, Rank};
 
 use crate::bootstrap::protocol::{Failure, Malformed, frame, open};
 

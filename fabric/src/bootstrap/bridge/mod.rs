@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Rank};
+use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 pub(crate) use crate::bootstrap::bridge::frames::{Gone, Layout, Said};

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::scope;
 
+use onesided_remote_memory::{FaultKind, RegionId};
 use proptest::prelude::*;
-use remote_memory::{FaultKind, RegionId};
 
 use super::*;
 use crate::bootstrap::protocol::{Failure, FromLauncher, MAX_VALUE};
@@ -83,7 +83,7 @@ fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
     assert_eq!(jobs[4].exchange.get("never", SUSPECT_SOON).unwrap_err().fault().kind(), FaultKind::TimedOut);
     // Longer than a host may be silent: beats are heard.
     std::thread::sleep(2 * SUSPECT_SOON);
-    assert!(jobs.iter().all(|job| job.board.casualty().is_none()));
+    assert!(jobs.iter().all(|job| job.board.failed_rank().is_none()));
     leave(jobs);
 }
 
@@ -107,7 +107,7 @@ fn who_leaves_and_who_dies_is_known_on_all_hosts() {
     eventually("4 and 5 have left", || all(4, Liveness::Left) && all(5, Liveness::Left));
     drop(jobs.remove(3)); // without leaving
     eventually("3 has died", || all(3, Liveness::Dead));
-    assert!(survivors.iter().all(|board| board.casualty() == Some(Rank(3))));
+    assert!(survivors.iter().all(|board| board.failed_rank() == Some(Rank(3))));
     // Nobody waits for a value any more.
     let fault = jobs[2].exchange.get("never", SOON).unwrap_err().fault();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(3))));
@@ -127,7 +127,7 @@ fn a_keeper_goes_after_its_host_and_rank_0_last() {
         last.board.leave(last.rank);
         eventually("both go", || going.iter().all(|going| going.is_finished()));
     });
-    assert_eq!(last.board.casualty(), None);
+    assert_eq!(last.board.failed_rank(), None);
 }
 
 /// Rank 0 with rank 1 on another host and rank 2, played by the test, on a third.
@@ -214,7 +214,7 @@ fn a_rank_that_goes_while_it_waits_may_come_again() {
 }
 
 fn dead(job: &Job) -> bool {
-    job.board.liveness(Rank(2)) == Liveness::Dead && job.board.casualty() == Some(Rank(2))
+    job.board.liveness(Rank(2)) == Liveness::Dead && job.board.failed_rank() == Some(Rank(2))
 }
 
 #[test]

@@ -27,7 +27,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::bootstrap::launcher::End;
 use crate::bootstrap::launcher::output::Target;

@@ -32,7 +32,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 use rustix::process::{Resource, Rlimit, Signal};
 
 pub use crate::bootstrap::launcher::agent::agent;

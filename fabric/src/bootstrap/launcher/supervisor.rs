@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use remote_memory::{Liveness, Rank};
+use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
@@ -111,7 +111,7 @@ impl<'i> Supervisor<'i> {
             |(rank, pid, end): (Rank, Pid, End)| Ended { rank, pid: pid.as_raw_nonzero().get(), end, remote: false };
         self.remote.take_in(&self.server);
         let mut ended: Vec<_> = self.ranks.ended().into_iter().map(own).chain(self.remote.ended()).collect();
-        let Some(first) = self.board.casualty().filter(|_| !ended.is_empty()) else { return Ok(ended) };
+        let Some(first) = self.board.failed_rank().filter(|_| !ended.is_empty()) else { return Ok(ended) };
         let until = Instant::now() + DYING; // not for long: it may have been inside a script that goes on
         while !ended.iter().any(|ended| ended.rank == first) && Instant::now() < until {
             let dying = self.ranks.end_of(first).or_else(|| self.remote.runs(first).then(|| self.remote.readable()));

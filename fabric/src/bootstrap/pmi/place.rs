@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::Error;
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{Scope, ScopedJoinHandle, scope};
 
-use remote_memory::{FaultKind, Liveness};
+use onesided_remote_memory::{FaultKind, Liveness};
 
 use super::*;
 use crate::bootstrap::Start;

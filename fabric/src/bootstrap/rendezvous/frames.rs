@@ -19,7 +19,7 @@
 //! A proof is keyed by the secret and covers both nonces and every other field, so it is of no use for another connection,
 //! rank or answer.
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 use crate::bootstrap::Secret;
 use crate::bootstrap::host_name::HostId;

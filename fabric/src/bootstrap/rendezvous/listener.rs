@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Error;

@@ -16,7 +16,7 @@ mod place;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 
 pub use crate::bootstrap::rendezvous::place::Place;
 

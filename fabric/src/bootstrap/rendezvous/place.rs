@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use remote_memory::Rank;
+use onesided_remote_memory::Rank;
 use rustix::fs::{Mode, OFlags};
 
 use crate::Error;

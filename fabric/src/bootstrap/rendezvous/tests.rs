@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::thread::scope;
 
+use onesided_remote_memory::{FaultKind, Liveness};
 use proptest::prelude::*;
-use remote_memory::{FaultKind, Liveness};
 
 use super::*;
 use crate::bootstrap::client::Client;

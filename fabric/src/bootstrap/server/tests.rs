@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use onesided_remote_memory::{FaultKind, Rank, RegionId};
 use proptest::prelude::*;
-use remote_memory::{FaultKind, Rank, RegionId};
 use rustix::net::sockopt::Timeout;
 
 use super::*;

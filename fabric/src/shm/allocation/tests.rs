@@ -1,6 +1,6 @@
 //! Where allocated memory lies, who reaches it, and when its pages come.
 
-use remote_memory::{At, Fault, FaultKind, Liveness, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use crate::shm::arena::PIECE;
 use crate::shm::{Mapping, Shm, ShmSegment, threads};

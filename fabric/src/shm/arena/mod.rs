@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use remote_memory::RegionId;
+use onesided_remote_memory::RegionId;
 
 use crate::bootstrap::Maker;
 use crate::shm::Mapping;

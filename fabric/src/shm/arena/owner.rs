@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use remote_memory::RegionId;
+use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
 
 use crate::Error;

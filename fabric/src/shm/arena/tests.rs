@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use remote_memory::RegionId;
+use onesided_remote_memory::RegionId;
 
 use crate::bootstrap::local;
 use crate::shm::Mapping;

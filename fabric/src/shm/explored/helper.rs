@@ -143,12 +143,12 @@ fn the_helper_finishes_what_it_adopted_and_may_drop_the_last_handle() {
     holds(Some(3), 3_106, || {
         let rank = Sleeper::new(Flaw::None);
         let theirs = Arc::clone(&rank);
-        let adopt = move || {
+        let spawn = move || {
             let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
             let held = Arc::clone(&endpoint);
-            endpoint.adopt(Box::pin(poll_fn(move |cx| poll(&rank, &held, 0, u64::MAX, cx))));
+            endpoint.spawn(Box::pin(poll_fn(move |cx| poll(&rank, &held, 0, u64::MAX, cx))));
         };
-        together([Box::new(move || theirs.write(0, 1)), Box::new(adopt)]);
+        together([Box::new(move || theirs.write(0, 1)), Box::new(spawn)]);
     });
 }
 
@@ -158,8 +158,8 @@ fn the_helper_takes_up_more_while_it_sleeps() {
         let rank = Sleeper::new(Flaw::None);
         let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
         let (first, held) = (Arc::clone(&rank), Arc::clone(&endpoint));
-        endpoint.adopt(Box::pin(poll_fn(move |cx| poll(&first, &held, 0, u64::MAX, cx))));
+        endpoint.spawn(Box::pin(poll_fn(move |cx| poll(&first, &held, 0, u64::MAX, cx))));
         // What the first waits for, the second does.
-        endpoint.adopt(Box::pin(async move { rank.write(0, 1) }));
+        endpoint.spawn(Box::pin(async move { rank.write(0, 1) }));
     });
 }

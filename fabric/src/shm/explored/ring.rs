@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use remote_memory::{Message, Port, Rank};
+use onesided_remote_memory::{Message, Port, Rank};
 
 use crate::shm::explored::doorbell::{Flaw, Sleeper};
 use crate::shm::explored::{LOST, caught, explore, holds, together};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::{io, slice};
 
 use ibverbs_sys as ibv;
-use remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::bootstrap::Maker;
 use crate::shm::{self, Mapping};

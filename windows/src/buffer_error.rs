@@ -8,8 +8,8 @@ use crate::Error;
 /// error.
 ///
 /// ```
-/// # use windows::{Buffer, Error, Window};
-/// # fabric::threads(1, |world| {
+/// # use onesided_windows::{Buffer, Error, Window};
+/// # onesided_fabric::threads(1, |world| {
 /// let window = Window::<u64>::allocate(&world, 10).wait()?;
 /// let epoch = window.lock_exclusive(0).wait()?;
 /// let failed = epoch.put_buffer(8, window.buffer(5)?, 0..5).wait().unwrap_err();
@@ -19,11 +19,11 @@ use crate::Error;
 /// # drop(buffer);
 /// # epoch.unlock().wait()?;
 /// # window.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct GivenBack<M>(Box<(Error, Option<M>)>); // boxed: a result is as small as what it is when all goes well
+pub struct BufferError<M>(Box<(Error, Option<M>)>); // boxed: a result is as small as what it is when all goes well
 
-impl<M> GivenBack<M> {
+impl<M> BufferError<M> {
     pub(crate) fn new(error: Error, memory: Option<M>) -> Self {
         Self(Box::new((error, memory)))
     }
@@ -41,25 +41,25 @@ impl<M> GivenBack<M> {
     }
 }
 
-impl<M> From<GivenBack<M>> for Error {
-    fn from(failed: GivenBack<M>) -> Self {
+impl<M> From<BufferError<M>> for Error {
+    fn from(failed: BufferError<M>) -> Self {
         failed.into_parts().0
     }
 }
 
-impl<M> std::error::Error for GivenBack<M> {
+impl<M> std::error::Error for BufferError<M> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error().source()
     }
 }
 
-impl<M> fmt::Display for GivenBack<M> {
+impl<M> fmt::Display for BufferError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self.error(), f)
     }
 }
 
-impl<M> fmt::Debug for GivenBack<M> {
+impl<M> fmt::Debug for BufferError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = if self.0.1.is_some() { "given back" } else { "lost" };
         write!(f, "{:?}, the memory is {memory}", self.error())

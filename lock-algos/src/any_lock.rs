@@ -1,32 +1,32 @@
 //! A lock that is chosen when the program runs.
 
-use remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
-    Asked, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, LockAlgorithm, Mcs,
-    Mode, Owner, Place, TestAndSet, Ticket, TwoLevel,
+    Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm,
+    LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel,
 };
 
 macro_rules! chosen {
     ($chosen:expr, $lock:ident => $run:expr) => {
         match $chosen {
-            Chosen::TestAndSet($lock) | Chosen::CheckedTestAndSet($lock) => $run,
-            Chosen::Mcs($lock) => $run,
-            Chosen::Ticket($lock) => $run,
-            Chosen::FetchAddQueue($lock) => $run,
-            Chosen::DistributedCounters($lock) => $run,
-            Chosen::TwoLevel($lock) => $run,
-            Chosen::DedicatedThread($lock) => $run,
-            Chosen::EventThread($lock) => $run,
-            Chosen::GlobalTestAndSet($lock) => $run,
-            Chosen::GlobalMcs($lock) => $run,
-            Chosen::GlobalTicket($lock) => $run,
-            Chosen::GlobalFetchAddQueue($lock) => $run,
-            Chosen::GlobalDistributedCounters($lock) => $run,
-            Chosen::GlobalTwoLevel($lock) => $run,
-            Chosen::GlobalDedicatedThread($lock) => $run,
-            Chosen::GlobalEventThread($lock) => $run,
+            AnyLock::TestAndSet($lock) | AnyLock::CheckedTestAndSet($lock) => $run,
+            AnyLock::Mcs($lock) => $run,
+            AnyLock::Ticket($lock) => $run,
+            AnyLock::FetchAddQueue($lock) => $run,
+            AnyLock::DistributedCounters($lock) => $run,
+            AnyLock::TwoLevel($lock) => $run,
+            AnyLock::DedicatedThread($lock) => $run,
+            AnyLock::EventThread($lock) => $run,
+            AnyLock::GlobalTestAndSet($lock) => $run,
+            AnyLock::GlobalMcs($lock) => $run,
+            AnyLock::GlobalTicket($lock) => $run,
+            AnyLock::GlobalFetchAddQueue($lock) => $run,
+            AnyLock::GlobalDistributedCounters($lock) => $run,
+            AnyLock::GlobalTwoLevel($lock) => $run,
+            AnyLock::GlobalDedicatedThread($lock) => $run,
+            AnyLock::GlobalEventThread($lock) => $run,
         }
     };
 }
@@ -34,7 +34,7 @@ macro_rules! chosen {
 /// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Chosen {
+pub enum AnyLock {
     /// See [`TestAndSet`].
     TestAndSet(TestAndSet),
     /// See [`TestAndSet::checked`].
@@ -71,8 +71,8 @@ pub enum Chosen {
     GlobalEventThread(Global<EventThread>),
 }
 
-impl Chosen {
-    /// The lock, if an owner in this mode needs its word alone: no node, and no second step to release it. Asked first, so
+impl AnyLock {
+    /// The lock, if an owner in this mode needs its word alone: no node, and no second step to release it. IntentFn first, so
     /// that the shortest way has one branch.
     #[inline]
     #[must_use]
@@ -145,7 +145,7 @@ impl Chosen {
     #[must_use]
     pub fn is_spread(&self) -> bool {
         const fn of<A: LockAlgorithm>(_: &A) -> bool {
-            A::SPREAD
+            A::PER_RANK_WORD
         }
         chosen!(self, lock => of(lock))
     }
@@ -154,7 +154,7 @@ impl Chosen {
     #[must_use]
     pub fn near_words(&self) -> usize {
         const fn of<A: LockAlgorithm>(_: &A) -> usize {
-            A::NEAR_WORDS
+            A::HOST_WORDS
         }
         chosen!(self, lock => of(lock))
     }
@@ -201,11 +201,11 @@ const fn largest<const N: usize>(all: [usize; N]) -> usize {
     largest
 }
 
-impl LockAlgorithm for Chosen {
+impl LockAlgorithm for AnyLock {
     const NAME: &'static str = "chosen";
     const HOME_WORDS: usize = largest(HOMES) + 1; // with the room
     const NODE_WORDS: usize = largest(NODES) + 1;
-    const NEAR_WORDS: usize = TwoLevel::NEAR_WORDS;
+    const HOST_WORDS: usize = TwoLevel::HOST_WORDS;
 
     /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
     /// made again of the same word and bits.
@@ -217,12 +217,12 @@ impl LockAlgorithm for Chosen {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         chosen!(self, lock => lock.words(place))
     }
 
     #[inline]
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         chosen!(self, lock => lock.words_to_try(place))
     }
 
@@ -230,7 +230,7 @@ impl LockAlgorithm for Chosen {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -246,20 +246,20 @@ impl LockAlgorithm for Chosen {
         }
     }
 
-    async fn contend<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         chosen!(self, lock => lock.contend(memory, place, words, mode, first, wish).await)
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl Place<'m, M>, mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
         chosen!(self, lock => lock.releases_in_one_step(place, mode))
     }
 
@@ -267,7 +267,7 @@ impl LockAlgorithm for Chosen {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -287,7 +287,7 @@ impl LockAlgorithm for Chosen {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl Place<'m, M>,
+        place: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -295,7 +295,7 @@ impl LockAlgorithm for Chosen {
         chosen!(self, lock => lock.released(memory, place, words, mode, found))
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -308,21 +308,26 @@ impl LockAlgorithm for Chosen {
         chosen!(self, lock => lock.finish_release(memory, place, words, mode, found).await)
     }
 
-    fn release_waits<'m, M: RemoteMemory>(&self, memory: &M, place: impl Place<'m, M>, mode: Mode) -> Option<bool> {
+    fn release_waits<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        place: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Option<bool> {
         chosen!(self, lock => lock.release_waits(memory, place, mode))
     }
 
-    async fn forsake<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.forsake(memory, place, words, held).await)
+        chosen!(self, lock => lock.release_poisoned(memory, place, words, held).await)
     }
 
-    async fn serve<'m, M: RemoteMemory, P: Place<'m, M> + 'm>(
+    async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         place: P,
@@ -331,7 +336,11 @@ impl LockAlgorithm for Chosen {
         chosen!(self, lock => lock.serve(memory, place, is_open).await)
     }
 
-    async fn wake_server<'m, M: RemoteMemory>(&self, memory: &'m M, place: impl Place<'m, M>) -> Result<(), Fault> {
+    async fn wake_server<'m, M: RemoteMemory>(
+        &self,
+        memory: &'m M,
+        place: impl LockContext<'m, M>,
+    ) -> Result<(), Fault> {
         chosen!(self, lock => lock.wake_server(memory, place).await)
     }
 }

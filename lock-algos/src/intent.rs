@@ -2,51 +2,51 @@
 
 /// What is wanted of an acquire that is under way: asked between two operations, for it may change meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Intent {
     /// Whether, and how much.
-    pub wanted: Wanted,
+    pub wanted: WaitPolicy,
     /// Whether the lock is taken from the dead. Otherwise it stays theirs, and the acquire ends with their fault.
-    pub inherits: bool,
+    pub recovers: bool,
 }
 
 /// Asks for the wish as it is now. A reference, of one type, so that the rest of an acquire exists once for each lock, whoever
 /// asks.
-pub type Asked<'a> = &'a (dyn Fn() -> Wish + Send + Sync + 'a);
+pub type IntentFn<'a> = &'a (dyn Fn() -> Intent + Send + Sync + 'a);
 
 /// How much a lock is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WaitPolicy {
     /// However long it takes.
-    Yes,
+    Block,
     /// If no owner has to be waited for.
-    IfFree,
+    Try,
     /// Not any more: the acquire ends as soon as it holds nothing that others wait for.
-    No,
+    Cancelled,
 }
 
-impl Wish {
+impl Intent {
     /// However long it takes, but not from the dead.
-    pub const LOCK: Self = Self { wanted: Wanted::Yes, inherits: false };
+    pub const LOCK: Self = Self { wanted: WaitPolicy::Block, recovers: false };
     /// If it can be had at once, but not from the dead.
-    pub const TRY: Self = Self { wanted: Wanted::IfFree, inherits: false };
+    pub const TRY: Self = Self { wanted: WaitPolicy::Try, recovers: false };
     /// Not any more.
-    pub const NONE: Self = Self { wanted: Wanted::No, inherits: false };
+    pub const CANCELLED: Self = Self { wanted: WaitPolicy::Cancelled, recovers: false };
 
     /// The same, from the dead as well.
     #[must_use]
-    pub const fn inheriting(self) -> Self {
-        Self { inherits: true, ..self }
+    pub const fn recovering(self) -> Self {
+        Self { recovers: true, ..self }
     }
 
     /// Whether nobody wants the lock any more.
     #[must_use]
     pub const fn is_over(self) -> bool {
-        matches!(self.wanted, Wanted::No)
+        matches!(self.wanted, WaitPolicy::Cancelled)
     }
 
     /// Whether others may be waited for.
     #[must_use]
     pub const fn is_patient(self) -> bool {
-        matches!(self.wanted, Wanted::Yes)
+        matches!(self.wanted, WaitPolicy::Block)
     }
 }

@@ -1,8 +1,8 @@
 //! Where a lock's words lie.
 
-use remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::{Owner, Reach};
+use crate::{BackoffCap, Owner};
 
 /// How many of a rank's owners count without a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct WithoutSlot {
 /// A lock has a few words at its home, the target, and each owner has a queue node in its own rank's memory, which
 /// everybody may reach: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words for each of the rank's slots. Many locks
 /// share the nodes; an owner uses its node for one lock at a time.
-pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
+pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Word `index` of the lock at its home.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
         true
     }
 
-    /// The word of the lock at some rank, of a lock that has [one at every rank](crate::LockAlgorithm::SPREAD).
+    /// The word of the lock at some rank, of a lock that has [one at every rank](crate::LockAlgorithm::PER_RANK_WORD).
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
@@ -57,7 +57,7 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     }
 
     /// Word `index` of those that the lock has at some rank for the ranks of its own [host](Self::host_of), of a lock that has
-    /// [some](crate::LockAlgorithm::NEAR_WORDS). Nobody else touches them: where others take a card, these are the CPU's.
+    /// [some](crate::LockAlgorithm::HOST_WORDS). Nobody else touches them: where others take a card, these are the CPU's.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has none, and for a rank of another host.
@@ -170,12 +170,12 @@ pub trait Place<'m, M: RemoteMemory>: Copy + Send + Sync {
     }
 
     /// How far this rank's pauses for locks grow now.
-    fn reach(&self) -> Reach {
-        Reach::ALL
+    fn backoff_cap(&self) -> BackoffCap {
+        BackoffCap::ALL
     }
 
     /// Keeps what its last acquire, which had to contend, made of that.
-    fn keep_reach(&self, reach: Reach) {
+    fn keep_backoff_cap(&self, reach: BackoffCap) {
         let _ = reach;
     }
 

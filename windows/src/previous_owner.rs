@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-use fabric::remote_memory::{Fault, FaultKind, Rank};
-use fabric::{Fabric, World};
-use lock_algos::{Held, Mode};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, World};
+use onesided_lock_algos::{Held, Mode};
 
-/// From whom a lock was inherited: see [`Epoch::inherited`](crate::Epoch::inherited).
+/// From whom a lock was recovered: see [`Epoch::previous_owner`](crate::Epoch::previous_owner).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Inheritance {
+pub enum PreviousOwner {
     /// This rank held the lock alone when it died.
     Owner(u32),
     /// This rank died, and may have been among those who held the lock, or waited for it: the lock cannot name them. Others
     /// may have died with it.
-    Member(u32),
+    Participant(u32),
     /// This rank lives, and kept the lock for longer than its lease: what it commits fails
-    /// ([`LatePolicy::VersionedCommit`](crate::LatePolicy::VersionedCommit)), or it cannot reach the target any more
-    /// ([`LatePolicy::Revoke`](crate::LatePolicy::Revoke)), and may have left something half done.
-    Late(u32),
+    /// ([`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)), or it cannot reach the target any more
+    /// ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), and may have left something half done.
+    LeaseExpired(u32),
 }
 
-impl fmt::Display for Inheritance {
+impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
-            Self::Late(rank) => write!(f, "rank {rank} kept the lock for longer than its lease"),
-            Self::Member(rank) => write!(f, "rank {rank} died, and may have held the lock"),
+            Self::LeaseExpired(rank) => write!(f, "rank {rank} kept the lock for longer than its lease"),
+            Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
         }
     }
 }
@@ -52,10 +52,10 @@ impl Holding {
 
     pub(crate) fn of(held: Held) -> Self {
         let Self(mode) = Self::cleanly(held.mode);
-        let Some(fault) = held.inherited else { return Self(mode) };
+        let Some(fault) = held.recovered else { return Self(mode) };
         let named = match fault.kind() {
             FaultKind::OwnerDied => Self::NAMED,
-            FaultKind::OwnerLate => Self::LATE,
+            FaultKind::LeaseExpired => Self::LATE,
             _ => 0,
         };
         let rank = fault.rank().map_or(0, |rank| rank.0);
@@ -64,19 +64,19 @@ impl Holding {
 
     /// As the lock gave it.
     pub(crate) fn held(self) -> Held {
-        if !self.is_inherited() {
+        if !self.is_recovered() {
             return Held::cleanly(self.mode());
         }
         let kind = match self.0 {
-            holding if holding & Self::LATE != 0 => FaultKind::OwnerLate,
+            holding if holding & Self::LATE != 0 => FaultKind::LeaseExpired,
             holding if holding & Self::NAMED != 0 => FaultKind::OwnerDied,
-            _ => FaultKind::MemberDied,
+            _ => FaultKind::ParticipantDied,
         };
         Held::after(Fault::of(kind, Rank(self.0 & 0xff_ffff)), self.mode())
     }
 
     #[inline]
-    pub(crate) const fn is_inherited(self) -> bool {
+    pub(crate) const fn is_recovered(self) -> bool {
         self.0 & Self::INHERITED != 0
     }
 
@@ -90,14 +90,14 @@ impl Holding {
         Self(self.0 | Self::SHARED)
     }
 
-    pub(crate) fn inherited<F: Fabric>(self, world: &World<F>) -> Option<Inheritance> {
-        let fault = self.held().inherited?;
+    pub(crate) fn previous_owner<F: Fabric>(self, world: &World<F>) -> Option<PreviousOwner> {
+        let fault = self.held().recovered?;
         let rank = fault.rank()?;
         let rank = world.rank_of(rank).unwrap_or(rank.0);
         Some(match fault.kind() {
-            FaultKind::OwnerLate => Inheritance::Late(rank),
-            FaultKind::OwnerDied => Inheritance::Owner(rank),
-            _ => Inheritance::Member(rank),
+            FaultKind::LeaseExpired => PreviousOwner::LeaseExpired(rank),
+            FaultKind::OwnerDied => PreviousOwner::Owner(rank),
+            _ => PreviousOwner::Participant(rank),
         })
     }
 }
@@ -108,17 +108,17 @@ mod tests {
 
     #[test]
     fn a_holding_keeps_what_it_is_given() {
-        fabric::threads(2, |world| {
+        onesided_fabric::threads(2, |world| {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 assert_eq!(Holding::cleanly(mode).mode(), mode);
                 assert_eq!(Holding::of(Held::cleanly(mode)), Holding::cleanly(mode));
                 for (kind, inheritance) in [
-                    (FaultKind::OwnerDied, Inheritance::Owner(1)),
-                    (FaultKind::MemberDied, Inheritance::Member(1)),
-                    (FaultKind::OwnerLate, Inheritance::Late(1)),
+                    (FaultKind::OwnerDied, PreviousOwner::Owner(1)),
+                    (FaultKind::ParticipantDied, PreviousOwner::Participant(1)),
+                    (FaultKind::LeaseExpired, PreviousOwner::LeaseExpired(1)),
                 ] {
                     let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
-                    assert_eq!((holding.mode(), holding.inherited(&world)), (mode, Some(inheritance)));
+                    assert_eq!((holding.mode(), holding.previous_owner(&world)), (mode, Some(inheritance)));
                     assert_eq!(holding.held(), Held::after(Fault::of(kind, Rank(1)), mode));
                     assert_eq!(holding.shared(), Holding::of(Held::after(Fault::of(kind, Rank(1)), Mode::Shared)));
                 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
-use fabric::{Capabilities, Fabric, World};
-use lock_algos::{Asked, Chosen, Held, LockAlgorithm, Mode, Owner, TestAndSet};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
+use onesided_fabric::{Capabilities, Fabric, World};
+use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
 
 use crate::home::{Home, Words};
 use crate::window::{Inner, SETTLE, TURN, Target};
 use crate::{Element, Epoch, Error, LockDesign, Request};
 
-/// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::late_owners`](crate::Builder::late_owners)
+/// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::lease_policy`](crate::Builder::lease_policy)
 /// chooses.
 ///
 /// A lease alone is not safe: who was stopped does not know that time has passed, and no memory looks at tokens. So it takes one of
@@ -24,28 +24,28 @@ use crate::{Element, Epoch, Error, LockDesign, Request};
 /// too early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum LatePolicy {
+pub enum LeasePolicy {
     /// Nothing: who waits goes on waiting. The lock recovers from death, not from delay. For every design.
     #[default]
     None,
     /// Who waits takes the lock over, and the late owner's [commit](Epoch::commit) fails, and so does its unlock
     /// ([`Error::Late`]). What it *puts* is not kept from the memory: what counts is what was committed. Not for lock tables,
     /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit. A reader who takes a lock over has it alone, and
-    /// a lease; a [`lock_all`](crate::Window::lock_all) gives it back at once and shares it: [`LockAll::inherited`](crate::LockAll::inherited)
+    /// a lease; a [`lock_all`](crate::Window::lock_all) gives it back at once and shares it: [`LockAll::previous_owner`](crate::LockAll::previous_owner)
     /// tells.
     VersionedCommit,
     /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
-    /// poisoned until it is [inherited](crate::LockRequest::inherit). Where all ranks are processes of one host, on the shm
+    /// poisoned until it is [inherited](crate::LockRequest::recover). Where all ranks are processes of one host, on the shm
     /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
     /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
-    /// If there is no killing it, or it is there still after 5 s, the acquire ends with [`OwnerLate`](FaultKind::OwnerLate), the lock
+    /// If there is no killing it, or it is there still after 5 s, the acquire ends with [`LeaseExpired`](FaultKind::LeaseExpired), the lock
     /// stays as it is, and whoever asks next tries again.
     /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
     Kill,
     /// Who waits has the late owner's access to the target's memory revoked: the target's helper thread closes the owner's queue
     /// pair there, and says so, before anybody else has the lock; so nothing that the late owner has on its way, or does when it
     /// wakes up, takes effect there any more. Then all is as after a death: the lock is poisoned until it is
-    /// [inherited](crate::LockRequest::inherit), which gives [`Inheritance::Late`](crate::Inheritance::Late). Where all ranks reach
+    /// [inherited](crate::LockRequest::recover), which gives [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Where all ranks reach
     /// one another by cards (verbs) and in simulation; not over mapped memory, from which nobody can be kept: there is
     /// [`Kill`](Self::Kill) for that.
     ///
@@ -58,7 +58,7 @@ pub enum LatePolicy {
     Revoke,
 }
 
-impl LatePolicy {
+impl LeasePolicy {
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -71,7 +71,7 @@ impl LatePolicy {
     }
 }
 
-impl fmt::Display for LatePolicy {
+impl fmt::Display for LeasePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -80,7 +80,7 @@ impl fmt::Display for LatePolicy {
 /// The choice of a window that is to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Choice {
-    pub(crate) policy: LatePolicy,
+    pub(crate) policy: LeasePolicy,
     pub(crate) lease: Duration,
     /// Whether it is of something that commits nothing.
     pub(crate) plain: bool,
@@ -101,35 +101,35 @@ impl Choice {
         let others =
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
         let why = match self.policy {
-            LatePolicy::None => return Ok(()),
+            LeasePolicy::None => return Ok(()),
             _ if self.lease.is_zero() => "a lease of zero is over before it begins",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
-            LatePolicy::VersionedCommit if self.plain => "there is nothing to commit",
-            LatePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
+            LeasePolicy::VersionedCommit if self.plain => "there is nothing to commit",
+            LeasePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
                 "the ranks are not processes of one host on the shm fabric"
             }
-            LatePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
+            LeasePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
                 "nobody can be kept from memory that it has mapped: that takes ranks that reach one another by cards alone"
             }
-            LatePolicy::VersionedCommit | LatePolicy::Kill | LatePolicy::Revoke => return Ok(()),
+            LeasePolicy::VersionedCommit | LeasePolicy::Kill | LeasePolicy::Revoke => return Ok(()),
         };
-        Err(Error::LatePolicy { window: window.clone(), policy: self.policy, design, why })
+        Err(Error::LeasePolicy { window: window.clone(), policy: self.policy, design, why })
     }
 
     /// What ranks compare.
     pub(crate) fn describe(&self, design: LockDesign) -> String {
         match self.policy {
-            LatePolicy::None => design.to_string(),
+            LeasePolicy::None => design.to_string(),
             policy => format!("{design}, late owners: {policy} after {:?}", self.lease),
         }
     }
 
     /// The lock that keeps to it.
-    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> Chosen {
+    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> AnyLock {
         match (self.policy, design.algorithm(capabilities)) {
-            (LatePolicy::None, lock) => lock,
-            (policy, Chosen::TestAndSet(lock)) => {
-                Chosen::CheckedTestAndSet(lock.leased(self.nanos(), policy == LatePolicy::VersionedCommit))
+            (LeasePolicy::None, lock) => lock,
+            (policy, AnyLock::TestAndSet(lock)) => {
+                AnyLock::CheckedTestAndSet(lock.leased(self.nanos(), policy == LeasePolicy::VersionedCommit))
             }
             (_, lock) => lock,
         }
@@ -138,13 +138,13 @@ impl Choice {
     /// What a window keeps of it.
     pub(crate) fn kept(&self, slots: u16) -> Option<Late> {
         let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
-        (self.policy != LatePolicy::None).then(|| Late { policy: self.policy, nanos: self.nanos(), starts: starts() })
+        (self.policy != LeasePolicy::None).then(|| Late { policy: self.policy, nanos: self.nanos(), starts: starts() })
     }
 }
 
 /// The leases of this rank's owners.
 pub(crate) struct Late {
-    policy: LatePolicy,
+    policy: LeasePolicy,
     nanos: u64,
     /// For each slot, a time before its owner's last compare-swap.
     starts: Box<[AtomicU64]>,
@@ -171,13 +171,13 @@ impl<F: Fabric> Inner<F> {
         words: Words<'m, F>,
         mode: Mode,
         mut first: Result<u64, Fault>,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.algorithm);
         let Some(late) = &self.late else { return lock.contend(fabric, home, words, mode, first, wish).await };
         let slot = Owner::from_bits(words.1).slot;
         // It is asked before each compare-swap.
-        let asked: Asked<'_> = &|| {
+        let asked: IntentFn<'_> = &|| {
             late.tries(slot, fabric.now());
             wish()
         };
@@ -185,29 +185,31 @@ impl<F: Fabric> Inner<F> {
             let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
-                    if self.commits() && held.inherited.is_some() {
+                    if self.commits() && held.recovered.is_some() {
                         // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
                         // a compare-swap on its way. Before anything that was committed is read.
                         if let Err(fault) = self.raise(self.commit_word(home.target)?).await {
-                            lock.forsake(fabric, home, words, held).await?;
+                            lock.release_poisoned(fabric, home, words, held).await?;
                             return Err(fault);
                         }
                     }
                     return Ok(held);
                 }
             };
-            let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::OwnerLate) else { return Err(fault) };
+            let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::LeaseExpired) else {
+                return Err(fault);
+            };
             // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
             // Else the lease of whoever has it now is waited for.
             // What was seen first may be a count of readers, which comes again.
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
             match (late.policy, seen) {
-                (LatePolicy::Revoke, Some(seen)) => {
+                (LeasePolicy::Revoke, Some(seen)) => {
                     if let Some(held) = self.take_from(home, (words, seen), fault, wish).await? {
                         return Ok(held);
                     }
                 }
-                (LatePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
+                (LeasePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
                     if fabric.kill(rank).is_err() {
                         return Err(fault);
                     }
@@ -235,7 +237,7 @@ impl<F: Fabric> Inner<F> {
         home: Home<'m, F>,
         ((word, owner), seen): (Words<'m, F>, u64),
         fault: Fault,
-        wish: Asked<'_>,
+        wish: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
         // An owner at its own part is waited for, and so is another guard of this rank's.
@@ -246,7 +248,7 @@ impl<F: Fabric> Inner<F> {
         if !self.revoke(home.target, seen, || !wish().is_over()).await? {
             return Err(Fault::new(FaultKind::Closed));
         }
-        if !wish().inherits {
+        if !wish().recovers {
             return Err(fault);
         }
         if let Some(late) = &self.late {
@@ -283,7 +285,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Whether the window has something to commit: then a living owner's lock may be taken over.
     pub(crate) fn commits(&self) -> bool {
-        self.late.as_ref().is_some_and(|late| late.policy == LatePolicy::VersionedCommit)
+        self.late.as_ref().is_some_and(|late| late.policy == LeasePolicy::VersionedCommit)
     }
 
     fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
@@ -301,7 +303,7 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// How much is left of the lease, of an exclusive lock in a window with a [policy](LatePolicy): nothing once it is over. To be
+    /// How much is left of the lease, of an exclusive lock in a window with a [policy](LeasePolicy): nothing once it is over. To be
     /// asked after every wait; it is never told too late, because the lease began before the lock was held. `None` where there
     /// is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
@@ -313,7 +315,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// What was committed last under this lock, at first 0, when it is waited for. In a window with
-    /// [`LatePolicy::VersionedCommit`].
+    /// [`LeasePolicy::VersionedCommit`].
     ///
     /// # Errors
     /// When waited for: [`Error::Operation`], `Unsupported` in other windows.
@@ -339,10 +341,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use windows::{LatePolicy, Window};
-    /// # fabric::threads(2, |world| {
+    /// # use onesided_windows::{LeasePolicy, Window};
+    /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u64>::builder()
-    ///     .late_owners(LatePolicy::VersionedCommit, Duration::from_millis(100))
+    ///     .lease_policy(LeasePolicy::VersionedCommit, Duration::from_millis(100))
     ///     .allocate(&world, 16)
     ///     .wait()?;
     /// let epoch = window.lock_exclusive(1).wait()?;
@@ -351,7 +353,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// epoch.commit(other).wait()?; // an error if another has the lock meanwhile
     /// epoch.unlock().wait()?;
     /// # window.close().wait()
-    /// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
     /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
@@ -382,7 +384,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let fabric = inner.fabric();
             fabric.flush(target.fabric_rank()).await?;
             let word = inner.commit_word(target)?;
-            let lock = lock_algos::Place::home(&inner.home(target, which, mine), 0)?;
+            let lock = onesided_lock_algos::LockContext::home(&inner.home(target, which, mine), 0)?;
             let read = |word| Link::Read { word, waited: true };
             loop {
                 let [version, holder] = fabric.post([read(word), read(lock)]).await?;

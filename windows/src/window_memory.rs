@@ -4,20 +4,20 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::remote_memory::{Fault, FaultKind};
-use fabric::{Fabric, Segment, UserMemory, World};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::agent::is_wordless;
 use crate::window::{SETTLE, TURN};
-use crate::{Error, GivenBack, Request};
+use crate::{BufferError, Error, Request};
 
 /// Memory of this rank's that windows are made over parts of, as many as wanted, one after another or at the same time:
 /// parts may overlap (MPI's overlapping windows). It is lent once and comes back when the last window over it is closed.
 ///
 /// ```
-/// # use windows::{LentMemory, Window};
-/// # fabric::threads(2, |world| {
-/// let memory = LentMemory::new(&world, vec![0_u64; 100])?;
+/// # use onesided_windows::{WindowMemory, Window};
+/// # onesided_fabric::threads(2, |world| {
+/// let memory = WindowMemory::new(&world, vec![0_u64; 100])?;
 /// let all = Window::<u64>::create_over(&world, &memory, 0..100).wait()?;
 /// let half = Window::<u64>::create_over(&world, &memory, 50..100).wait()?;
 /// let next = (world.rank() + 1) % world.size();
@@ -33,7 +33,7 @@ use crate::{Error, GivenBack, Request};
 /// let vector = memory.take_back().wait()?.into_vec::<u64>().unwrap();
 /// assert_eq!(vector[53], 8);
 /// # Ok(())
-/// # }).unwrap().into_iter().collect::<Result<(), windows::Error>>().unwrap();
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
 /// Cheap to clone; all handles are of the same memory. Windows keep it as well: where no handle is left it is freed when
@@ -45,7 +45,7 @@ use crate::{Error, GivenBack, Request};
 /// atomic agent, so atomic operations on an element are atomic against one another through whatever window. A flush, a fence
 /// or an unlock of one window makes what was done through it seen by whoever then reads through another one (MPI-4.1, 12.4:
 /// MPI makes concurrent access through overlapping windows an error; here it is as defined as within one window).
-pub struct LentMemory<F: Fabric = fabric::Any>(Arc<Shared<F>>);
+pub struct WindowMemory<F: Fabric = onesided_fabric::Any>(Arc<Shared<F>>);
 
 struct Shared<F: Fabric> {
     world: World<F>,
@@ -67,7 +67,7 @@ impl<F: Fabric> Shared<F> {
     }
 }
 
-impl<F: Fabric> LentMemory<F> {
+impl<F: Fabric> WindowMemory<F> {
     /// Lends a vector, a boxed slice, or [memory that something else owns](UserMemory::from_raw_parts): a mapping, say. Not
     /// collective.
     ///
@@ -107,12 +107,12 @@ impl<F: Fabric> LentMemory<F> {
     ///
     /// # Cancel safety
     /// Dropped in the middle, the memory is lent no longer, and lost.
-    pub fn take_back(self) -> Request<'static, UserMemory, F, GivenBack<Self>> {
+    pub fn take_back(self) -> Request<'static, UserMemory, F, BufferError<Self>> {
         let fabric = self.0.world.fabric().clone();
         Request::new(fabric, "take_back", self.run_take_back())
     }
 
-    async fn run_take_back(self) -> Result<UserMemory, GivenBack<Self>> {
+    async fn run_take_back(self) -> Result<UserMemory, BufferError<Self>> {
         let refused = {
             let mut state = self.0.state();
             let refused = (state.windows > 0).then_some(Error::StillLent { windows: state.windows });
@@ -123,7 +123,7 @@ impl<F: Fabric> LentMemory<F> {
             Some(error) => Err(error),
             None => self.reclaim().await.map_err(|fault| Error::TakeBack { fault: self.0.world.translate(fault) }),
         };
-        taken.map_err(|error| GivenBack::new(error, Some(self)))
+        taken.map_err(|error| BufferError::new(error, Some(self)))
     }
 
     async fn reclaim(&self) -> Result<UserMemory, Fault> {
@@ -134,11 +134,14 @@ impl<F: Fabric> LentMemory<F> {
     }
 
     /// Elements of it, counted from its beginning, to make a window over; no segment where there are none.
-    pub(crate) fn part<T>(&self, range: &Range<usize>) -> Result<(Option<F::Segment>, Hold<F>), fabric::Error> {
+    pub(crate) fn part<T>(
+        &self,
+        range: &Range<usize>,
+    ) -> Result<(Option<F::Segment>, Hold<F>), onesided_fabric::Error> {
         let Shared { world, segment, .. } = &*self.0;
         let failed = |what: &str, kind| {
             let (len, fault) = (segment.len(), Fault::of(kind, world.fabric().rank()));
-            fabric::Error::Allocate { len, what: what.into(), fault, source: None }
+            onesided_fabric::Error::Allocate { len, what: what.into(), fault, source: None }
         };
         let bytes = |elements: usize| (elements as u64).checked_mul(size_of::<T>() as u64);
         let ends = bytes(range.start).zip(bytes(range.end));
@@ -160,13 +163,13 @@ impl<F: Fabric> LentMemory<F> {
     }
 }
 
-impl<F: Fabric> Clone for LentMemory<F> {
+impl<F: Fabric> Clone for WindowMemory<F> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<F: Fabric> fmt::Debug for LentMemory<F> {
+impl<F: Fabric> fmt::Debug for WindowMemory<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes that are lent to {} windows", self.len(), self.windows())
     }
@@ -197,10 +200,10 @@ pub(crate) enum Spare<F: Fabric> {
 }
 
 /// Lends memory, with the helper thread that is its agent where it has no words.
-pub(crate) fn lend<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, fabric::Error> {
+pub(crate) fn lend<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, onesided_fabric::Error> {
     let lent = fabric.register(memory)?;
     if fabric.word_in(&lent, 0).is_err_and(is_wordless) {
-        fabric.serve(Box::pin(std::future::ready(()))).map_err(fabric::Error::operation("start its agent"))?;
+        fabric.serve(Box::pin(std::future::ready(()))).map_err(onesided_fabric::Error::operation("start its agent"))?;
     }
     Ok(lent)
 }

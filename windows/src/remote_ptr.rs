@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::SegmentKey;
+use onesided_fabric::SegmentKey;
 
 use crate::agent::Layout;
 
@@ -16,9 +16,9 @@ pub(crate) const SLOTS: u32 = 256;
 /// others see [`detach`](crate::Window::detach).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
-pub struct Place(pub(crate) u64); // slot 8 bits | generation 16 bits, never 0 | offset 40 bits
+pub struct RemotePtr(pub(crate) u64); // slot 8 bits | generation 16 bits, never 0 | offset 40 bits
 
-impl Place {
+impl RemotePtr {
     /// No place: what zeroed memory has.
     pub const NULL: Self = Self(0);
     const OFFSET: u64 = (1 << 40) - 1;
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for RemotePtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_null() {
             true => f.write_str("no place"),
@@ -105,7 +105,7 @@ impl Entry {
         layout.end().next_multiple_of(64) + (slot * Self::BYTES) as u64
     }
 
-    pub(crate) fn encode(place: Place, len: usize, key: &SegmentKey) -> [u8; Self::BYTES] {
+    pub(crate) fn encode(place: RemotePtr, len: usize, key: &SegmentKey) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&place.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&(len as u64).to_le_bytes());
@@ -116,7 +116,7 @@ impl Entry {
     }
 
     /// What it says of the memory that begins at this place.
-    pub(crate) fn decode(bytes: &[u8; Self::BYTES], place: Place) -> Option<(usize, SegmentKey)> {
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES], place: RemotePtr) -> Option<(usize, SegmentKey)> {
         let word =
             |at: usize| bytes[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         if word(7) != Self::seal(bytes) || word(0) != place.0 || place.is_null() {
@@ -140,28 +140,28 @@ pub(crate) const fn hidden_bytes(layout: Layout) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use fabric::remote_memory::{Rank, RegionId};
+    use onesided_fabric::remote_memory::{Rank, RegionId};
 
     use super::*;
 
     #[test]
     fn a_place_is_a_word_that_counts_elements() {
-        let place = Place::new(255, 65_535);
+        let place = RemotePtr::new(255, 65_535);
         let further = place.checked_add(7).unwrap().checked_add(1 << 39).unwrap();
         assert_eq!((further.index(), further.start(), further.slot()), ((1 << 39) + 7, place, 255));
-        assert_eq!(Place::from_word(further.to_word()), further);
-        assert!(further.checked_add(1 << 39).is_none() && !place.is_null() && Place::NULL.is_null());
-        assert_eq!(format!("{further:?} {:?}", Place::NULL), "element 549755813895 of memory 255.65535 no place");
+        assert_eq!(RemotePtr::from_word(further.to_word()), further);
+        assert!(further.checked_add(1 << 39).is_none() && !place.is_null() && RemotePtr::NULL.is_null());
+        assert_eq!(format!("{further:?} {:?}", RemotePtr::NULL), "element 549755813895 of memory 255.65535 no place");
     }
 
     #[test]
     fn an_entry_is_believed_only_whole_and_for_its_place() {
         let key = SegmentKey { rank: Rank(3), region: RegionId(9), len: 800, address: 7, rkey: 11 };
-        let place = Place::new(4, 2);
+        let place = RemotePtr::new(4, 2);
         let bytes = Entry::encode(place, 100, &key);
         assert_eq!(Entry::decode(&bytes, place), Some((100, key)));
-        assert_eq!(Entry::decode(&bytes, Place::new(4, 3)), None);
-        assert_eq!(Entry::decode(&[0; 64], Place::NULL), None);
+        assert_eq!(Entry::decode(&bytes, RemotePtr::new(4, 3)), None);
+        assert_eq!(Entry::decode(&[0; 64], RemotePtr::NULL), None);
         for at in 0..64 {
             let mut torn = bytes;
             torn[at] ^= 1 << (at % 8);
