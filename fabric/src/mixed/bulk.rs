@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemor
 use crate::ServerThread;
 use crate::either::EitherFuture;
 use crate::mixed::order::Change;
-use crate::mixed::segment::AtomicAgent;
+use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
@@ -144,13 +144,13 @@ impl Fabric for Mixed {
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
-        self.verbs.word_in(&segment.card, offset).map(|word| MixedWord(AtomicAgent::Card(word)))
+        self.verbs.word_in(&segment.card, offset).map(|word| MixedWord(AgentWord::Card(word)))
     }
 
     fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
         self.verbs.check_alive(segment.rank())?;
-        memory.word(offset).map(|word| MixedWord(AtomicAgent::Cpu(word)))
+        memory.word(offset).map(|word| MixedWord(AgentWord::Cpu(word)))
     }
 
     #[inline]

@@ -16,11 +16,11 @@ pub struct MixedSegment {
 
 /// A word that was resolved.
 #[derive(Clone, Copy, Debug)]
-pub struct MixedWord<'f>(pub(super) Agent<'f>);
+pub struct MixedWord<'f>(pub(super) AgentWord<'f>);
 
 /// Who carries out operations on a word.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Agent<'f> {
+pub(super) enum AgentWord<'f> {
     Card(VerbsWord<'f>),
     /// Of a word that only ranks of the owner's host reach: see [`same_host_word`](crate::Fabric::same_host_word).
     Cpu(ShmWord<'f>),
@@ -30,8 +30,8 @@ impl<'f> MixedWord<'f> {
     /// As the card reaches it, if it is the one that does.
     pub(super) const fn card(self) -> Option<VerbsWord<'f>> {
         match self.0 {
-            Agent::Card(word) => Some(word),
-            Agent::Cpu(_) => None,
+            AgentWord::Card(word) => Some(word),
+            AgentWord::Cpu(_) => None,
         }
     }
 }

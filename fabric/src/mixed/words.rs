@@ -6,7 +6,7 @@ use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, 
 
 use crate::either::all;
 use crate::mixed::order::Change;
-use crate::mixed::segment::Agent::{Card, Cpu};
+use crate::mixed::segment::AgentWord::{Card, Cpu};
 use crate::mixed::{Mixed, MixedWord};
 use crate::verbs::{Verbs, VerbsOp, VerbsWord};
 use crate::{Drive, Ticket};
