@@ -1,0 +1,6 @@
+//! Active target synchronisation: fence, and post, start, complete and wait.
+
+pub(crate) mod fence;
+pub(crate) mod post;
+pub(crate) mod signals;
+pub(crate) mod start;

@@ -1,0 +1,147 @@
+//! The target's side of active synchronisation: post and wait.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
+
+use crate::active::signals::{Signal, group};
+use crate::{Element, Error, Window};
+
+/// This rank's part, exposed to some origins (`MPI_Win_post`) until each of them has completed its access.
+///
+/// `.wait()` blocks until they have (`MPI_Win_wait`), `.await` does not, [`test`](Self::test) looks (`MPI_Win_test`);
+/// afterwards [`Window::local`] sees what they did. Once they have, whoever asks again is told so again.
+///
+/// # Cancel safety
+/// One that is dropped or leaked, waited for or not, is waited for by nobody, and that is all: the next exposure is another
+/// one.
+#[must_use = "only a wait tells that the origins are done"]
+pub struct ExposureEpoch<'w, T, F: Fabric> {
+    window: &'w Window<T, F>,
+    /// The origins that are not known to be done, and the number of the access that each is to complete.
+    awaited: Vec<(u32, u64)>,
+    limit: Limit<'w, F>,
+    /// Once somebody waits: for the last of the origins.
+    waiting: Option<Told<'w>>,
+}
+
+type Told<'w> = Pin<Box<dyn Future<Output = Result<u64, Fault>> + Send + 'w>>;
+
+impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
+    /// Exposes this rank's part to the origins.
+    pub(crate) fn post(window: &'w Window<T, F>, origins: &[u32]) -> Result<Self, Error> {
+        let inner = window.inner();
+        let mut awaited = group(origins);
+        let failed = |origin| move |fault| inner.failed("post", origin, fault);
+        // None is told before all can be.
+        for origin in &awaited {
+            inner.begin(*origin).map_err(failed(*origin))?;
+        }
+        let awaited = awaited.drain(..).map(|origin| {
+            let number = inner.counts.expose(origin);
+            let told = inner.target(origin).and_then(|target| inner.signal(target, Signal::Exposed, number));
+            told.map(|()| (origin, number)).map_err(failed(origin))
+        });
+        let mut awaited = awaited.collect::<Result<Vec<_>, _>>()?;
+        awaited.reverse(); // the last is waited for first
+        Ok(Self { window, awaited, limit: Limit::NONE, waiting: None })
+    }
+
+    /// Gives up after this time, counted from the next wait for it: the error is then
+    /// [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on instead.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    /// Looks whether every origin has completed its access, without waiting (`MPI_Win_test`). Asked again it says so again.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] if an origin died, or left, before it was done.
+    pub fn test(&mut self) -> Result<Option<()>, Error> {
+        let inner = self.window.inner();
+        while let Some((origin, number)) = self.awaited.last().copied() {
+            let told = inner.signalled(origin, Signal::Completed, number).and_then(|mut wait| {
+                match Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(told) => told.map(|_| true),
+                    Poll::Pending => Ok(false),
+                }
+            });
+            match told {
+                Ok(true) => self.done(),
+                Ok(false) => return Ok(None),
+                Err(fault) => return Err(inner.failed("test", origin, fault)),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// The last of the awaited origins has completed its access.
+    fn done(&mut self) {
+        self.awaited.pop();
+        self.waiting = None;
+    }
+}
+
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T, F: Fabric> Unpin for ExposureEpoch<'_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.window.inner();
+        while let Some((origin, number)) = self.awaited.last().copied() {
+            let failed = |fault| inner.failed("wait", origin, fault);
+            let polled = match &mut self.waiting {
+                Some(told) => told.as_mut().poll(cx),
+                None => {
+                    let mut wait = inner.signalled(origin, Signal::Completed, number).map_err(failed)?;
+                    let polled = Pin::new(&mut wait).poll(cx);
+                    if polled.is_pending() {
+                        self.waiting = Some(Box::pin(wait));
+                    }
+                    polled
+                }
+            };
+            let Poll::Ready(outcome) = polled else {
+                ready!(self.limit.poll(cx, inner.fabric()));
+                return Poll::Ready(Err(failed(Fault::new(FaultKind::TimedOut))));
+            };
+            self.waiting = None;
+            outcome.map_err(failed)?;
+            self.done();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
+    /// Blocks until every origin has completed its access (`MPI_Win_wait`).
+    ///
+    /// # Errors
+    /// [`Error::Operation`] if an origin died, or left, before it was done, or the deadline passed.
+    pub fn wait(self) -> Result<(), Error> {
+        block_on(self.window.inner().fabric(), self)
+    }
+
+    /// Blocks until every origin has completed its access, at most this long; then `None`, and it can be waited for again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<()>, Error> {
+        let fabric = self.window.inner().fabric();
+        wait_timeout(fabric, self, timeout).transpose()
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for ExposureEpoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exposure of {:?}, {} origins are not known to be done", self.window, self.awaited.len())
+    }
+}

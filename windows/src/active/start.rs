@@ -1,0 +1,184 @@
+//! The origin's side of active synchronisation: start and complete.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+
+use crate::active::signals::{Signal, group};
+use crate::window::Inner;
+use crate::{Access, Element, Error, Request, Window};
+
+/// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing
+/// happens before.
+///
+/// # Cancel safety
+/// A start that is dropped has not begun.
+#[must_use = "an access that nobody waits for does not begin"]
+pub struct StartRequest<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    check: bool,
+    limit: Limit<'w, F>,
+    targets: Arc<[u32]>,
+    call: Call<'w, (), Result<AccessEpoch<'w, T, F>, Error>>,
+}
+
+impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
+    pub(crate) fn new(window: &'w Window<T, F>, targets: &[u32]) -> Self {
+        Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::Asked(()) }
+    }
+
+    /// Does not look whether the targets have exposed their parts, because the program knows that they have
+    /// (`MPI_MODE_NOCHECK`).
+    pub const fn no_check(mut self) -> Self {
+        self.check = false;
+        self
+    }
+
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out), and nothing has begun.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    /// The deadline passed: names the first target that has not exposed its part.
+    fn late(&self) -> Error {
+        let inner = self.window.inner();
+        let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
+        let missing = self.targets.iter().find(|rank| !exposed(rank)).or(self.targets.first());
+        inner.failed("start", missing.copied().unwrap_or(0), Fault::new(FaultKind::TimedOut))
+    }
+
+    async fn begin(window: &'w Window<T, F>, targets: Arc<[u32]>, check: bool) -> Result<AccessEpoch<'w, T, F>, Error> {
+        let inner = window.inner();
+        loop {
+            let mut started = Vec::with_capacity(targets.len());
+            for rank in targets.iter().copied() {
+                let failed = |fault| inner.failed("start", rank, fault);
+                let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
+                let number = inner.counts.next_access(rank);
+                if check {
+                    inner.signalled(rank, Signal::Exposed, number).map_err(failed)?.await.map_err(failed)?;
+                }
+                started.push((access, number));
+            }
+            // Only now, because a start that fails may be tried again. Another start that waited as well may be first.
+            if inner.counts.access(started.iter().map(|(access, number)| (access.target(), *number))) {
+                return Ok(AccessEpoch { window, started });
+            }
+        }
+    }
+}
+
+impl<'w, T: Element, F: Drive> StartRequest<'w, T, F> {
+    /// Blocks until every target has exposed its part.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] if a target died, or left, before that, or the deadline passed; [`Error::Rank`].
+    pub fn wait(self) -> Result<AccessEpoch<'w, T, F>, Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['w, T: Element, F], StartRequest<'w, T, F>, AccessEpoch<'w, T, F>, Error, |start| start.window.inner().fabric(),
+    |()| Self::begin(start.window, Arc::clone(&start.targets), start.check), late start.late()
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "start of accesses of {:?}", self.window)
+    }
+}
+
+/// Parts that their owners have exposed to this rank, and the operations on them.
+///
+/// [`complete`](Self::complete) ends the access and reports; a drop does the same but cannot report: what goes wrong is
+/// then reported by [`Window::close`](crate::Window::close). One that is leaked keeps its targets waiting.
+#[must_use = "if unused the access is complete at once"]
+pub struct AccessEpoch<'w, T: Element, F: Fabric> {
+    window: &'w Window<T, F>,
+    /// By target, with the number of the access.
+    started: Vec<(Access<'w, T, F>, u64)>,
+}
+
+impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
+    /// The operations on a target that was started.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`].
+    pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
+        match self.started.binary_search_by_key(&target, |(access, _)| access.target()) {
+            Ok(at) => Ok(&self.started[at].0),
+            Err(_) => Err(Error::NotStarted { target, window: self.window.inner().name.clone() }),
+        }
+    }
+
+    /// Ends the access (`MPI_Win_complete`), when it is waited for: it is done when everything done in it is complete at the
+    /// targets, and the word is posted that tells them.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was done. The targets are told all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, the rest is finished by the endpoint.
+    pub fn complete(self) -> Request<'w, (), F> {
+        Request::new(self.window.inner().fabric().clone(), "complete", self.run())
+    }
+
+    async fn run(mut self) -> Result<(), Error> {
+        let inner = self.window.inner();
+        let mut outcome = Ok(());
+        for (access, _) in &self.started {
+            drop(inner.fabric().flush_before_release(access.target.fabric_rank())); // all are under way
+        }
+        while let Some((access, number)) = self.started.last() {
+            let (rank, number) = (access.target(), *number);
+            let completed = complete(inner, rank, number).await;
+            self.started.pop();
+            outcome = outcome.and(completed.map_err(|fault| inner.failed("complete", rank, fault)));
+        }
+        outcome
+    }
+}
+
+/// Completes what was posted to a target and tells it, even if something failed.
+async fn complete<F: Fabric>(inner: &Inner<F>, rank: u32, number: u64) -> Result<(), Fault> {
+    let target = inner.target(rank)?;
+    let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
+    inner.signal_completed(target, number)?;
+    flushed.map(drop)
+}
+
+impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
+    fn drop(&mut self) {
+        if self.started.is_empty() {
+            return;
+        }
+        let inner = Arc::clone(self.window.inner());
+        let rest: Vec<_> = self.started.drain(..).map(|(access, number)| (access.target(), number)).collect();
+        let mut task = Box::pin(async move {
+            for (rank, number) in rest {
+                if let Err(fault) = complete(&inner, rank, number).await {
+                    inner.keep(inner.failed("complete", rank, fault));
+                }
+            }
+        });
+        // Where an operation is done when it is posted, it ends here.
+        if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.window.inner().spawn(task);
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for AccessEpoch<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.started.iter().map(|(access, _)| access)).finish()
+    }
+}

@@ -1,0 +1,128 @@
+//! Where the elements of an accumulate lie: a shape, or one field of each of its records.
+
+use std::ops::Range;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+
+use crate::datatype::shape::Runs;
+use crate::{AtomicElement, Field, Shape};
+
+/// A shape at an offset, in records of `per_record` elements, of which each has one at `lane`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread<'s> {
+    shape: Shape<'s>,
+    offset: usize,
+    per_record: usize,
+    lane: usize,
+}
+
+impl<'s> Spread<'s> {
+    /// All elements of the shape.
+    #[inline(always)] // as what it is made for
+    pub(crate) const fn whole(offset: usize, shape: Shape<'s>) -> Self {
+        Self { shape, offset, per_record: 1, lane: 0 }
+    }
+
+    /// A field of each record of the shape.
+    ///
+    /// # Errors
+    /// `Misaligned` if the part is not an array of such elements, of which the field is one.
+    pub(crate) fn of_field<T, V: AtomicElement>(
+        offset: usize,
+        shape: Shape<'s>,
+        field: Field<T, V>,
+    ) -> Result<Self, Fault> {
+        if !size_of::<T>().is_multiple_of(size_of::<V>()) || !field.offset().is_multiple_of(size_of::<V>()) {
+            return Err(Fault::new(FaultKind::Misaligned));
+        }
+        let (per_record, lane) = (size_of::<T>() / size_of::<V>(), field.offset() / size_of::<V>());
+        Ok(Self { shape, offset, per_record, lane })
+    }
+
+    /// Where they begin, if they lie in a row, and how many there are.
+    #[inline(always)] // as above
+    pub(crate) const fn row(self) -> Option<(usize, usize)> {
+        match self {
+            Self { shape: Shape::Row(count), offset, per_record: 1, .. } => Some((offset, count)),
+            _ => None,
+        }
+    }
+
+    /// Where the first record's element lies, if the shape begins with its offset.
+    pub(crate) const fn start(self) -> usize {
+        self.offset * self.per_record + self.lane
+    }
+
+    /// Where the records begin, and where they end behind that.
+    pub(crate) fn records(self) -> (usize, usize) {
+        (self.offset, self.shape.end())
+    }
+
+    /// The runs of elements, from the beginning of the part.
+    pub(crate) const fn runs(self) -> SpreadRuns<'s> {
+        SpreadRuns { spread: self, runs: self.shape.runs(), run: 0..0 }
+    }
+}
+
+/// The runs of a [`Spread`] whose range was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct SpreadRuns<'s> {
+    spread: Spread<'s>,
+    runs: Runs<'s>,
+    /// The records that are left of a run.
+    run: Range<usize>,
+}
+
+impl<'s> SpreadRuns<'s> {
+    /// Whose runs they are.
+    pub(crate) const fn spread(&self) -> Spread<'s> {
+        self.spread
+    }
+}
+
+impl Iterator for SpreadRuns<'_> {
+    type Item = Range<usize>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Range<usize>> {
+        let Spread { offset, per_record, lane, .. } = self.spread;
+        if per_record == 1 {
+            let run = self.runs.next()?;
+            return Some(offset + run.start..offset + run.end);
+        }
+        if self.run.is_empty() {
+            self.run = self.runs.next()?;
+        }
+        let at = (offset + self.run.start) * per_record + lane;
+        self.run.start += 1;
+        Some(at..at + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+    #[repr(C, packed)]
+    struct Odd {
+        first: u8,
+        second: u32,
+        third: [u16; 3],
+        last: u8,
+    }
+
+    #[test]
+    fn fields_are_elements_of_the_part_or_refused() {
+        let shape = Shape::Indexed(&[0..2, 5..6]);
+        let third = crate::field!(Odd, third).element(2);
+        assert!(Spread::of_field(1, shape, crate::field!(Odd, second)).is_err());
+        assert!(Spread::of_field(1, shape, third).is_err());
+        let last = Spread::of_field(1, shape, crate::field!(Odd, last)).unwrap();
+        assert_eq!(last.runs().collect::<Vec<_>>(), [23..24, 35..36, 83..84]);
+        assert_eq!((last.records(), last.row()), ((1, 6), None));
+        let whole = Spread::whole(7, shape);
+        assert_eq!(whole.runs().collect::<Vec<_>>(), [7..9, 12..13]);
+        assert_eq!(Spread::whole(7, Shape::Row(3)).row(), Some((7, 3)));
+    }
+}

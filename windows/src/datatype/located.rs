@@ -1,0 +1,157 @@
+//! Values with the place they come from.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::Op;
+use crate::datatype::op::Sealed;
+
+/// A value and an index, in one word: for [`Op::MinLoc`] and [`Op::MaxLoc`] (`MPI_2INT`, `MPI_FLOAT_INT`).
+///
+/// ```
+/// # use onesided_windows::{Located, Op, Window};
+/// # onesided_fabric::threads(3, |world| {
+/// let best = Window::<Located<f32>>::allocate(&world, 1).wait()?;
+/// let all = best.lock_all().wait()?;
+/// let mine = Located::new([2.5, 9.0, 9.0][world.rank() as usize], world.rank());
+/// all.at(0).wait()?.accumulate(0, &[mine], Op::MaxLoc).wait()?;
+/// all.unlock_all().wait()?;
+/// world.barrier().wait().unwrap();
+/// if world.rank() == 0 {
+///     assert_eq!(best.local().read(0..1), [Located::new(9.0, 1)]); // of equal values the smaller index
+/// }
+/// best.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
+///
+/// The value is a `u32`, `i32` or `f32`, the index a `u32`: 8 bytes are what fabrics change atomically, so there are no
+/// wider ones. A value that is not a number gives way to one that is; of two, the smaller index stays. Equal are two
+/// whose values and indices are equal.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct Located<V> {
+    /// The value's bits, the index.
+    words: [u32; 2],
+    value: PhantomData<V>,
+}
+
+mod sealed {
+    /// The three types of a value.
+    pub trait Sealed {
+        /// See [`op::Sealed`](crate::datatype::op::Sealed).
+        const CODE: u8;
+    }
+}
+
+/// What a [`Located`] value may be: `u32`, `i32`, `f32`.
+pub trait LocatedValue: Pod + PartialOrd + Send + Sync + sealed::Sealed {}
+
+macro_rules! values {
+    ($($code:literal $value:ty),*) => {$(
+        impl sealed::Sealed for $value {
+            const CODE: u8 = $code;
+        }
+        impl LocatedValue for $value {}
+    )*};
+}
+
+values!(10 u32, 11 i32, 12 f32);
+
+impl<V: LocatedValue> Located<V> {
+    /// A value from the place with this index.
+    pub fn new(value: V, index: u32) -> Self {
+        Self { words: [bytemuck::cast(value), index], value: PhantomData }
+    }
+
+    /// The value.
+    pub fn value(self) -> V {
+        bytemuck::cast(self.words[0])
+    }
+
+    /// Where it comes from.
+    pub const fn index(self) -> u32 {
+        self.words[1]
+    }
+
+    /// The better of two: the one whose value compares so to the other's.
+    fn better(self, other: Self, wanted: Ordering) -> Self {
+        #[allow(clippy::eq_op, reason = "what is not equal to itself is not a number")]
+        let number = |value: V| value == value;
+        let (a, b) = (self.value(), other.value());
+        match a.partial_cmp(&b) {
+            Some(Ordering::Equal) => Self::new(a, self.index().min(other.index())),
+            Some(order) => {
+                if order == wanted {
+                    self
+                } else {
+                    other
+                }
+            }
+            None if number(b) => other,
+            None if number(a) => self,
+            None => Self::new(a, self.index().min(other.index())),
+        }
+    }
+}
+
+impl<V: LocatedValue> Sealed for Located<V> {
+    const ADDS: bool = false;
+    const CODE: u8 = <V as sealed::Sealed>::CODE;
+
+    #[inline]
+    fn allows(op: Op) -> bool {
+        matches!(op, Op::MinLoc | Op::MaxLoc | Op::Replace | Op::NoOp)
+    }
+
+    #[inline]
+    fn apply(op: Op, element: Self, operand: Self) -> Self {
+        match op {
+            Op::MinLoc => element.better(operand, Ordering::Less),
+            Op::MaxLoc => element.better(operand, Ordering::Greater),
+            Op::Replace => operand,
+            _ => element,
+        }
+    }
+}
+
+impl<V: LocatedValue> PartialEq for Located<V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value() == other.value() && self.index() == other.index()
+    }
+}
+
+impl<V: LocatedValue + fmt::Debug> fmt::Debug for Located<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}", self.value(), self.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_index_of_equal_values() {
+        let [a, b, c] = [Located::new(3, 7), Located::new(3, 2), Located::new(-4, 9)];
+        assert_eq!(Located::apply(Op::MinLoc, a, b), b);
+        assert_eq!(Located::apply(Op::MaxLoc, a, b), b);
+        assert_eq!(Located::apply(Op::MaxLoc, b, a), b);
+        assert_eq!(Located::apply(Op::MinLoc, a, c), c);
+        assert_eq!(Located::apply(Op::MaxLoc, a, c), a);
+        assert_eq!(Located::apply(Op::Replace, a, c), c);
+        assert_eq!(Located::apply(Op::NoOp, a, c), a);
+    }
+
+    #[test]
+    fn a_number_beats_what_is_none() {
+        let [nan, one] = [Located::new(f32::NAN, 0), Located::new(1.0, 5)];
+        for op in [Op::MinLoc, Op::MaxLoc] {
+            assert_eq!(Located::apply(op, nan, one), one);
+            assert_eq!(Located::apply(op, one, nan), one);
+            assert_eq!(Located::apply(op, Located::new(f32::NAN, 3), nan).index(), 0);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The bytes of an operation on a shape, piece after piece: where in the part, and what goes there or comes from there.
+
+use std::ops::Range;
+
+use crate::datatype::shape::Runs;
+use crate::{Element, Fields};
+
+/// What is to be put, piece after piece.
+#[derive(Clone)]
+pub(crate) struct Cuts<'b, T: Element, S: Fields<T>> {
+    runs: Runs<'b>,
+    /// Where the shape lies in the part, in elements, and what is left of the run that was begun.
+    offset: usize,
+    run: Range<usize>,
+    fields: S,
+    values: &'b [S::Values],
+    parts: Option<S::Parts<'b>>,
+}
+
+impl<'b, T: Element, S: Fields<T>> Cuts<'b, T, S> {
+    pub(crate) fn new(offset: usize, runs: Runs<'b>, fields: S, values: &'b [S::Values]) -> Self {
+        Self { runs, offset, run: 0..0, fields, values, parts: None }
+    }
+}
+
+impl<'b, T: Element, S: Fields<T>> Iterator for Cuts<'b, T, S> {
+    type Item = (u64, &'b [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(part) = self.parts.as_mut().and_then(Iterator::next) {
+                return Some(part);
+            }
+            if self.run.is_empty() {
+                let run = self.runs.next()?;
+                self.run = self.offset + run.start..self.offset + run.end;
+            }
+            self.parts = Some(self.fields.cut(&mut self.run, &mut self.values));
+        }
+    }
+}
+
+/// What is to be got, piece after piece.
+pub(crate) struct CutsMut<'b, T: Element, S: Fields<T>> {
+    runs: Runs<'b>,
+    offset: usize,
+    run: Range<usize>,
+    fields: S,
+    values: &'b mut [S::Values],
+    parts: Option<S::PartsMut<'b>>,
+}
+
+impl<'b, T: Element, S: Fields<T>> CutsMut<'b, T, S> {
+    pub(crate) fn new(offset: usize, runs: Runs<'b>, fields: S, values: &'b mut [S::Values]) -> Self {
+        Self { runs, offset, run: 0..0, fields, values, parts: None }
+    }
+}
+
+impl<'b, T: Element, S: Fields<T>> Iterator for CutsMut<'b, T, S> {
+    type Item = (u64, &'b mut [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(part) = self.parts.as_mut().and_then(Iterator::next) {
+                return Some(part);
+            }
+            if self.run.is_empty() {
+                let run = self.runs.next()?;
+                self.run = self.offset + run.start..self.offset + run.end;
+            }
+            self.parts = Some(self.fields.cut_mut(&mut self.run, &mut self.values));
+        }
+    }
+}

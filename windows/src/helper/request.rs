@@ -1,0 +1,314 @@
+//! What an origin asks, as bytes, and how it is done: by the owner's helper thread, or by the origin itself.
+
+use std::ops::Range;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+
+use super::moves::BYTES;
+use crate::datatype::element::{lanes, per_word, same_bits};
+use crate::datatype::op::apply_row;
+use crate::{AtomicElement, Located, Op};
+
+/// Whether a fault tells that the place has no word here, so that its agent is to be asked.
+pub(crate) fn is_wordless(fault: Fault) -> bool {
+    fault.kind() == FaultKind::Unsupported && fault.detail() == onesided_fabric::WORDLESS
+}
+
+/// Atomic operations on elements, as they travel.
+///
+/// The bytes are the runs, `start u64 | length u64` each, in elements of the part, little endian; then the operands in a
+/// row, or what a compare-and-swap expects and what it puts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) code: Code,
+    /// How many elements all runs have together.
+    pub(crate) count: usize,
+    /// Which attached memory; 0 where the window has one part a rank.
+    pub(crate) place: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What is to be done with each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// `None`: compare and swap.
+    pub(crate) op: Option<Op>,
+    /// Which type, see [`element_code`].
+    pub(crate) element: u8,
+    /// Whether the origin wants the elements as they were before.
+    pub(crate) results: bool,
+    pub(crate) runs: u32,
+}
+
+pub(super) const RUN: usize = 16;
+
+impl Code {
+    /// `op u8 (255: compare and swap) | element u8 | results u8 | 0 u8 | runs u32`.
+    pub(crate) fn to_word(self) -> u64 {
+        let op = self.op.map_or(255, |op| op as u8);
+        u64::from(op) | u64::from(self.element) << 8 | u64::from(self.results) << 16 | u64::from(self.runs) << 32
+    }
+
+    /// `None` if it is none of this version.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        let op = match word as u8 {
+            255 => None,
+            op => Some(*Op::ALL.get(usize::from(op))?),
+        };
+        let (element, flags) = ((word >> 8) as u8, (word >> 16) as u16);
+        (flags <= 1).then_some(Self { op, element, results: flags == 1, runs: (word >> 32) as u32 })
+    }
+}
+
+impl Request {
+    /// As many of the runs, and of the run that was begun, as there is room for; what is left of them stays there.
+    pub(crate) fn of_runs<T: AtomicElement>(
+        op: Op,
+        results: bool,
+        room: usize,
+        (run, runs): (&mut Range<usize>, &mut dyn Iterator<Item = Range<usize>>),
+        operands: &mut &[T],
+    ) -> Self {
+        let (mut table, mut count) = (Vec::new(), 0_usize);
+        loop {
+            if run.start >= run.end {
+                match runs.next() {
+                    Some(next) => *run = next,
+                    None => break,
+                }
+            }
+            let free = room.saturating_sub((table.len() + 1) * RUN) / size_of::<T>();
+            let taken = run.len().min(free.saturating_sub(count));
+            if taken == 0 {
+                break;
+            }
+            table.push([run.start as u64, taken as u64]);
+            run.start += taken;
+            count += taken;
+        }
+        let mut bytes = run_bytes(&table);
+        if op != Op::NoOp {
+            let (now, later) = operands.split_at(count);
+            bytes.extend_from_slice(bytemuck::cast_slice(now));
+            *operands = later;
+        }
+        let code = Code { op: Some(op), element: element_code::<T>(), results, runs: table.len() as u32 };
+        Self { code, count, place: 0, bytes }
+    }
+
+    /// A compare-and-swap of one element.
+    pub(crate) fn swap<T: AtomicElement>(at: usize, expected: T, new: T) -> Self {
+        let mut bytes = run_bytes(&[[at as u64, 1]]);
+        bytes.extend_from_slice(bytemuck::bytes_of(&expected));
+        bytes.extend_from_slice(bytemuck::bytes_of(&new));
+        let code = Code { op: None, element: element_code::<T>(), results: true, runs: 1 };
+        Self { code, count: 1, place: 0, bytes }
+    }
+
+    /// How many bytes of results the origin wants; `None` if the element's type is unknown.
+    pub(crate) fn wants(&self) -> Option<usize> {
+        let size = match self.code.element {
+            0 | 1 | BYTES => 1,
+            2 | 3 => 2,
+            4 | 5 | 8 => 4,
+            6 | 7 | 9..=12 => 8,
+            _ => return None,
+        };
+        if self.code.results { self.count.checked_mul(size) } else { Some(0) }
+    }
+
+    /// Does it, if the segment's words lie in this process's memory, and gives the elements as they were before if they are
+    /// wanted. Nothing that a peer may have written here makes it reach beyond the segment.
+    ///
+    /// # Errors
+    /// `NotOwn` for memory in another process, with nothing done; `Protocol` if it is none, with nothing done;
+    /// `OutOfRange`.
+    pub(crate) fn perform<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
+        macro_rules! of_type {
+            ($($code:literal $element:ty),*) => {
+                match self.code.element {
+                    $($code => self.perform_as::<$element, F>(fabric, segment),)*
+                    _ => Err(Fault::new(FaultKind::Protocol)),
+                }
+            };
+        }
+        if self.code.element == BYTES {
+            return self.move_bytes(fabric, segment);
+        }
+        of_type!(
+            0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 u64, 7 i64, 8 f32, 9 f64,
+            10 Located<u32>, 11 Located<i32>, 12 Located<f32>
+        )
+    }
+
+    fn perform_as<T: AtomicElement, F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
+        let wrong = || Fault::new(FaultKind::Protocol);
+        let Code { op, results: wanted, runs, .. } = self.code;
+        let (table, operands) =
+            (runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len)).ok_or_else(wrong)?;
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let runs: Vec<_> = table.chunks_exact(RUN).map(|run| (number(&run[..8]), number(&run[8..]))).collect();
+        let total = runs.iter().try_fold(0_u64, |total, (_, len)| total.checked_add(*len));
+        let expected = match op {
+            None => 2,
+            Some(Op::NoOp) => 0,
+            Some(op) if T::allows(op) => self.count,
+            Some(_) => return Err(wrong()),
+        };
+        let fits = expected.checked_mul(size_of::<T>()) == Some(operands.len());
+        if !fits || total != Some(self.count as u64) || (op.is_none() && self.count != 1) {
+            return Err(wrong());
+        }
+        let operands: Vec<T> = operands.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+        let (mut before, mut done) = (Vec::new(), 0);
+        for (start, len) in runs {
+            let len = usize::try_from(len).map_err(|_| wrong())?;
+            let row = if op == Some(Op::NoOp) { &[][..] } else { &operands[done..] };
+            change_row(fabric, segment, (start, len), op, row, wanted.then_some(&mut before))?;
+            done += len;
+        }
+        Ok(bytemuck::cast_slice(&before).to_vec())
+    }
+}
+
+/// Changes elements in a row.
+fn change_row<T: AtomicElement, F: Fabric>(
+    fabric: &F,
+    segment: &F::Segment,
+    (start, len): (u64, usize),
+    op: Option<Op>,
+    operands: &[T],
+    before: Option<&mut Vec<T>>,
+) -> Result<(), Fault> {
+    if len == 0 {
+        return Ok(());
+    }
+    let out_of_range = Fault::new(FaultKind::OutOfRange);
+    let per_word = const { per_word::<T>() };
+    let lane = (start % per_word as u64) as usize;
+    let offset = (start / per_word as u64).checked_mul(8).ok_or(out_of_range)?;
+    let words = (lane.checked_add(len).ok_or(out_of_range)?).div_ceil(per_word);
+    // The range is checked before there is memory for the results: it is what bounds them.
+    if (words as u64)
+        .checked_mul(8)
+        .and_then(|bytes| bytes.checked_add(offset))
+        .is_none_or(|end| end > segment_len::<F>(segment))
+    {
+        return Err(out_of_range);
+    }
+    let mut found = vec![T::zeroed(); len];
+    let mut change = |word: usize, value: u64| {
+        let mut new = value;
+        let elements = lanes::<T>(&mut new);
+        // Which elements of the row lie in this word.
+        let first = (word * per_word).saturating_sub(lane);
+        let skip = if word == 0 { lane } else { 0 };
+        let count = (per_word - skip).min(len - first);
+        let elements = &mut elements[skip..skip + count];
+        found[first..first + count].copy_from_slice(elements);
+        match (op, operands) {
+            (Some(op), operands) => apply_row(op, elements, operands.get(first..).unwrap_or_default()),
+            (None, [expected, new]) if same_bits(*expected, elements[0]) => elements[0] = *new,
+            (None, _) => {}
+        }
+        new
+    };
+    fabric.change(segment, offset, words, &mut change)?;
+    if let Some(before) = before {
+        before.extend_from_slice(&found);
+    }
+    Ok(())
+}
+
+fn segment_len<F: Fabric>(segment: &F::Segment) -> u64 {
+    onesided_fabric::Segment::len(segment)
+}
+
+pub(super) fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
+    runs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// The number of an element's type in a request.
+pub(crate) const fn element_code<T: AtomicElement>() -> u8 {
+    T::CODE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_survives_the_wire_and_nothing_else_is_one() {
+        for op in Op::ALL.into_iter().map(Some).chain([None]) {
+            for results in [false, true] {
+                let code = Code { op, element: 7, results, runs: u32::MAX - 3 };
+                assert_eq!(Code::from_word(code.to_word()), Some(code));
+            }
+        }
+        assert_eq!(Code::from_word(Op::ALL.len() as u64), None);
+        assert_eq!(Code::from_word(2 << 16), None);
+        assert_eq!(Code::from_word(1 << 24), None);
+    }
+
+    #[test]
+    fn runs_are_cut_to_the_room() {
+        let operands: Vec<u16> = (0..100).collect();
+        let (mut rest, mut run) = (&operands[..], 0..0);
+        let runs = [5..25, 30..31, 40..119];
+        let mut runs = runs.into_iter();
+        let mut seen = Vec::new();
+        loop {
+            let request = Request::of_runs(Op::Sum, false, 64, (&mut run, &mut runs), &mut rest);
+            if request.count == 0 {
+                break;
+            }
+            assert!(request.bytes.len() <= 64, "{request:?}");
+            assert_eq!(request.bytes.len(), request.code.runs as usize * RUN + 2 * request.count);
+            seen.push((request.code.runs, request.count));
+        }
+        assert_eq!(seen.iter().map(|(_, count)| count).sum::<usize>(), 100);
+        assert_eq!(seen[0], (1, 20), "a second run would leave no room for its elements");
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn hostile_requests_change_nothing() {
+        use onesided_fabric::remote_memory::FaultKind::{OutOfRange, Protocol};
+        let seen = onesided_fabric::shm::threads(1, |shm| {
+            let own = shm.register(vec![7_u64; 4].into()).unwrap();
+            let good = Request::of_runs(
+                Op::Sum,
+                true,
+                512,
+                (&mut (0..0), &mut std::iter::once(1..3_usize)),
+                &mut &[1_u32, 2][..],
+            );
+            assert_eq!(good.perform(&shm, &own).unwrap().len(), 8);
+            let refused = |change: &dyn Fn(&mut Request)| {
+                let mut bad = good.clone();
+                change(&mut bad);
+                bad.perform(&shm, &own).unwrap_err().kind()
+            };
+            assert_eq!(refused(&|bad| bad.code.element = 14), Protocol);
+            assert_eq!(refused(&|bad| bad.code.element = 6), Protocol);
+            assert_eq!(refused(&|bad| bad.code.op = Some(Op::MinLoc)), Protocol);
+            assert_eq!(refused(&|bad| bad.code.op = None), Protocol);
+            assert_eq!(refused(&|bad| bad.code.runs = 2), Protocol);
+            assert_eq!(refused(&|bad| bad.code.runs = u32::MAX), Protocol);
+            assert_eq!(refused(&|bad| bad.count = usize::MAX), Protocol);
+            assert_eq!(refused(&|bad| bad.bytes.truncate(23)), Protocol);
+            for start in [7_u64, 8, 1 << 60, u64::MAX - 1, u64::MAX] {
+                let bytes = start.to_le_bytes();
+                assert_eq!(refused(&|bad| bad.bytes[..8].copy_from_slice(&bytes)), OutOfRange, "{start}");
+            }
+            let mut words = [0; 32];
+            shm.read_own(&own, 0, &mut words).unwrap();
+            words
+        });
+        let mut expected = [7_u64; 4];
+        expected[0] += 1 << 32;
+        expected[1] += 2;
+        assert_eq!(seen.unwrap()[0], bytemuck::cast::<_, [u8; 32]>(expected));
+    }
+}

@@ -1,0 +1,204 @@
+//! Where the words of a window's locks lie, in the hidden region beside each rank's part.
+//!
+//! A lock of few words has them in the line at the region's beginning. What does not fit there lies behind the nodes, and so
+//! do the words that a lock has at every rank, one for each rank whose lock it belongs to, and those that it has near.
+
+use onesided_lock_algos::AnyLock;
+
+use crate::locks::{server, slots};
+use crate::window::LOCK_BYTES;
+
+/// Words of a lock that lie in the line. Behind them, in the same line: the version of the part, the last word.
+const IN_LINE: usize = 4;
+const _: () = assert!(8 * IN_LINE as u64 <= LOCK_BYTES - 8);
+
+/// The word that counts fencing tokens of a part's lock, in the line as well.
+const TOKEN: u64 = LOCK_BYTES - 16;
+/// The word that owners commit in.
+const COMMIT: u64 = LOCK_BYTES - 24;
+const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
+
+/// Which of a rank's locks: that of its part, or one of a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Which(u32);
+
+impl Which {
+    /// The lock of the rank's part.
+    pub(crate) const PART: Self = Self(u32::MAX);
+    /// The locks of all ranks' parts at once: the room of a [global](crate::LockAllDesign::Global) lock.
+    pub(crate) const ALL: Self = Self(u32::MAX - 1);
+    /// How many locks of a table a rank may have.
+    pub(crate) const MOST: u64 = u32::MAX as u64 - 1;
+
+    /// Number `index`, below [`MOST`](Self::MOST), of the rank's locks in a table.
+    pub(crate) const fn of_table(index: u32) -> Self {
+        Self(index)
+    }
+
+    #[inline]
+    pub(crate) const fn is_part(self) -> bool {
+        self.0 == Self::PART.0
+    }
+
+    /// Whether it is not of one rank.
+    #[inline]
+    pub(crate) const fn is_all(self) -> bool {
+        self.0 == Self::ALL.0
+    }
+
+    /// Tells it from the others of the rank: 0 is the part's.
+    #[inline]
+    pub(crate) const fn number(self) -> u64 {
+        self.0.wrapping_add(1) as u64
+    }
+}
+
+/// What the locks of a table take of each rank's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// Words of one lock, its token among them.
+    pub(crate) stride: u64,
+    /// Where its token is, if it has one.
+    pub(crate) token: Option<u64>,
+}
+
+impl Table {
+    pub(crate) fn new(lock: &AnyLock, fenced: bool) -> Self {
+        let words = lock.home_words() as u64;
+        Self { stride: words + u64::from(fenced), token: fenced.then_some(words) }
+    }
+
+    /// Where a word of a lock lies among the table's words, in bytes.
+    #[inline]
+    pub(crate) const fn word(self, which: Which, index: u64) -> u64 {
+        8 * (self.stride * which.0 as u64 + index)
+    }
+}
+
+/// Where a word of a rank's own lock lies.
+#[inline]
+const fn word(more: u64, index: usize) -> u64 {
+    if index < IN_LINE { 8 * index as u64 } else { more + 8 * (index - IN_LINE) as u64 }
+}
+
+/// Where they lie: the same at every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Homes {
+    /// The words that do not fit into the line.
+    more: u64,
+    /// A word for each rank's lock.
+    spread: u64,
+    /// Those that each rank's lock has here for the ranks of this host, one after the other.
+    near: u64,
+    near_words: u32,
+    /// The [lines](crate::locks::server) of a lock that a thread here serves: the first one of each rank, then the second ones.
+    lines: u64,
+    /// The words by which ranks ask this one to [revoke](crate::locks::revoke) an owner's access, and by which it is told of what it has
+    /// asked for: two for each rank.
+    asked: u64,
+    /// The last word of a rank's own lock, which at rank 0 is the room of all, where there is one.
+    room: u64,
+    size: u32,
+    end: u64,
+}
+
+impl Homes {
+    /// In a world of this size; `revokes`: owners' access may be revoked.
+    pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
+        let more = slots::hidden_bytes(size);
+        let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
+        let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
+        let near = spread + 8 * words;
+        let near_words = lock.near_words() as u32;
+        // In lines of their own: whoever takes the card has nothing to do there.
+        let lines = near + (8 * u64::from(size) * u64::from(near_words)).next_multiple_of(64);
+        let count = if lock.is_served() { u64::from(size) * u64::from(server::lines(size)) } else { 0 };
+        let asked = (lines + count * server::stride(size)).next_multiple_of(64);
+        let words = if revokes { 2 * u64::from(size) } else { 0 };
+        let end = (asked + 8 * words).next_multiple_of(64);
+        let room = word(more, lock.home_words() - 1);
+        Self { more, spread, near, near_words, lines, asked, room, size, end }
+    }
+
+    /// A word of the rank's own lock.
+    #[inline]
+    pub(crate) const fn word(self, index: usize) -> u64 {
+        word(self.more, index)
+    }
+
+    /// The room that all ranks' locks share, at rank 0.
+    pub(crate) const fn room(self) -> u64 {
+        self.room
+    }
+
+    /// The word that the lock of a rank has here.
+    pub(crate) const fn spread(self, of: u32) -> u64 {
+        self.spread + 8 * of as u64
+    }
+
+    /// A word that the lock of a rank has here for the ranks of this host.
+    pub(crate) const fn near(self, of: u32, index: usize) -> u64 {
+        self.near + 8 * (self.near_words as u64 * of as u64 + index as u64)
+    }
+
+    /// A line of a rank.
+    pub(crate) const fn line(self, of: u32, line: u16) -> u64 {
+        self.lines + (line as u64 * self.size as u64 + of as u64) * server::stride(self.size)
+    }
+
+    /// Where a rank asks this one to revoke an owner's access.
+    pub(crate) const fn asked(self, by: u32) -> u64 {
+        self.asked + 16 * by as u64
+    }
+
+    /// Where a rank says here that it has done so.
+    pub(crate) const fn told(self, by: u32) -> u64 {
+        self.asked(by) + 8
+    }
+
+    /// The word that owners commit in, beside the rank's own lock.
+    pub(crate) const fn commit(self) -> u64 {
+        COMMIT
+    }
+
+    /// The word that counts the tokens of the rank's own lock.
+    pub(crate) const fn token(self) -> u64 {
+        TOKEN
+    }
+
+    /// Where all of it ends.
+    pub(crate) const fn end(self) -> u64 {
+        self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onesided_lock_algos::{Mcs, TestAndSet};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_of_few_words_takes_nothing_beside_its_line() {
+        for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
+            let homes = Homes::new(7, &lock, false);
+            assert_eq!(homes.end(), slots::hidden_bytes(7));
+            assert_eq!(homes.word(0), 0);
+            let revoking = Homes::new(7, &lock, true);
+            assert_eq!((revoking.asked(0), revoking.told(0)), (homes.end(), homes.end() + 8));
+            assert!(revoking.told(6) + 8 <= revoking.end());
+        }
+    }
+
+    #[test]
+    fn words_do_not_overlap() {
+        let (near, lines) = (320, 448);
+        let homes =
+            Homes { more: 128, spread: 256, near, near_words: 2, lines, asked: lines, room: 0, size: 8, end: lines };
+        let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| homes.word(index)).collect();
+        assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
+        assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
+        assert_eq!((homes.spread(0), homes.spread(7) + 8), (256, homes.near(0, 0)));
+        assert_eq!((homes.near(3, 1), homes.near(7, 1) + 8), (homes.near(4, 0) - 8, homes.end()));
+    }
+}

@@ -1,0 +1,262 @@
+//! Locks that a thread at the target serves: where what they need lies, and that thread.
+//!
+//! The lines, in which owners say what they want, lie in the home's hidden region (see [`Homes`]). The thread holds nothing of
+//! the window but that region and the keys of the others' ones: it is not what keeps a window.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Waker};
+use std::thread::JoinHandle;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
+use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
+
+use crate::locks::design::Threads;
+use crate::locks::layout::Homes;
+use crate::locks::slots;
+use crate::window::{Inner, SETTLE, TURN};
+
+/// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
+pub(crate) const fn lines(size: u32) -> u16 {
+    match 2048 / size {
+        0..=8 => 8,
+        many @ 9..=63 => many as u16,
+        64.. => 64,
+    }
+}
+
+/// How many bytes apart lines lie: a cache line each, unless there are very many.
+pub(crate) const fn stride(size: u32) -> u64 {
+    if size <= 64 { 64 } else { 8 }
+}
+
+/// Which of this rank's lines at a target are in use: a bit each.
+#[derive(Debug, Default)]
+pub(crate) struct LinesInUse(AtomicU64);
+
+impl LinesInUse {
+    /// The lowest that is free: few are ever in use.
+    pub(crate) fn take(&self, lines: u16) -> Option<u16> {
+        let mut found = self.0.load(Ordering::Relaxed);
+        loop {
+            let line = found.trailing_ones();
+            if line >= u32::from(lines) {
+                return None;
+            }
+            // Whoever had it before has said his last word there.
+            match self.0.compare_exchange_weak(found, found | 1 << line, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(line as u16),
+                Err(now) => found = now,
+            }
+        }
+    }
+
+    pub(crate) fn give_back(&self, line: u16) {
+        self.0.fetch_and(!(1 << line), Ordering::Release);
+    }
+}
+
+/// What the thread that serves this rank's lock needs.
+pub(crate) struct LockServer<F: Fabric> {
+    world: World<F>,
+    lock: AnyLock,
+    homes: Homes,
+    own: F::Segment,
+    keys: Vec<SegmentKey>,
+    /// The others' hidden regions, once they were reached.
+    peers: Box<[OnceLock<F::Segment>]>,
+    closed: AtomicBool,
+    done: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<F: Fabric> LockServer<F> {
+    /// Starts to serve the lock of a window's part.
+    ///
+    /// # Errors
+    /// `Refused` if there is no thread for it.
+    pub(crate) fn start(
+        inner: &Inner<F>,
+        keys: Vec<SegmentKey>,
+        (threads, attendant): (Threads, ServerThread),
+    ) -> Result<Arc<Self>, Fault> {
+        let server = Arc::new(Self {
+            world: inner.world.background(),
+            lock: inner.algorithm,
+            homes: inner.homes,
+            own: inner.own_locks.clone(),
+            peers: keys.iter().map(|_| OnceLock::new()).collect(),
+            keys,
+            closed: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        });
+        let theirs = Done(Arc::clone(&server));
+        let task = Box::pin(async move {
+            let Done(server) = &theirs;
+            let open = || !server.closed.load(Ordering::Acquire);
+            // What it fails with is of its own memory, or that this rank has left: nobody is there to be told.
+            let _ = server.lock.serve(server.world.fabric(), Desk { server }, open).await;
+        });
+        let started = match threads {
+            Threads::Shared => server.world.assist(task, attendant).map(|()| None),
+            Threads::PerWindow => server.world.fabric().serve_apart(task, attendant),
+        };
+        match started {
+            Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,
+            Err(fault) => {
+                server.give_up();
+                return Err(fault);
+            }
+        }
+        server.wake(); // a thread that is there already
+        Ok(server)
+    }
+
+    /// Tells peers, who have a window already, that nobody serves this rank's lock.
+    fn give_up(&self) {
+        let serve = pin!(self.lock.serve(self.world.fabric(), Desk { server: self }, || false));
+        let _ = serve.poll(&mut Context::from_waker(Waker::noop())); // it waits for nothing
+    }
+
+    fn wake(&self) {
+        let woken = pin!(self.lock.wake_server(self.world.fabric(), Desk { server: self }));
+        // The write is posted at the first poll, and nobody waits for it.
+        let _ = woken.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// From now on nobody gets the lock. Waits for nothing.
+    pub(crate) fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// Waits until it has ended, for a while: its thread may be stopped.
+    pub(crate) async fn ended(&self) -> Result<(), Fault> {
+        let fabric = self.world.fabric();
+        let until = fabric.now().saturating_add(SETTLE);
+        while !self.done.load(Ordering::Acquire) {
+            if fabric.now() >= until {
+                return Err(Fault::of(FaultKind::TimedOut, fabric.rank()));
+            }
+            fabric.pause(fabric.word_in(&self.own, 0)?, TURN).await;
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It has nothing left to do but to end.
+        thread.map_or(Ok(()), |thread| thread.join().map_err(|_| Fault::new(FaultKind::Closed)))
+    }
+}
+
+/// Tells that the task has ended, however that was.
+struct Done<F: Fabric>(Arc<LockServer<F>>);
+
+impl<F: Fabric> Drop for Done<F> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::Release);
+    }
+}
+
+/// The place of this rank's lock, for who serves it.
+struct Desk<'a, F: Fabric> {
+    server: &'a LockServer<F>,
+}
+
+impl<F: Fabric> Clone for Desk<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Desk<'_, F> {}
+
+impl<'a, F: Fabric> Desk<'a, F> {
+    fn fabric(&self) -> &'a F {
+        self.server.world.fabric()
+    }
+
+    fn hidden(&self, rank: Rank) -> Result<&'a F::Segment, Fault> {
+        let LockServer { world, own, keys, peers, .. } = self.server;
+        if rank == world.fabric().rank() {
+            return Ok(own);
+        }
+        let unknown = Fault::of(FaultKind::NoSuchRegion, rank);
+        let at = world.rank_of(rank).ok_or(unknown)? as usize;
+        let (peer, key) = peers.get(at).zip(keys.get(at)).ok_or(unknown)?;
+        if let Some(reached) = peer.get() {
+            return Ok(reached);
+        }
+        let segment = world.fabric().open(key).map_err(|error| error.fault())?;
+        Ok(peer.get_or_init(|| segment))
+    }
+}
+
+impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
+    fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
+        self.fabric().word_in(&self.server.own, self.server.homes.word(index))
+    }
+
+    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'a>, Fault> {
+        if slot >= self.slots() {
+            return Err(Fault::of(FaultKind::OutOfRange, rank));
+        }
+        let size = self.server.world.size();
+        self.fabric().word_in(self.hidden(rank)?, slots::node_of(size, slot, index))
+    }
+
+    fn slots(&self) -> u16 {
+        slots::slots(self.server.world.size())
+    }
+
+    fn tally(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
+        let size = self.server.world.size();
+        self.fabric().word_in(self.hidden(rank)?, slots::tally(size)).map(Some)
+    }
+
+    fn home_rank(&self) -> Option<Rank> {
+        Some(self.fabric().rank())
+    }
+
+    fn lines(&self) -> u16 {
+        lines(self.server.world.size())
+    }
+
+    fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
+        let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        self.fabric().word_in(&self.server.own, self.server.homes.line(of, line))
+    }
+
+    fn lock(&self) -> u64 {
+        self.server.world.rank().into()
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_bounded_in_worlds_of_every_size() {
+        assert_eq!([1, 2, 32, 33, 64, 228, 256, 1000, u32::MAX].map(lines), [64, 64, 64, 62, 32, 8, 8, 8, 8]);
+        // 64 KiB for a thousand ranks.
+        assert!((1..2000).all(|size| u64::from(size) * u64::from(lines(size)) * stride(size) <= 128 << 10));
+    }
+
+    #[test]
+    fn every_line_is_taken_once_the_lowest_first() {
+        let lines = LinesInUse::default();
+        assert_eq!(std::iter::from_fn(|| lines.take(64)).collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
+        lines.give_back(63);
+        lines.give_back(7);
+        assert_eq!([lines.take(64), lines.take(64), lines.take(64)], [Some(7), Some(63), None]);
+        let few = LinesInUse::default();
+        assert_eq!(std::iter::from_fn(|| few.take(8)).count(), 8);
+    }
+}

@@ -1,0 +1,10 @@
+//! Memory of a window: allocated, attached, shared with the host, or lent by the program.
+
+pub(crate) mod buffer;
+pub(crate) mod buffer_error;
+pub(crate) mod direct;
+pub(crate) mod dynamic;
+pub(crate) mod local;
+pub(crate) mod remote_ptr;
+pub(crate) mod sync;
+pub(crate) mod window_memory;

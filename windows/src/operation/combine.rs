@@ -1,0 +1,297 @@
+//! Atomic operations on the words around elements: as many under way at once as a card keeps busy.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use onesided_fabric::remote_memory::{Fault, Notify};
+use onesided_fabric::{Drive, Fabric, wait_for};
+
+use crate::datatype::element::{lanes, per_word, to_word};
+use crate::datatype::elements::{Spread, SpreadRuns};
+use crate::datatype::op::apply_row;
+use crate::{Access, AtomicElement, Op};
+
+/// How many words are under way at once, where an operation takes a round trip: what cards take at once on one connection.
+const AHEAD: usize = 16;
+
+/// What is to be done.
+pub(crate) struct Work<'b, T> {
+    pub(crate) op: Op,
+    pub(crate) operands: &'b [T],
+    /// Where the elements go as they were before; `None` if nobody wants them.
+    pub(crate) results: Option<&'b mut [T]>,
+}
+
+/// The elements of an accumulate that are not begun, cut at words.
+pub(crate) struct Pieces<'s> {
+    runs: SpreadRuns<'s>,
+    /// In elements of the part: what is left of the run that was begun.
+    run: Range<usize>,
+    /// How many operands were given out.
+    done: usize,
+    per_word: usize,
+}
+
+/// Elements of one word.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    /// Which word of the part.
+    word: usize,
+    /// The first of them in the word, and how many.
+    lane: usize,
+    count: usize,
+    /// The operand of the first.
+    operand: usize,
+}
+
+/// A word under way.
+pub(crate) struct Turn<F: Fabric> {
+    piece: Piece,
+    op: F::Op,
+    step: Step,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// The fabric's own operation: what it brings is what was there before.
+    Direct,
+    /// A read, to know what a compare-swap may expect.
+    Read,
+    /// A compare-swap that expects this.
+    Swap(u64),
+}
+
+impl<'s> Pieces<'s> {
+    pub(crate) const fn of<T>(spread: Spread<'s>) -> Self {
+        let per_word = per_word::<T>();
+        Self { runs: spread.runs(), run: 0..0, done: 0, per_word }
+    }
+
+    /// Where they lie, all of them.
+    pub(crate) const fn spread(&self) -> Spread<'s> {
+        self.runs.spread()
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        if self.run.is_empty() {
+            self.run = self.runs.next()?;
+        }
+        let lane = self.run.start % self.per_word;
+        let count = (self.per_word - lane).min(self.run.len());
+        let piece = Piece { word: self.run.start / self.per_word, lane, count, operand: self.done };
+        self.run.start += count;
+        self.done += count;
+        Some(piece)
+    }
+}
+
+impl Piece {
+    /// Elements in a row, if they lie in one word.
+    #[inline]
+    pub(crate) const fn of_word<T>(spread: Spread<'_>) -> Option<Self> {
+        let per_word = per_word::<T>();
+        match spread.row() {
+            Some((offset, count @ 1..)) if offset % per_word + count <= per_word => {
+                Some(Self { word: offset / per_word, lane: offset % per_word, count, operand: 0 })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<T: AtomicElement> Work<'_, T> {
+    /// What the operation makes of a word.
+    #[inline]
+    fn apply(&self, piece: Piece, found: u64) -> u64 {
+        let mut word = found;
+        let elements = lanes::<T>(&mut word);
+        let operands = self.operands.get(piece.operand..).unwrap_or_default(); // a no-op has none
+        match operands.split_at_checked(elements.len()) {
+            // Of a length that the compiler knows.
+            Some((operands, _)) if piece.count == elements.len() => apply_row(self.op, elements, operands),
+            _ => apply_row(self.op, &mut elements[piece.lane..piece.lane + piece.count], operands),
+        }
+        word
+    }
+
+    /// Keeps what was there before.
+    #[inline]
+    fn keep(&mut self, piece: Piece, mut before: u64) {
+        let Some(results) = &mut self.results else { return };
+        let (results, before) = (&mut results[piece.operand..], lanes::<T>(&mut before));
+        match results.split_at_mut_checked(before.len()) {
+            Some((results, _)) if piece.count == before.len() => results.copy_from_slice(before),
+            _ => results[..piece.count].copy_from_slice(&before[piece.lane..piece.lane + piece.count]),
+        }
+    }
+
+    /// Whether the fabric's fetch-add does it all.
+    fn adds(&self) -> bool {
+        T::ADDS && self.op == Op::Sum
+    }
+
+    /// Begins with a word.
+    #[inline]
+    fn begin<F: Fabric>(&self, access: &Access<'_, T, F>, piece: Piece) -> Result<Turn<F>, Fault> {
+        let (fabric, word) = (access.inner.fabric(), word(access, piece)?);
+        let (op, step) = match self.adds() {
+            true => (fabric.fetch_add(word, to_word(self.operands[piece.operand])), Step::Direct),
+            false => (fabric.read(word), Step::Read),
+        };
+        Ok(Turn { piece, op, step })
+    }
+
+    /// Whether nobody has to wait for the outcome of an operation to know the next.
+    #[inline]
+    pub(crate) fn is_posted_whole<F: Fabric>(&self, access: &Access<'_, T, F>) -> bool {
+        // Elsewhere a write may be lost to an atomic that it meets, and may overtake one before it.
+        let writes =
+            || size_of::<T>() == 8 && access.inner.completes_at_post && access.inner.fabric().write_is_atomic();
+        self.results.is_none()
+            && match self.op {
+                Op::NoOp => true,
+                Op::Sum => T::ADDS,
+                Op::Replace => writes(),
+                _ => false,
+            }
+    }
+
+    /// Posts the whole at once.
+    #[inline(never)]
+    pub(crate) fn post_all<F: Fabric>(&self, access: Access<'_, T, F>, pieces: Pieces<'_>) -> Result<(), Fault> {
+        let (access, fabric) = (&access, access.inner.fabric());
+        match self.op {
+            Op::Sum => {
+                for piece in pieces {
+                    drop(fabric.fetch_add(word(access, piece)?, to_word(self.operands[piece.operand])));
+                }
+            }
+            Op::Replace => {
+                for piece in pieces {
+                    let value = to_word(self.operands[piece.operand]);
+                    drop(fabric.write(word(access, piece)?, value, Notify::No));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A word to its end.
+    #[inline(always)] // see `Accumulate::wait`
+    pub(crate) fn run<F: Drive>(&mut self, access: &Access<'_, T, F>, piece: Piece) -> Result<(), Fault> {
+        let Turn { mut op, mut step, .. } = self.begin(access, piece)?;
+        while let Some(next) = self.go_on(access, piece, step, wait_for(access.inner.fabric(), op)?)? {
+            (op, step) = next;
+        }
+        Ok(())
+    }
+
+    /// What follows when a step has found this word; `None` if nothing does.
+    #[inline(always)] // as `run`
+    fn go_on<F: Fabric>(
+        &mut self,
+        access: &Access<'_, T, F>,
+        piece: Piece,
+        step: Step,
+        found: u64,
+    ) -> Result<Option<(F::Op, Step)>, Fault> {
+        let done = match step {
+            Step::Direct => true,
+            Step::Swap(expected) => expected == found,
+            Step::Read => false,
+        };
+        // What changes nothing is done with the look at the word.
+        let new = if done { found } else { self.apply(piece, found) };
+        if new == found {
+            self.keep(piece, found);
+            return Ok(None);
+        }
+        let op = access.inner.fabric().compare_swap(word(access, piece)?, found, new);
+        Ok(Some((op, Step::Swap(found))))
+    }
+}
+
+impl<F: Fabric> Turn<F> {
+    /// Puts a word under way.
+    #[inline(never)] // its callers are cold, where nothing would be inlined; and the code that posts is there once
+    pub(crate) fn begin<T: AtomicElement>(
+        access: &Access<'_, T, F>,
+        work: &Work<'_, T>,
+        piece: Piece,
+    ) -> Result<Self, Fault> {
+        work.begin(access, piece)
+    }
+
+    /// Drives it to its end.
+    #[inline(never)] // as `begin`
+    pub(crate) fn poll<T: AtomicElement>(
+        &mut self,
+        access: &Access<'_, T, F>,
+        work: &mut Work<'_, T>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        loop {
+            let found = ready!(Pin::new(&mut self.op).poll(cx))?;
+            match work.go_on(access, self.piece, self.step, found)? {
+                Some((op, step)) => (self.op, self.step) = (op, step),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+#[inline]
+fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, piece: Piece) -> Result<F::Word<'a>, Fault> {
+    access.inner.fabric().word_in(&access.target.data, 8 * piece.word as u64)
+}
+
+/// Words under way, and those that are not begun.
+pub(crate) struct Turns<'s, F: Fabric> {
+    pieces: Pieces<'s>,
+    /// [`AHEAD`] of them, or all that there are.
+    turns: Vec<Option<Turn<F>>>,
+}
+
+impl<'s, F: Fabric> Turns<'s, F> {
+    /// Puts the first words under way.
+    #[inline(never)] // its callers are cold, where nothing would be inlined
+    pub(crate) fn begin<T: AtomicElement>(
+        access: &Access<'_, T, F>,
+        work: &Work<'_, T>,
+        mut pieces: Pieces<'s>,
+    ) -> Result<Self, Fault> {
+        let turns = pieces.by_ref().take(AHEAD).map(|piece| Turn::begin(access, work, piece).map(Some));
+        let turns = turns.collect::<Result<_, _>>()?;
+        Ok(Self { pieces, turns })
+    }
+
+    /// Drives every word that is under way, and begins others in the place of those that are done.
+    #[inline(never)] // as `begin`
+    pub(crate) fn poll<T: AtomicElement>(
+        &mut self,
+        access: &Access<'_, T, F>,
+        work: &mut Work<'_, T>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Fault>> {
+        let mut under_way = false;
+        for place in &mut self.turns {
+            while let Some(turn) = place {
+                let Poll::Ready(done) = turn.poll(access, work, cx) else {
+                    under_way = true;
+                    break;
+                };
+                done?;
+                *place = self.pieces.next().map(|piece| Turn::begin(access, work, piece)).transpose()?;
+            }
+        }
+        if under_way { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+}

@@ -1,0 +1,268 @@
+//! What may be done to fields of the records of a target's part (`MPI_Type_create_struct`).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::Fault;
+
+use crate::datatype::element::per_word;
+use crate::datatype::elements::Spread;
+use crate::operation::fetch::Change;
+use crate::window::{Inner, Target};
+use crate::{Access, Accumulate, AtomicElement, Element, Fetch, Field, Fields, Op, Shape, Shaped};
+
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// A field of each record of the part, or several of them in a tuple: what is done to them leaves the rest of the
+    /// record alone (`MPI_Type_create_struct`).
+    ///
+    /// ```
+    /// # use onesided_windows::{Op, Shape, Window, field};
+    /// # onesided_fabric::threads(2, |world| {
+    /// #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+    /// #[repr(C)]
+    /// struct Particle {
+    ///     x: f64,
+    ///     y: f64,
+    ///     mass: f32,
+    ///     hits: u32,
+    /// }
+    /// let particles = Window::<Particle>::allocate(&world, 10).wait()?;
+    /// let epoch = particles.lock_shared(1).wait()?;
+    /// # if world.rank() == 0 {
+    /// let (x, y, mass) = (field!(Particle, x), field!(Particle, y), field!(Particle, mass));
+    /// let some = Shape::Blocks { block: 1, starts: &[3, 7, 9] };
+    /// epoch.fields(mass).put_shaped(0, some, &[1.5, 2.5, 3.5]).wait()?;
+    /// epoch.fields((x, y)).put(6, &[(0.1, 0.2), (0.3, 0.4)]).wait()?;
+    /// epoch.fields(field!(Particle, hits)).accumulate(7, &[5, 1], Op::Sum).wait()?;
+    /// epoch.flush().wait()?;
+    /// let mut seventh = [bytemuck::Zeroable::zeroed()];
+    /// epoch.get(7, &mut seventh).wait()?;
+    /// assert_eq!(seventh, [Particle { x: 0.3, y: 0.4, mass: 2.5, hits: 5 }]);
+    /// # }
+    /// # epoch.unlock().wait()?;
+    /// # particles.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// Over a card each field of each record is a request: fields that are put together are better one field, an array or a
+    /// structure.
+    pub const fn fields<S: Fields<T>>(&self, fields: S) -> FieldAccess<'_, T, F, S> {
+        FieldAccess { inner: self.inner, target: self.target, fields, record: PhantomData }
+    }
+}
+
+/// The operations on fields of a target's records. See [`Access::fields`](crate::Access::fields).
+///
+/// Offsets and shapes are in records, as everywhere; values lie in a row.
+pub struct FieldAccess<'a, T, F: Fabric, S> {
+    inner: &'a Arc<Inner<F>>,
+    target: &'a Target<F>,
+    fields: S,
+    record: PhantomData<fn() -> T>,
+}
+
+impl<'a, T, F: Fabric, S> FieldAccess<'a, T, F, S> {
+    /// The access in elements of some type.
+    const fn of<E: Element>(&self) -> Access<'a, E, F> {
+        Access::new(self.inner, self.target)
+    }
+}
+
+impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
+    /// Puts the fields of records in a row. As [`put_shaped`](Self::put_shaped).
+    pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Shaped<'s, T, F>
+    where
+        'a: 's,
+    {
+        Shaped::put(self.of::<T>(), "put", (offset, Shape::Row(values.len())), self.fields, values)
+    }
+
+    /// Gets the fields of records in a row. As [`get_shaped`](Self::get_shaped).
+    pub fn get<'s>(self, offset: usize, into: &'s mut [S::Values]) -> Shaped<'s, T, F>
+    where
+        'a: 's,
+    {
+        Shaped::get(self.of::<T>(), "get", (offset, Shape::Row(into.len())), self.fields, into)
+    }
+
+    /// Puts the fields of the records of a shape that begins at `offset`, as
+    /// [`Access::put_shaped`](crate::Access::put_shaped) does whole elements.
+    ///
+    /// # Errors
+    /// See [`Access::put_shaped`](crate::Access::put_shaped).
+    pub fn put_shaped<'s>(self, offset: usize, shape: Shape<'s>, values: &'s [S::Values]) -> Shaped<'s, T, F>
+    where
+        'a: 's,
+    {
+        Shaped::put(self.of::<T>(), "put_shaped", (offset, shape), self.fields, values)
+    }
+
+    /// Gets the fields of the records of a shape that begins at `offset`, as
+    /// [`Access::get_shaped`](crate::Access::get_shaped) does whole elements.
+    ///
+    /// # Errors
+    /// See [`Access::get_shaped`](crate::Access::get_shaped).
+    ///
+    /// # Cancel safety
+    /// See [`Access::get_shaped`](crate::Access::get_shaped).
+    pub fn get_shaped<'s>(self, offset: usize, shape: Shape<'s>, into: &'s mut [S::Values]) -> Shaped<'s, T, F>
+    where
+        'a: 's,
+    {
+        Shaped::get(self.of::<T>(), "get_shaped", (offset, shape), self.fields, into)
+    }
+}
+
+/// Atomic operations on a field are atomic against those on the same field of the same record, here and by whoever else
+/// names the same place so. The field has to lie at a multiple of its size, in records whose size is one: `Misaligned` is
+/// given otherwise, which happens to packed structures, and to [`Located`](crate::Located) values at a multiple of 4.
+impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T, V>> {
+    fn start<'b>(
+        self,
+        operation: &'static str,
+        (offset, shape): (usize, Shape<'b>),
+        op: Op,
+        operands: &'b [V],
+        results: Option<&'b mut [V]>,
+    ) -> Accumulate<'a, 'b, V, F> {
+        let count = shape.count();
+        let given = match &results {
+            Some(results) if op == Op::NoOp || results.len() != count => results.len(),
+            _ => operands.len(),
+        };
+        let spread = Access::<'a, V, F>::lengths(count, given)
+            .and_then(|()| Spread::of_field(offset, shape, self.fields).map_err(|fault| self.of_owner(fault)));
+        match spread {
+            Ok(spread) => {
+                let range = self.of::<T>().atomic_range(offset, shape.end());
+                Accumulate::start_at(self.of::<V>(), operation, (range, spread), op, operands, results)
+            }
+            Err(fault) => Accumulate::done(self.of::<V>(), operation, (count, given), Err(fault)),
+        }
+    }
+
+    fn of_owner(&self, fault: Fault) -> Fault {
+        Fault::of(fault.kind(), self.target.fabric_rank())
+    }
+
+    /// Combines the field of records in a row with operands, as [`Access::accumulate`](crate::Access::accumulate) does whole
+    /// elements.
+    ///
+    /// # Errors
+    /// See [`Access::accumulate`](crate::Access::accumulate); [`Error::Operation`](crate::Error::Operation) with `Misaligned`.
+    ///
+    /// # Cancel safety
+    /// See [`Access::accumulate`](crate::Access::accumulate).
+    pub fn accumulate<'b>(self, offset: usize, operands: &'b [V], op: Op) -> Accumulate<'a, 'b, V, F> {
+        self.start("accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
+    }
+
+    /// Combines the field of the records of a shape that begins at `offset` with operands.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`](crate::Error::Lengths).
+    ///
+    /// # Cancel safety
+    /// See [`Access::accumulate`](crate::Access::accumulate).
+    pub fn accumulate_shaped<'b>(
+        self,
+        offset: usize,
+        shape: Shape<'b>,
+        operands: &'b [V],
+        op: Op,
+    ) -> Accumulate<'a, 'b, V, F> {
+        self.start("accumulate_shaped", (offset, shape), op, operands, None)
+    }
+
+    /// [`accumulate`](Self::accumulate), and gives the values as they were before; see
+    /// [`Access::get_accumulate`](crate::Access::get_accumulate).
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`](crate::Error::Lengths).
+    ///
+    /// # Cancel safety
+    /// See [`Access::get_accumulate`](crate::Access::get_accumulate).
+    pub fn get_accumulate<'b>(
+        self,
+        offset: usize,
+        operands: &'b [V],
+        results: &'b mut [V],
+        op: Op,
+    ) -> Accumulate<'a, 'b, V, F> {
+        let row = Shape::Row(results.len());
+        self.start("get_accumulate", (offset, row), op, operands, Some(results))
+    }
+
+    /// [`get_accumulate`](Self::get_accumulate) on the records of a shape that begins at `offset`.
+    ///
+    /// # Errors
+    /// As [`get_accumulate`](Self::get_accumulate).
+    ///
+    /// # Cancel safety
+    /// As [`get_accumulate`](Self::get_accumulate).
+    pub fn get_accumulate_shaped<'b>(
+        self,
+        offset: usize,
+        shape: Shape<'b>,
+        operands: &'b [V],
+        results: &'b mut [V],
+        op: Op,
+    ) -> Accumulate<'a, 'b, V, F> {
+        self.start("get_accumulate_shaped", (offset, shape), op, operands, Some(results))
+    }
+
+    /// Combines a record's field with an operand and gives what was there before; see
+    /// [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+    ///
+    /// # Errors
+    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op); [`Error::Operation`](crate::Error::Operation) with
+    /// `Misaligned`.
+    ///
+    /// # Cancel safety
+    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+    pub fn fetch_and_op(self, record: usize, operand: V, op: Op) -> Fetch<'a, V, F> {
+        self.fetch("fetch_and_op", record, Change::Apply(op, operand))
+    }
+
+    /// If a record's field is `expected`, makes it `new`, and gives what was there before; see
+    /// [`Access::compare_and_swap`](crate::Access::compare_and_swap).
+    ///
+    /// # Errors
+    /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap); [`Error::Operation`](crate::Error::Operation) with
+    /// `Misaligned`.
+    ///
+    /// # Cancel safety
+    /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap).
+    pub fn compare_and_swap(self, record: usize, expected: V, new: V) -> Fetch<'a, V, F> {
+        self.fetch("compare_and_swap", record, Change::Swap { expected, new })
+    }
+
+    fn fetch(self, operation: &'static str, record: usize, change: Change<V>) -> Fetch<'a, V, F> {
+        let Self { inner, target, .. } = self;
+        let mut element = 0;
+        let place = self.of::<T>().atomic_range(record, 1).and_then(|_| {
+            let spread = Spread::of_field(record, Shape::Row(1), self.fields).map_err(|fault| self.of_owner(fault))?;
+            element = spread.start();
+            let per_word = const { per_word::<V>() };
+            Ok((inner.fabric().word_in(&target.data, (element / per_word * 8) as u64)?, element % per_word))
+        });
+        Fetch::start(self.of::<V>(), operation, (record, element), change, place)
+    }
+}
+
+// It ends with what has lent it: nothing is gained by more than one, and nothing lost.
+impl<T, F: Fabric, S: Copy> Copy for FieldAccess<'_, T, F, S> {}
+
+impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, F, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, F: Fabric, S: fmt::Debug> fmt::Debug for FieldAccess<'_, T, F, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?} of window \"{}\"", self.fields, self.target, self.inner.name)
+    }
+}

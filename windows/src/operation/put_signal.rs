@@ -1,0 +1,246 @@
+//! Data that tells its receiver that it has come.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+
+use crate::datatype::element::{from_word, to_word};
+use crate::helper::is_wordless;
+use crate::window::Inner;
+use crate::{Access, AtomicElement, Element, Error, Local};
+
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+    /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
+    /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
+    /// flush between them ([`put_signal`](Self::put_signal) is both). On cards it is a write with immediate, solicited; to
+    /// memory that has no words here (lent by its owner, on shm) a put that its owner waits for the end of.
+    ///
+    /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
+    /// the same target use an element each. Like a [`put`](Self::put) it is complete there after a flush.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
+    /// or the unlock.
+    pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
+        self.signal_place("signal", offset).and_then(|place| self.signal_at("signal", (offset, place), value))
+    }
+
+    fn signal_place(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
+        let place = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
+            match self.inner.fabric().word_in(&self.target.data, at) {
+                Ok(word) => Ok(Signalled::Word(word)),
+                Err(fault) if is_wordless(fault) => Ok(Signalled::Lent(at)),
+                Err(fault) => Err(fault),
+            }
+        });
+        place.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+    }
+
+    fn signal_at(
+        &self,
+        operation: &'static str,
+        (offset, place): (usize, Signalled<'_, F>),
+        value: T,
+    ) -> Result<(), Error> {
+        match place {
+            Signalled::Word(word) => {
+                drop(self.inner.fabric().write(word, to_word(value), Notify::Yes));
+                Ok(())
+            }
+            Signalled::Lent(at) => {
+                let signalled = self.inner.signal_wordless(self.target, at, to_word(value));
+                signalled.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+            }
+        }
+    }
+}
+
+/// Where a signal goes.
+enum Signalled<'w, F: Fabric> {
+    Word(F::Word<'w>),
+    /// Memory that has no words here.
+    Lent(u64),
+}
+
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// Puts elements and then a [signal](Access::signal), in one call (`shmem_put_signal` with `SHMEM_SIGNAL_SET`; OpenSHMEM
+    /// 1.5, 9.8.1). The signal is element `at` of `signals`, which is of the same rank, of whatever window.
+    ///
+    /// ```
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
+    /// let (data, signals) = (Window::<f32>::allocate(&world, 100).wait()?, Window::<u64>::allocate(&world, 1).wait()?);
+    /// let other = 1 - world.rank();
+    /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
+    /// to.put_signal(0, &[1.5; 100], &flags, 0, 1)?;
+    /// signals.local().wait_until(0, |told| told == 1).from_rank(other).wait()?;
+    /// assert_eq!(data.local().read(0..100), [1.5; 100]);
+    /// # to.unlock().wait()?;
+    /// # flags.unlock().wait()?;
+    /// # data.close().wait()?;
+    /// # signals.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put) and [`signal`](Access::signal), and [`Error::Operation`] (`Unsupported`) where `signals` is
+    /// of another rank: nothing would order the two. After an error that is returned, nothing was signalled; what fails
+    /// later is reported by the flush or the unlock.
+    pub fn put_signal<S: AtomicElement>(
+        &self,
+        offset: usize,
+        elements: &[T],
+        signals: &Access<'_, S, F>,
+        at: usize,
+        value: S,
+    ) -> Result<(), Error> {
+        let target = self.target.fabric_rank();
+        if signals.target.fabric_rank() != target {
+            return Err(self.inner.failed("put_signal", self.target.rank, Fault::of(FaultKind::Unsupported, target)));
+        }
+        let place = signals.signal_place("put_signal", at)?;
+        self.put(offset, elements)?;
+        signals.signal_at("put_signal", (at, place), value)
+    }
+}
+
+impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
+    /// Waits until an element of 8 bytes is what the predicate asks for, and gives it. A peer's
+    /// [`signal`](Access::signal) is seen at once; what comes by a put is seen when something else wakes this rank, or
+    /// not at all.
+    ///
+    /// What peers did before they signalled is seen after it, by [`read`](Self::read) too. No lock is needed.
+    pub fn wait_until<P>(&self, offset: usize, predicate: P) -> WaitUntil<'w, T, F>
+    where
+        P: Fn(T) -> bool + Send + 'w,
+    {
+        let predicate: Predicate<'w, T> = Box::new(predicate);
+        let predicate = Arc::new(Mutex::new(Some(predicate)));
+        WaitUntil { inner: self.inner(), offset, from: None, limit: Limit::NONE, predicate, call: Call::Asked(()) }
+    }
+}
+
+/// A wait for an element of one's own part: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
+/// [`Local::wait_until`].
+///
+/// If nothing else is said the death of any rank ends it: the signal may have been that rank's to give.
+#[must_use = "nothing is waited for before it is waited for"]
+pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
+    inner: &'w Inner<F>,
+    offset: usize,
+    from: Option<u32>,
+    limit: Limit<'w, F>,
+    predicate: Home<'w, T>,
+    call: Call<'w, (), Result<T, Error>>,
+}
+
+type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
+
+/// Where the predicate is while no wait has it.
+type Home<'w, T> = Arc<Mutex<Option<Predicate<'w, T>>>>;
+
+/// The predicate, taken for one wait: whoever drops that may begin another.
+struct Taken<'w, T> {
+    predicate: Option<Predicate<'w, T>>,
+    home: Home<'w, T>,
+}
+
+impl<'w, T> Taken<'w, T> {
+    fn from(home: &Home<'w, T>) -> Self {
+        let predicate = home.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self { predicate, home: Arc::clone(home) }
+    }
+
+    fn holds(&self, value: T) -> bool {
+        self.predicate.as_ref().is_some_and(|predicate| predicate(value))
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    fn drop(&mut self) {
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.predicate.take();
+    }
+}
+
+impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
+    /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
+    pub fn from_rank(mut self, origin: u32) -> Self {
+        self.from = Some(origin);
+        if let Call::UnderWay(_) = self.call {
+            self.call = Call::Asked(()); // it has only looked
+        }
+        self
+    }
+
+    /// Gives up after this time, counted from the next look at it: the error is then
+    /// [`TimedOut`](Error::is_timed_out).
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn finish(inner: &Inner<F>, offset: usize, predicate: Taken<'_, T>, from: Option<u32>) -> Result<T, Error> {
+        let fabric = inner.fabric();
+        let own = inner.world.rank();
+        let len = inner.len(own);
+        let origin = from.map(|origin| inner.world.fabric_rank(origin));
+        let word = check::<T>().and_then(|()| match origin {
+            Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),
+            _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
+            _ => fabric.word_in(&inner.own, 8 * offset as u64),
+        });
+        let predicate = move |told| predicate.holds(from_word(told));
+        let patience = origin.flatten().map(Patience::on);
+        let told = match (word, patience) {
+            (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
+                inner.wait_lent(8 * offset as u64, predicate, patience).await
+            }
+            (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
+            (Ok(word), None) => inner.world.wait_until(word, predicate).await,
+            (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
+            (Err(fault), _) => Err(fault),
+        };
+        told.map(from_word).map_err(|fault| {
+            let (operation, window, target) = ("wait_until", inner.name.clone(), own);
+            match fault.kind() {
+                FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
+                FaultKind::Unsupported if fault.rank().is_none() => {
+                    Error::Type { operation, window, element: std::any::type_name::<T>() }
+                }
+                FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
+                _ => inner.failed(operation, target, fault),
+            }
+        })
+    }
+}
+
+impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
+    /// Blocks until the element is what the predicate asks for.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`] if a rank died (or, of
+    /// the one that was [named](Self::from_rank), left), or the deadline passed. What came before that counts.
+    pub fn wait(self) -> Result<T, Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['w, T: AtomicElement, F], WaitUntil<'w, T, F>, T, Error, |wait| wait.inner.fabric(),
+    |()| Self::finish(wait.inner, wait.offset, Taken::from(&wait.predicate), wait.from),
+    late wait.inner.failed("wait_until", wait.inner.world.rank(), Fault::new(FaultKind::TimedOut))
+}
+
+impl<T: AtomicElement, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wait for element {} of window \"{}\"", self.offset, self.inner.name)
+    }
+}
+
+/// Signals are words.
+fn check<T>() -> Result<(), Fault> {
+    if size_of::<T>() == 8 { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) }
+}

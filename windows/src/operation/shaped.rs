@@ -1,0 +1,263 @@
+//! Operations on elements with gaps between them (jiang-2004, section 4: noncontiguous data).
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
+
+use crate::datatype::fields::Whole;
+use crate::datatype::pieces::{Cuts, CutsMut};
+use crate::{Access, Accumulate, AtomicElement, Element, Error, Fields, Op, Shape};
+
+/// How many pieces of a get are under way at once.
+const AHEAD: usize = 8;
+
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// Puts elements to the places of a shape that begins at `offset` (`MPI_Put` with a derived datatype at the target).
+    /// When it was waited for the slice may be used again, and the target has the elements after a [`flush`](Self::flush) or
+    /// the unlock. Where runs overlap the target has either element.
+    ///
+    /// ```
+    /// # use onesided_windows::{Shape, Window};
+    /// # onesided_fabric::threads(1, |world| {
+    /// let matrix = Window::<f32>::allocate(&world, 4 * 10).wait()?; // 4 rows of 10
+    /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
+    /// let epoch = matrix.lock_exclusive(0).wait()?;
+    /// epoch.put_shaped(7, column, &[1.0, 2.0, 3.0, 4.0]).wait()?;
+    /// let mut row = [0.0; 10];
+    /// epoch.get(20, &mut row).wait()?;
+    /// assert_eq!(row[7], 3.0);
+    /// # epoch.unlock().wait()?;
+    /// # matrix.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`] if the shape does not lie in the part, [`Error::Lengths`] if it has not as many
+    /// elements as the slice, with nothing moved. What fails later is reported by the flush or the unlock.
+    pub fn put_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, elements: &'s [T]) -> Shaped<'s, T, F> {
+        Shaped::put(self.copy(), "put_shaped", (offset, shape), Whole, elements)
+    }
+
+    /// Gets the elements at the places of a shape that begins at `offset` (`MPI_Get` with a derived datatype at the
+    /// target), in the shape's order. Several runs are under way at once. Otherwise as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Lengths`], with nothing moved; [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// A get that is dropped, or leaked, has filled in some of its runs.
+    pub fn get_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, into: &'s mut [T]) -> Shaped<'s, T, F> {
+        Shaped::get(self.copy(), "get_shaped", (offset, shape), Whole, into)
+    }
+}
+
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+    /// [`accumulate`](Self::accumulate) to the places of a shape that begins at `offset` (`MPI_Accumulate` with a derived
+    /// datatype at the target). Where runs overlap, each of the operands takes effect, in no particular order.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`].
+    ///
+    /// # Cancel safety
+    /// As [`accumulate`](Self::accumulate).
+    pub fn accumulate_shaped<'b>(
+        &self,
+        offset: usize,
+        shape: Shape<'b>,
+        operands: &'b [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        let lengths = (shape.count(), operands.len());
+        match Self::lengths(lengths.0, lengths.1) {
+            Ok(()) => Accumulate::start(self.copy(), "accumulate_shaped", (offset, shape), op, operands, None),
+            Err(fault) => Accumulate::done(self.copy(), "accumulate_shaped", lengths, Err(fault)),
+        }
+    }
+
+    /// [`get_accumulate`](Self::get_accumulate) at the places of a shape that begins at `offset` (`MPI_Get_accumulate`
+    /// with a derived datatype at the target).
+    ///
+    /// # Errors
+    /// As [`get_accumulate`](Self::get_accumulate).
+    ///
+    /// # Cancel safety
+    /// As [`get_accumulate`](Self::get_accumulate).
+    pub fn get_accumulate_shaped<'b>(
+        &self,
+        offset: usize,
+        shape: Shape<'b>,
+        operands: &'b [T],
+        results: &'b mut [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        let lengths = (shape.count(), results.len());
+        match Self::lengths(lengths.0, lengths.1) {
+            Ok(()) => self.get_accumulate_at("get_accumulate_shaped", (offset, shape), operands, results, op),
+            Err(fault) => Accumulate::done(self.copy(), "get_accumulate_shaped", lengths, Err(fault)),
+        }
+    }
+}
+
+/// A put or a get of elements with gaps between them, to be waited for: `.wait()` blocks, `.await` does not,
+/// [`test`](Self::test) looks. See [`Access::put_shaped`](crate::Access::put_shaped) and
+/// [`Access::get_shaped`](crate::Access::get_shaped).
+#[must_use = "nothing is known to be moved before it was waited for"]
+pub struct Shaped<'s, T, F: Fabric> {
+    access: Access<'s, T, F>,
+    operation: &'static str,
+    /// The first element and how many; if the lengths are wrong, those.
+    place: (usize, usize),
+    state: State<'s>,
+}
+
+enum State<'s> {
+    Done(Result<(), Fault>),
+    /// In a box, as what is under way differs.
+    UnderWay(Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 's>>),
+}
+
+impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
+    pub(crate) fn put<S: Fields<T>>(
+        access: Access<'s, T, F>,
+        operation: &'static str,
+        (offset, shape): (usize, Shape<'s>),
+        fields: S,
+        values: &'s [S::Values],
+    ) -> Self {
+        let (place, checked) = Self::check::<S>(&access, (offset, shape), values.len());
+        let cuts = Cuts::<T, S>::new(offset, shape.runs(), fields, values);
+        let Access { inner, target, .. } = access;
+        let state = match checked {
+            Err(fault) => State::Done(Err(fault)),
+            Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, cuts))),
+            Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, cuts)),
+        };
+        Self { access, operation, place, state }
+    }
+
+    pub(crate) fn get<S: Fields<T>>(
+        access: Access<'s, T, F>,
+        operation: &'static str,
+        (offset, shape): (usize, Shape<'s>),
+        fields: S,
+        into: &'s mut [S::Values],
+    ) -> Self {
+        let (place, checked) = Self::check::<S>(&access, (offset, shape), into.len());
+        let cuts = CutsMut::<T, S>::new(offset, shape.runs(), fields, into);
+        let Access { inner, target, .. } = access;
+        let state = match checked {
+            Err(fault) => State::Done(Err(fault)),
+            Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, cuts))),
+            Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, cuts)),
+            Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), cuts))),
+        };
+        Self { access, operation, place, state }
+    }
+
+    /// Whether the slice fits the shape, and the shape the part; if so, whether the owner's helper thread is to carry it.
+    fn check<S: Fields<T>>(
+        access: &Access<'_, T, F>,
+        (offset, shape): (usize, Shape<'_>),
+        given: usize,
+    ) -> ((usize, usize), Result<bool, Fault>) {
+        let (Access { inner, target, .. }, lengths) = (access, (shape.count(), given));
+        if let Err(fault) = Access::<'_, T, F>::lengths(lengths.0, lengths.1) {
+            return (lengths, Err(fault));
+        }
+        let place = (offset, shape.end());
+        let fits = offset.checked_add(place.1).is_some_and(|end| end <= target.len);
+        if !inner.completes_at_post && fits {
+            let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
+            if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {
+                return (place, Ok(true)); // each message is counted
+            }
+        }
+        (place, access.range(place.0, place.1).map(|_| false))
+    }
+}
+
+/// Pieces under way, and those that are not begun.
+struct Gets<'s, T, F: Fabric, P> {
+    access: Access<'s, T, F>,
+    pieces: P,
+    under_way: [Option<F::Get<'s>>; AHEAD],
+}
+
+impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Gets<'s, T, F, P> {
+    fn begin(access: Access<'s, T, F>, pieces: P) -> Self {
+        let mut gets = Self { access, pieces, under_way: [const { None }; AHEAD] };
+        for at in 0..AHEAD {
+            gets.under_way[at] = gets.next();
+        }
+        gets
+    }
+
+    /// The next piece, begun; `None` if there is none.
+    fn next(&mut self) -> Option<F::Get<'s>> {
+        let (at, into) = self.pieces.next()?;
+        Some(self.access.inner.fabric().get(&self.access.target.data, at, into))
+    }
+}
+
+// The operations that the fabric gives are Unpin, and nothing else in it could care.
+impl<T, F: Fabric, P> Unpin for Gets<'_, T, F, P> {}
+
+impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Future for Gets<'s, T, F, P> {
+    type Output = Result<(), Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let mut pending = false;
+        for at in 0..AHEAD {
+            while let Some(get) = &mut self.under_way[at] {
+                let Poll::Ready(outcome) = Pin::new(get).poll(cx) else {
+                    pending = true;
+                    break;
+                };
+                outcome?;
+                self.under_way[at] = self.next();
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+}
+
+impl<T: Element, F: Drive> Shaped<'_, T, F> {
+    /// Blocks until the slice may be used again: what was put has left it, and what was got is there.
+    ///
+    /// # Errors
+    /// See [`Access::put_shaped`](crate::Access::put_shaped) and [`Access::get_shaped`](crate::Access::get_shaped).
+    #[inline]
+    pub fn wait(self) -> Result<(), Error> {
+        let Self { access, operation, place, state } = self;
+        let outcome = match state {
+            State::Done(outcome) => outcome,
+            State::UnderWay(moves) => wait_for(access.inner.fabric(), moves),
+        };
+        outcome.map_err(|fault| access.failed(operation, place, fault))
+    }
+}
+
+handle!([T: Element, F], Shaped<'_, T, F>, (), Error, |moves| moves.access.inner.fabric());
+
+impl<T: Element, F: Fabric> Future for Shaped<'_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = match &mut self.state {
+            State::Done(outcome) => *outcome,
+            State::UnderWay(moves) => ready!(moves.as_mut().poll(cx)),
+        };
+        self.state = State::Done(outcome);
+        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed(self.operation, self.place, fault)))
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for Shaped<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} of {:?}", self.operation, self.place.0, self.access)
+    }
+}

@@ -1,0 +1,146 @@
+//! A part that is reached under a `lock_all`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, Limit, handle, wait_for};
+use onesided_lock_algos::{Intent, Mode};
+
+use crate::passive::lock_all::of_all;
+use crate::passive::lock_all::reader::Reader;
+use crate::{Access, Element, Error, LockAll, LockRequest};
+
+/// How often who waits for a part looks whether somebody else has reached it.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A rank's part that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. It is done at once where the part is
+/// locked already; otherwise the first operation of its lock has left. See [`LockAll::at`].
+///
+/// Who waits while another thread or task reaches the same part is done with it, and does not wait for a lock of its own any more.
+///
+/// # Cancel safety
+/// Dropped before it is done it leaves nothing locked that was not: the endpoint finishes and releases what was begun. The part
+/// may be asked for again.
+#[must_use = "a part that nobody waits for is not locked"]
+pub struct At<'a, 'w, T: Element, F: Fabric> {
+    all: &'a LockAll<'w, T, F>,
+    target: u32,
+    state: State<'a, 'w, T, F>,
+}
+
+/// Small, so that what is there already passes through registers.
+enum State<'a, 'w, T: Element, F: Fabric> {
+    Here(&'a Access<'w, T, F>),
+    Failed(Fault),
+    Asked(Box<Asked<'w, T, F>>),
+}
+
+struct Asked<'w, T: Element, F: Fabric> {
+    reader: Reader<'w, T, F>,
+    /// The time until the next look.
+    look: Limit<'w, F>,
+}
+
+impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
+    #[inline]
+    pub(crate) const fn here(all: &'a LockAll<'w, T, F>, access: &'a Access<'w, T, F>) -> Self {
+        Self { all, target: access.target.rank, state: State::Here(access) }
+    }
+
+    /// Of a part that was not reached.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn start(all: &'a LockAll<'w, T, F>, target: u32) -> Self {
+        let state = match all.reached.reach(target) {
+            Some(Ok(access)) => State::Here(access),
+            Some(Err(fault)) => State::Failed(fault),
+            None if target >= all.window.world().size() => State::Failed(Fault::new(FaultKind::NoSuchRank)),
+            None => {
+                let request = LockRequest::start(all.window, target, Mode::Shared, Intent::LOCK);
+                State::Asked(Box::new(Asked { reader: Reader::new(request), look: Limit::NONE }))
+            }
+        };
+        Self { all, target, state }
+    }
+
+    fn poll_reached(&mut self, cx: &mut Context<'_>) -> Poll<Result<&'a Access<'w, T, F>, Error>> {
+        let Self { all, target, state } = self;
+        let (all, inner) = (*all, all.window.inner());
+        let asked = match state {
+            State::Here(access) => return Poll::Ready(Ok(*access)),
+            State::Failed(fault) => return Poll::Ready(Err(inner.failed("access", *target, *fault))),
+            State::Asked(asked) => asked,
+        };
+        let access = loop {
+            // Of two that ask, the later one may queue behind a writer who waits for what the first one has.
+            if let Some(access) = all.reached.at(*target) {
+                break access;
+            }
+            match asked.reader.poll_held(cx) {
+                Poll::Ready(Ok(epoch)) => break all.reached.keep(epoch),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(of_all(error))),
+                Poll::Pending => {
+                    if !asked.look.is_set() {
+                        asked.look.said = Some(LOOK);
+                    }
+                    ready!(asked.look.poll(cx, inner.fabric()));
+                    asked.look.said = Some(LOOK);
+                }
+            }
+        };
+        *state = State::Here(access);
+        Poll::Ready(Ok(access))
+    }
+}
+
+impl<'a, 'w, T: Element, F: Drive> At<'a, 'w, T, F> {
+    /// Blocks until the part is locked.
+    ///
+    /// # Errors
+    /// [`Error::Lock`], for the reasons that [`lock_shared`](crate::Window::lock_shared) of the part has: other parts may still be
+    /// asked for, and this one again. [`Error::Rank`]; [`Error::Operation`] where one lock is that of all parts, if the part
+    /// cannot be reached.
+    #[inline]
+    pub fn wait(self) -> Result<&'a Access<'w, T, F>, Error> {
+        match self.state {
+            State::Here(access) => Ok(access),
+            _ => wait_longer(self),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wait_longer<'a, 'w, T: Element, F: Drive>(at: At<'a, 'w, T, F>) -> Result<&'a Access<'w, T, F>, Error> {
+    wait_for(at.all.window.inner().fabric(), at)
+}
+
+handle!(
+    ['a, 'w, T: Element, F], At<'a, 'w, T, F>, &'a Access<'w, T, F>, Error,
+    |at| at.all.window.inner().fabric()
+);
+
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T: Element, F: Fabric> Unpin for At<'_, '_, T, F> {}
+
+impl<'a, 'w, T: Element, F: Fabric> Future for At<'a, 'w, T, F> {
+    type Output = Result<&'a Access<'w, T, F>, Error>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.state {
+            State::Here(access) => Poll::Ready(Ok(access)),
+            _ => self.poll_reached(cx),
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for At<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {:?}", self.target, self.all)
+    }
+}

@@ -1,0 +1,83 @@
+//! Flushing all ranks at once: step by step, so that nothing is allocated for it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, ready};
+
+use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::{Drive, Fabric, handle, wait_for};
+
+use crate::passive::lock_all::locked::Parts;
+use crate::window::Inner;
+use crate::{Element, Error};
+
+/// A flush of every target that was reached, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. See
+/// [`LockAll::flush_all`](crate::LockAll::flush_all).
+#[must_use = "a flush promises something only after it was waited for"]
+pub struct FlushAll<'a, 'w, T: Element, F: Fabric> {
+    operation: &'static str,
+    inner: &'a Inner<F>,
+    /// Those that are not flushed.
+    parts: &'a Parts<'w, T, F>,
+    begin: fn(&'a F, Rank) -> F::Flush<'a>,
+    /// Of the first of them.
+    flush: Option<F::Flush<'a>>,
+    outcome: Result<(), (u32, Fault)>,
+}
+
+impl<'a, 'w, T: Element, F: Fabric> FlushAll<'a, 'w, T, F> {
+    pub(crate) fn new(
+        operation: &'static str,
+        inner: &'a Inner<F>,
+        parts: &'a Parts<'w, T, F>,
+        begin: fn(&'a F, Rank) -> F::Flush<'a>,
+    ) -> Self {
+        if !inner.completes_at_post {
+            for access in parts.iter().filter_map(OnceLock::get) {
+                drop(begin(inner.fabric(), access.target.fabric_rank())); // all are under way
+            }
+        }
+        Self { operation, inner, parts, begin, flush: None, outcome: Ok(()) }
+    }
+}
+
+impl<T: Element, F: Drive> FlushAll<'_, '_, T, F> {
+    /// Blocks until all are flushed.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for.
+    pub fn wait(self) -> Result<(), Error> {
+        wait_for(self.inner.fabric(), self)
+    }
+}
+
+handle!(['a, 'w, T: Element, F], FlushAll<'a, 'w, T, F>, (), Error, |all| all.inner.fabric());
+
+// Nothing in it is pinned in place: what a fabric gives is Unpin.
+impl<T: Element, F: Fabric> Unpin for FlushAll<'_, '_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for FlushAll<'_, '_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { operation, inner, parts, begin, flush, outcome } = &mut *self;
+        while let Some((part, rest)) = parts.split_first() {
+            if let Some(access) = part.get() {
+                let under_way = flush.get_or_insert_with(|| begin(inner.fabric(), access.target.fabric_rank()));
+                let flushed = ready!(Pin::new(under_way).poll(cx));
+                *outcome = outcome.and(flushed.map_err(|fault| (access.target(), fault)));
+                *flush = None;
+            }
+            *parts = rest;
+        }
+        Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed(operation, rank, fault)))
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for FlushAll<'_, '_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of window \"{}\", {} ranks are left", self.operation, self.inner.name, self.parts.len())
+    }
+}

@@ -1,0 +1,51 @@
+//! A part's lock as a `lock_all` has it: shared.
+
+use std::task::{Context, Poll, ready};
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_lock_algos::Mode;
+
+use crate::passive::previous_owner::Holding;
+use crate::{Element, Epoch, Error, LockRequest, Unlock};
+
+/// A lock that is asked for shared, until it is had so: who finds a late owner has it alone at first, and would be late itself, so
+/// gives it back at once and asks again. What the late owner commits fails all the same.
+pub(crate) struct Reader<'w, T: Element, F: Fabric> {
+    request: LockRequest<'w, T, F>,
+    /// Of a lock that was taken over.
+    unlock: Option<Unlock<'w, T, F>>,
+    recovered: Option<Holding>,
+}
+
+impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
+    pub(crate) const fn new(request: LockRequest<'w, T, F>) -> Self {
+        Self { request, unlock: None, recovered: None }
+    }
+
+    pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Epoch<'w, T, F>, Error>> {
+        loop {
+            if let Some(unlock) = &mut self.unlock {
+                let unlocked = ready!(unlock.poll_released(cx));
+                self.unlock = None;
+                match unlocked {
+                    // Late itself, or not: nothing was done under it.
+                    Err(fault) if fault.kind() != FaultKind::NotHeld => {
+                        return Poll::Ready(Err(self.request.failed(fault)));
+                    }
+                    _ => self.request = self.request.again(),
+                }
+            }
+            let held = ready!(self.request.poll_held(cx));
+            let (mut epoch, _) = held.map_err(|fault| self.request.failed(fault))?;
+            if epoch.mode() == Mode::Shared {
+                if let Some(inherited) = self.recovered {
+                    epoch.tell(inherited);
+                }
+                return Poll::Ready(Ok(epoch));
+            }
+            self.recovered = Some(epoch.holding());
+            self.unlock = Some(epoch.unlock());
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A lock that is had at once, or not.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, handle};
+use onesided_lock_algos::{Intent, Mode};
+
+use crate::passive::lock::Spot;
+use crate::{Element, Epoch, Error, LockRequest, Window};
+
+/// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
+/// `.wait()` blocks for as long as a few operations on the target take, `.await` does not block, `.test()` looks; then there
+/// is the lock, or `None`: somebody holds it, or waits for it.
+///
+/// # Cancel safety
+/// As [`LockRequest`].
+#[must_use = "a lock that nobody waits for is released at once"]
+pub struct TryLock<'w, T: Element, F: Fabric>(LockRequest<'w, T, F>);
+
+impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
+    #[inline(always)] // see `LockRequest::wait`
+    pub(crate) fn start(window: &'w Window<T, F>, target: u32, mode: Mode) -> Self {
+        Self(LockRequest::start(window, target, mode, Intent::TRY))
+    }
+
+    /// The same for any lock of the rank.
+    pub(crate) fn start_of(window: &'w Window<T, F>, spot: Spot, mode: Mode) -> Self {
+        Self(LockRequest::start_of(window, spot, mode, Intent::TRY))
+    }
+
+    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
+    #[inline]
+    pub const fn recover(mut self) -> Self {
+        self.0.wish = self.0.wish.recovering();
+        self
+    }
+}
+
+/// Nothing, where somebody else has it.
+fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
+    match outcome {
+        Err(fault) if fault.kind() == FaultKind::TimedOut => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
+    /// Blocks until the lock is held, or it is known that it cannot be had at once.
+    ///
+    /// # Errors
+    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]), the target died; [`Error::Rank`].
+    #[inline(always)] // see `LockRequest::wait`
+    pub fn wait(self) -> Result<Option<Epoch<'w, T, F>>, Error> {
+        let failed = self.0.failing();
+        unless_busy(self.0.hold()).map_err(failed)
+    }
+}
+
+handle!(['w, T: Element, F], TryLock<'w, T, F>, Option<Epoch<'w, T, F>>, Error, |lock| lock.0.inner().fabric());
+
+impl<'w, T: Element, F: Fabric> Future for TryLock<'w, T, F> {
+    type Output = Result<Option<Epoch<'w, T, F>>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.0.poll_held(cx)).map(|(epoch, _)| epoch);
+        Poll::Ready(unless_busy(outcome).map_err(|fault| self.0.failed(fault)))
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for TryLock<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "try {:?}", self.0)
+    }
+}

@@ -1,0 +1,83 @@
+//! A value that one origin at a time holds.
+
+use std::fmt;
+
+use onesided_fabric::{Any, Fabric, World};
+
+use crate::sync::value::{Value, ValueLock, WriteGuard};
+use crate::{Builder, Element, Request};
+
+/// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between processes. Made of a
+/// [window](crate::Window) of one element and its lock.
+///
+/// ```
+/// # use onesided_windows::Mutex;
+/// # onesided_fabric::threads(3, |world| {
+/// let total = Mutex::new(&world, 1, [0_u64; 4]).wait()?; // collective: four integers at rank 1
+/// for _ in 0..100 {
+///     let mut total = total.lock().wait()?;
+///     total[0] += 1;
+///     total[3] += 2;
+/// } // put back and released
+/// world.barrier().wait().unwrap();
+/// assert_eq!(*total.lock().wait()?, [300, 0, 0, 600]);
+/// total.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
+///
+/// The guard holds a copy, because no reference may point to memory that others write: locking a free mutex takes one round
+/// trip for lock and value together, and the value goes back with the release, for which nobody waits. What a guard has put
+/// back whoever locks next sees.
+pub struct Mutex<T: Element, F: Fabric = Any>(Value<T, F>);
+
+impl<T: Element, F: Fabric> Mutex<T, F> {
+    /// Makes one whose value lies at rank `home`, which also says what it is at first: what the others give is not used.
+    /// Collective.
+    ///
+    /// # Errors
+    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks do not name the same home, [`Error::Rank`](crate::Error::Rank) where
+    /// there is no such rank.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn new(world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        Self::with(Builder::default(), world, home, value)
+    }
+
+    /// The same, with a name, a lock and what else the window's builder chooses.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Cancel safety
+    /// As [`new`](Self::new).
+    pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        let make = async move { Value::make(builder, world, home, value).await.map(Self) };
+        Request::new(world.fabric().clone(), "make a mutex", make)
+    }
+
+    /// Locks it, when it is waited for.
+    #[inline]
+    pub fn lock(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
+        self.0.lock()
+    }
+
+    /// The rank that the value lies at.
+    pub const fn home(&self) -> u32 {
+        self.0.home
+    }
+
+    /// Ends it on all ranks, and reports what went wrong when nobody waited. Collective.
+    ///
+    /// # Errors
+    /// Those of [`Window::close`](crate::Window::close).
+    pub fn close(self) -> Request<'static, (), F> {
+        self.0.close()
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for Mutex<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("Mutex", f)
+    }
+}

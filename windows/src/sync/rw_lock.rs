@@ -1,0 +1,85 @@
+//! A value that many origins read at once, or one changes.
+
+use std::fmt;
+
+use onesided_fabric::{Any, Fabric, World};
+
+use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard};
+use crate::{Builder, Element, Request};
+
+/// A value at one rank that every rank may read together with others, or change alone: `std::sync::RwLock` between processes.
+/// As a [`Mutex`](crate::Mutex), whose lock can be shared.
+///
+/// ```
+/// # use onesided_windows::RwLock;
+/// # onesided_fabric::threads(3, |world| {
+/// let limits = RwLock::new(&world, 0, [10.0_f64, 20.0]).wait()?;
+/// if world.rank() == 2 {
+///     limits.write().wait()?[1] = 30.0;
+/// }
+/// world.barrier().wait().unwrap();
+/// let (mine, another) = (limits.read().wait()?, limits.read().wait()?);
+/// assert_eq!((*mine, another[1]), ([10.0, 30.0], 30.0));
+/// drop((mine, another));
+/// limits.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
+pub struct RwLock<T: Element, F: Fabric = Any>(Value<T, F>);
+
+impl<T: Element, F: Fabric> RwLock<T, F> {
+    /// Makes one whose value lies at rank `home`, which also says what it is at first: what the others give is not used.
+    /// Collective.
+    ///
+    /// # Errors
+    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks do not name the same home, [`Error::Rank`](crate::Error::Rank) where
+    /// there is no such rank.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn new(world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        Self::with(Builder::default(), world, home, value)
+    }
+
+    /// The same, with a name, a lock and what else the window's builder chooses.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Cancel safety
+    /// As [`new`](Self::new).
+    pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        let make = async move { Value::make(builder, world, home, value).await.map(Self) };
+        Request::new(world.fabric().clone(), "make an RwLock", make)
+    }
+
+    /// Locks it together with other readers, when it is waited for.
+    #[inline]
+    pub fn read(&self) -> ValueLock<'_, T, F, ReadGuard<'_, T, F>> {
+        self.0.lock()
+    }
+
+    /// Locks it for this origin alone, when it is waited for.
+    #[inline]
+    pub fn write(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
+        self.0.lock()
+    }
+
+    /// The rank that the value lies at.
+    pub const fn home(&self) -> u32 {
+        self.0.home
+    }
+
+    /// Ends it on all ranks, and reports what went wrong when nobody waited. Collective.
+    ///
+    /// # Errors
+    /// Those of [`Window::close`](crate::Window::close).
+    pub fn close(self) -> Request<'static, (), F> {
+        self.0.close()
+    }
+}
+
+impl<T: Element, F: Fabric> fmt::Debug for RwLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("RwLock", f)
+    }
+}

@@ -1,0 +1,367 @@
+//! What `Mutex` and `RwLock` are made of: one value, its lock, and the guards.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use onesided_fabric::{Call, Drive, Fabric, World, block_on, call, handle};
+use onesided_lock_algos::Mode;
+
+use crate::sync::combined::{Locked, LockedTarget};
+use crate::{Builder, Element, Epoch, Error, FencingToken, LockRequest, PreviousOwner, Request, Window};
+
+/// A window of one element, at one rank.
+pub(crate) struct Value<T: Element, F: Fabric> {
+    pub(crate) window: Window<T, F>,
+    pub(crate) home: u32,
+}
+
+impl<T: Element, F: Fabric> Value<T, F> {
+    /// Collective.
+    pub(crate) async fn make(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Result<Self, Error> {
+        let here = world.rank() == home;
+        let window = builder.plain().uneven().allocate(world, usize::from(here)).await?;
+        if here {
+            window.local().write(0, &[value])?;
+        }
+        // That all have come here means that the value is there.
+        let all = world.all_gather(&home.to_le_bytes()).await;
+        let name = || window.inner().name.clone();
+        let all = all.map_err(|fault| Error::Collective { operation: "create", window: name(), fault })?;
+        // All compare the same, so they agree on whether they agree.
+        if let Some((rank, theirs)) = (0..).zip(&all).find(|(_, theirs)| **theirs != all[0]) {
+            let home_of = |bytes: &[u8]| bytes.try_into().map_or(u32::MAX, u32::from_le_bytes);
+            let what =
+                format!("the value is at rank {} there, and at rank {} for rank 0", home_of(theirs), home_of(&all[0]));
+            return Err(Error::Mismatch { window: name(), rank, what });
+        }
+        if home >= world.size() {
+            return Err(Error::Rank { operation: "create", target: home, size: world.size(), window: name() });
+        }
+        Ok(Self { window, home })
+    }
+
+    pub(crate) fn lock<'m, G>(&'m self) -> ValueLock<'m, T, F, G>
+    where
+        G: Guard<'m, T, F>,
+    {
+        let place = Locked::new(&self.window, self.home).place(G::MODE);
+        ValueLock { place, under_way: None, guard: PhantomData }
+    }
+
+    pub(crate) fn close(self) -> Request<'static, (), F> {
+        self.window.close()
+    }
+
+    pub(crate) fn describe(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{what} of a {} at rank {} of \"{}\"", std::any::type_name::<T>(), self.home, self.window.name())
+    }
+}
+
+/// A guard of a value.
+pub trait Guard<'m, T: Element, F: Fabric>: Sealed<'m, T, F> + Send + 'm {}
+
+/// What makes one.
+pub trait Sealed<'m, T: Element, F: Fabric> {
+    #[doc(hidden)]
+    const MODE: Mode;
+    #[doc(hidden)]
+    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self;
+}
+
+/// A value's lock that is asked for: `.wait()` blocks until it is held and the value is here, `.await` does not block,
+/// `.test()` looks. Nothing happens before.
+///
+/// # Cancel safety
+/// Dropped before it is done, at whatever point, it leaves nothing locked: the endpoint finishes and releases what was begun.
+#[must_use = "nothing is locked before it is waited for"]
+pub struct ValueLock<'m, T: Element, F: Fabric, G> {
+    place: LockedTarget<'m, T, F>,
+    /// Once it has begun. Boxed, so that a request that is only waited for stays small.
+    under_way: Option<Box<UnderWay<'m, T, F, G>>>,
+    guard: PhantomData<G>,
+}
+
+struct UnderWay<'m, T: Element, F: Fabric, G> {
+    /// What is asked for as it is now: it may be said at any time.
+    said: Arc<Mutex<LockedTarget<'m, T, F>>>,
+    call: Call<'m, (), Result<G, Error>>,
+}
+
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
+    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.place = self.place.deadline(after);
+        self
+    }
+
+    /// Takes the lock from a rank that died while it held it: the guard's `inherited` tells then from whom, and the lock is
+    /// held exclusively. The value may have been put back in part. See
+    /// [`LockRequest::recover`](crate::LockRequest::recover).
+    pub const fn recover(mut self) -> Self {
+        self.place = self.place.recover();
+        self
+    }
+}
+
+impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
+    /// Blocks until the lock is held and the value is here.
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and [`Access::get`](crate::Access::get).
+    #[inline]
+    pub fn wait(self) -> Result<G, Error> {
+        match self.under_way {
+            None if self.place.completes_at_post() => {
+                let epoch = self.place.request().wait()?;
+                let mut value = [T::zeroed()];
+                epoch.get(0, &mut value).wait()?;
+                Ok(G::new(epoch, value[0]))
+            }
+            under_way => Self { under_way, ..self }.wait_slowly(),
+        }
+    }
+
+    fn wait_slowly(self) -> Result<G, Error> {
+        let fabric = self.place.window().inner().fabric();
+        match self.under_way {
+            None => block_on(fabric, held(self.place, |_| ())),
+            Some(_) => block_on(fabric, self),
+        }
+    }
+}
+
+handle! {
+    ['m, T: Element, F, G: Guard<'m, T, F>], ValueLock<'m, T, F, G>, G, Error,
+    |lock| lock.place.window().inner().fabric()
+}
+
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T: Element, F: Fabric, G> Unpin for ValueLock<'_, T, F, G> {}
+
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, F, G> {
+    type Output = Result<G, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { place, under_way, .. } = &mut *self;
+        let UnderWay { said, call } = &mut **under_way
+            .get_or_insert_with(|| Box::new(UnderWay { said: Arc::new(Mutex::new(*place)), call: Call::Asked(()) }));
+        *said.lock().unwrap_or_else(PoisonError::into_inner) = place.take();
+        call.poll(cx, |()| {
+            let said = Arc::clone(said);
+            held(*place, move |request| said.lock().unwrap_or_else(PoisonError::into_inner).tell(request))
+        })
+    }
+}
+
+async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
+    place: LockedTarget<'m, T, F>,
+    tell: impl Fn(&mut LockRequest<'m, T, F>),
+) -> Result<G, Error> {
+    let mut value = [T::zeroed()];
+    let epoch = place.held_with(0, &mut value, tell).await?;
+    Ok(G::new(epoch, value[0]))
+}
+
+impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a lock of {:?}, ", self.place.window())?;
+        match &self.under_way {
+            None => f.write_str("not begun"),
+            Some(under_way) => write!(f, "{:?}", under_way.call),
+        }
+    }
+}
+
+fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingToken<'m, F> {
+    match epoch {
+        Some(epoch) => epoch.fencing_token(),
+        None => unreachable!("a guard holds its lock until it is consumed"),
+    }
+}
+
+/// A value that is locked shared, as it was when it was locked: nobody changes it meanwhile. Its drop releases.
+#[must_use = "if unused the lock is released at once"]
+pub struct ReadGuard<'m, T: Element, F: Fabric> {
+    epoch: Option<Epoch<'m, T, F>>,
+    value: T,
+}
+
+impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {}
+
+impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
+    const MODE: Mode = Mode::Shared;
+
+    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
+        Self { epoch: Some(epoch), value }
+    }
+}
+
+impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
+    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.epoch.as_ref().and_then(Epoch::previous_owner)
+    }
+
+    /// Draws a fencing token: see [`Epoch::fencing_token`].
+    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+        token(self.epoch.as_ref())
+    }
+}
+
+impl<T: Element, F: Fabric> Deref for ReadGuard<'_, T, F> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
+    fn drop(&mut self) {
+        match self.epoch.take() {
+            // A token that was drawn may be under way, and an exclusive release may go another way.
+            Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_behind(),
+            Some(epoch) => epoch.unlock_unchanged(),
+            None => {}
+        }
+    }
+}
+
+/// A value that is locked for this origin alone: a copy, which goes back with the release if it was borrowed mutably.
+///
+/// [`unlock`](Self::unlock) reports what goes wrong, and tells that the value is at its home. A drop puts it back as well
+/// and waits for nothing; what goes wrong then the value's `close` reports. **Where the thread panics the value is not put back**: what a
+/// panic has left half done nobody sees, so a panic poisons nothing (a death does: see [`ValueLock::recover`]).
+#[must_use = "if unused the lock is released at once"]
+pub struct WriteGuard<'m, T: Element, F: Fabric> {
+    fabric: &'m F,
+    epoch: Option<Epoch<'m, T, F>>,
+    value: T,
+    changed: bool,
+    /// Whether the thread panicked before: a guard that a destructor makes is as good as any.
+    panicked: bool,
+}
+
+impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {}
+
+impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
+    const MODE: Mode = Mode::Exclusive;
+
+    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
+        Self { fabric: epoch.fabric(), epoch: Some(epoch), value, changed: false, panicked: thread::panicking() }
+    }
+}
+
+impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
+    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    pub fn previous_owner(&self) -> Option<PreviousOwner> {
+        self.epoch.as_ref().and_then(Epoch::previous_owner)
+    }
+
+    /// Draws a fencing token: see [`Epoch::fencing_token`].
+    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+        token(self.epoch.as_ref())
+    }
+
+    /// Puts the value back, if it was borrowed mutably, and releases, when it is waited for: then the value is complete at its
+    /// home, for everybody who synchronises with this rank, and the release is posted.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Operation`] if the value did not come to its home. The lock is released all the same.
+    pub fn unlock(self) -> ValueUnlock<'m, T, F> {
+        ValueUnlock { fabric: self.fabric, call: Call::Asked(self) }
+    }
+
+    /// Takes what is left to do, and does what waits for nothing.
+    fn put_back(&mut self) -> (Option<Epoch<'m, T, F>>, Result<(), Error>) {
+        let Some(epoch) = self.epoch.take() else { return (None, Ok(())) };
+        let half_done = thread::panicking() && !self.panicked;
+        let put = if self.changed && !half_done { epoch.put(0, &[self.value]) } else { Ok(()) };
+        (Some(epoch), put)
+    }
+
+    async fn release(mut self) -> Result<(), Error> {
+        let (epoch, put) = self.put_back();
+        match epoch {
+            Some(epoch) => put.and(epoch.unlock().await), // it is released whatever became of the put
+            None => put,
+        }
+    }
+}
+
+impl<T: Element, F: Fabric> Deref for WriteGuard<'_, T, F> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Element, F: Fabric> DerefMut for WriteGuard<'_, T, F> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.changed = true;
+        &mut self.value
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
+    fn drop(&mut self) {
+        if let (Some(epoch), put) = self.put_back() {
+            if let Err(error) = put {
+                epoch.keep(error);
+            }
+            epoch.unlock_behind();
+        }
+    }
+}
+
+/// An unlock of a value, to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// [`WriteGuard::unlock`].
+///
+/// # Cancel safety
+/// Dropped before it is done, at whatever point, it puts back and releases as a drop of the guard does.
+#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+pub struct ValueUnlock<'m, T: Element, F: Fabric> {
+    fabric: &'m F,
+    call: Call<'m, WriteGuard<'m, T, F>, Result<(), Error>>,
+}
+
+impl<T: Element, F: Drive> ValueUnlock<'_, T, F> {
+    /// Blocks until the value is complete at its home and the release is posted.
+    ///
+    /// # Errors
+    /// See [`WriteGuard::unlock`].
+    pub fn wait(self) -> Result<(), Error> {
+        self.block()
+    }
+}
+
+call! {
+    ['m, T: Element, F], ValueUnlock<'m, T, F>, (), Error, |unlock| unlock.fabric, |guard| guard.release()
+}
+
+macro_rules! debug {
+    ($name:ident, $what:literal) => {
+        impl<T: Element + fmt::Debug, F: Fabric> fmt::Debug for $name<'_, T, F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple($what).field(&self.value).finish()
+            }
+        }
+    };
+}
+
+debug!(ReadGuard, "ReadGuard");
+debug!(WriteGuard, "WriteGuard");
+
+impl<T: Element, F: Fabric> fmt::Debug for ValueUnlock<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an unlock of a value, {:?}", self.call)
+    }
+}

@@ -1,0 +1,167 @@
+//! How a window ends, and how its memory comes back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, UserMemory};
+
+use crate::memory::window_memory::Spare;
+use crate::window::exchange::Made;
+use crate::{BufferError, Element, Error, Request, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
+    /// after its caller was gone. Collective.
+    ///
+    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
+    /// access without a check or a direct one), attaching, and ending it once more is an error (`Closed`). In an epoch that is still open the
+    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody has got
+    /// for something else, over a card they cost the connection once the peer has freed it.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
+    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
+    /// 5 s); [`Error::Collective`] where a rank died.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn close(self) -> Request<'static, (), F> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close", self.run_close())
+    }
+
+    /// Only one handle of a rank ends the window: another one would come to a barrier that nobody else comes to.
+    fn begin_end(&self) -> Result<(), Fault> {
+        match self.inner.ending.swap(true, Ordering::Relaxed) {
+            true => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
+            false => Ok(()),
+        }
+    }
+
+    async fn run_close(mut self) -> Result<(), Error> {
+        self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
+        let ended = self.end().await;
+        let freed = match self.inner.made {
+            Made::Created if self.inner.attached.kept().is_some() => Ok(()),
+            Made::Created => self.inner.take_back(&self.inner.own).await.map(drop),
+            Made::Allocated => Ok(()),
+            Made::Attached => self.inner.detach_all().await,
+        };
+        let own = self.inner.world.rank();
+        ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
+    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
+    /// said there.
+    ///
+    /// ```
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
+    /// let window = Window::create(&world, vec![world.rank(); 100]).wait()?;
+    /// let epoch = window.lock_exclusive(1 - world.rank()).wait()?;
+    /// epoch.put(7, &[77])?;
+    /// epoch.unlock().wait()?;
+    /// let vector = window.close_into().wait()?;
+    /// assert_eq!(vector[6..9], [world.rank(), 77, world.rank()]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
+    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
+    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn close_into(self) -> Request<'static, Vec<T>, F, BufferError<Vec<T>>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into", self.run_close_into())
+    }
+
+    async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
+        let (ended, memory) = self.end_into().await;
+        let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
+        self.given_back("close_into", ended, vector)
+    }
+
+    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
+    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
+    ///
+    /// # Errors
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
+    /// [`WindowMemory`](crate::WindowMemory), which comes back by a call of its own.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn close_into_memory(self) -> Request<'static, UserMemory, F, BufferError<UserMemory>> {
+        let fabric = self.inner.fabric().clone();
+        Request::new(fabric, "close_into_memory", self.run_close_into_memory())
+    }
+
+    async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
+        let (ended, memory) = self.end_into().await;
+        self.given_back("close_into_memory", ended, memory)
+    }
+
+    /// Ends the window and takes its memory back.
+    async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
+        if let Err(fault) = self.begin_end() {
+            return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
+        }
+        let ended = self.end().await;
+        let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
+        let memory = match self.inner.attached.kept() {
+            _ if self.inner.made != Made::Created => unsupported,
+            // A part without elements lent nothing.
+            Some(Spare::Empty(memory)) => Ok(memory),
+            Some(Spare::Part(_)) => unsupported,
+            None => self.inner.take_back(&self.inner.own).await,
+        };
+        (ended, memory)
+    }
+
+    fn given_back<M>(
+        &self,
+        operation: &'static str,
+        ended: Result<(), Error>,
+        memory: Result<M, Fault>,
+    ) -> Result<M, BufferError<M>> {
+        match (ended, memory) {
+            (Ok(()), Ok(memory)) => Ok(memory),
+            (Err(error), memory) => Err(BufferError::new(error, memory.ok())),
+            (Ok(()), Err(fault)) => {
+                Err(BufferError::new(self.inner.failed(operation, self.inner.world.rank(), fault), None))
+            }
+        }
+    }
+
+    /// Completes what this rank has posted and waits for the others.
+    async fn end(&mut self) -> Result<(), Error> {
+        let own = self.inner.world.rank();
+        // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
+        let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
+        self.inner.begin_flushes(self.inner.targets.iter().filter_map(OnceLock::get));
+        for target in self.inner.targets.iter().filter_map(OnceLock::get) {
+            let flush = self.inner.fabric().flush(target.fabric_rank()).await;
+            flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
+        }
+        flushed = flushed.and(self.inner.kept());
+        // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.targets.iter_mut().for_each(|target| drop(target.take()));
+        }
+        // Others wait for this rank even if something of its own failed.
+        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
+            operation: "close",
+            window: self.inner.name.clone(),
+            fault: error.fault(),
+        });
+        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
+        self.inner.close_agent();
+        let dismissed = self.inner.dismiss().await.map_err(|fault| self.inner.failed("close", own, fault));
+        flushed.and(barrier).and(dismissed)
+    }
+}
