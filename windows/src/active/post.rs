@@ -3,13 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
 
 use crate::active::signals::{Signal, group};
+use crate::window::background::poll_once;
 use crate::{Element, Error, Window};
 
 /// This rank's part, exposed to some origins (`MPI_Win_post`) until each of them has completed its access.
@@ -66,12 +67,11 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
     pub fn test(&mut self) -> Result<Option<()>, Error> {
         let inner = self.window.inner();
         while let Some((origin, number)) = self.awaited.last().copied() {
-            let told = inner.signalled(origin, Signal::Completed, number).and_then(|mut wait| {
-                match Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
+            let told =
+                inner.signalled(origin, Signal::Completed, number).and_then(|mut wait| match poll_once(&mut wait) {
                     Poll::Ready(told) => told.map(|_| true),
                     Poll::Pending => Ok(false),
-                }
-            });
+                });
             match told {
                 Ok(true) => self.done(),
                 Ok(false) => return Ok(None),

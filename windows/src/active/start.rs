@@ -1,10 +1,7 @@
 //! The origin's side of active synchronisation: start and complete.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
@@ -163,17 +160,13 @@ impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
         }
         let inner = Arc::clone(self.window.inner());
         let rest: Vec<_> = self.started.drain(..).map(|(access, number)| (access.target(), number)).collect();
-        let mut task = Box::pin(async move {
+        self.window.inner().run_or_spawn(async move {
             for (rank, number) in rest {
                 if let Err(fault) = complete(&inner, rank, number).await {
                     inner.keep(inner.failed("complete", rank, fault));
                 }
             }
         });
-        // Where an operation is done when it is posted, it ends here.
-        if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.window.inner().spawn(task);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Owners that are only late: stopped, or swapped out, for longer than they may keep a lock.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use onesided_fabric::{Capabilities, Fabric, World};
 use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
 
 use crate::locks::context::{Home, Words};
-use crate::window::{Inner, SETTLE, TURN, Target};
+use crate::window::background::{poll_until, retry};
+use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, LockDesign, Request};
 
 /// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::lease_policy`](crate::Builder::lease_policy)
@@ -213,13 +215,7 @@ impl<F: Fabric> Inner<F> {
                     if fabric.kill(rank).is_err() {
                         return Err(fault);
                     }
-                    let until = fabric.now().saturating_add(SETTLE);
-                    while fabric.liveness(rank) == Liveness::Alive {
-                        if fabric.now() >= until {
-                            return Err(fault);
-                        }
-                        fabric.pause(words.0, TURN).await;
-                    }
+                    poll_until(fabric, words.0, fault, || fabric.liveness(rank) != Liveness::Alive).await?;
                 }
                 _ => {}
             }
@@ -273,14 +269,11 @@ impl<F: Fabric> Inner<F> {
 
     /// Does what does no harm when it is done again, until somebody answers.
     async fn again<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
-        let fabric = self.fabric();
-        let until = fabric.now().saturating_add(SETTLE);
-        loop {
-            match post().await {
-                Err(fault) if fault.is_unknown() && fabric.now() < until => fabric.pause(word, TURN).await,
-                ended => return ended,
-            }
-        }
+        let attempt = async || match post().await {
+            Err(fault) if fault.is_unknown() => ControlFlow::Continue(fault),
+            ended => ControlFlow::Break(ended),
+        };
+        retry(self.fabric(), word, attempt).await
     }
 
     /// Whether the window has something to commit: then a living owner's lock may be taken over.

@@ -18,7 +18,8 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_lock_algos::Owner;
 
-use crate::window::{Inner, TURN, Target};
+use crate::window::background::POLL_INTERVAL;
+use crate::window::{Inner, Target};
 
 /// Marks the answer that it cannot be done, and every other question about the same owner: a bit that no owner's word has.
 const FAILED: u64 = 1 << 62;
@@ -73,7 +74,7 @@ impl<F: Fabric> Inner<F> {
     async fn revoke_here(&self, owner: u64) -> Result<(), Fault> {
         let (fabric, late) = (self.fabric(), Owner::from_bits(owner).rank);
         while !fabric.revoke(late)? {
-            fabric.pause(fabric.word_in(&self.own_locks, 0)?, TURN).await;
+            fabric.pause(fabric.word_in(&self.own_locks, 0)?, POLL_INTERVAL).await;
         }
         Ok(())
     }

@@ -3,11 +3,8 @@
 //! The lines, in which owners say what they want, lie in the home's hidden region (see [`Homes`]). The thread holds nothing of
 //! the window but that region and the keys of the others' ones: it is not what keeps a window.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -17,7 +14,8 @@ use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 use crate::locks::design::Threads;
 use crate::locks::layout::Homes;
 use crate::locks::slots;
-use crate::window::{Inner, SETTLE, TURN};
+use crate::window::Inner;
+use crate::window::background::{poll_once, poll_until};
 
 /// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
 pub(crate) const fn lines(size: u32) -> u16 {
@@ -118,14 +116,12 @@ impl<F: Fabric> LockServer<F> {
 
     /// Tells peers, who have a window already, that nobody serves this rank's lock.
     fn give_up(&self) {
-        let serve = pin!(self.lock.serve(self.world.fabric(), Desk { server: self }, || false));
-        let _ = serve.poll(&mut Context::from_waker(Waker::noop())); // it waits for nothing
+        let _ = poll_once(self.lock.serve(self.world.fabric(), Desk { server: self }, || false)); // it waits for nothing
     }
 
     fn wake(&self) {
-        let woken = pin!(self.lock.wake_server(self.world.fabric(), Desk { server: self }));
         // The write is posted at the first poll, and nobody waits for it.
-        let _ = woken.poll(&mut Context::from_waker(Waker::noop()));
+        let _ = poll_once(self.lock.wake_server(self.world.fabric(), Desk { server: self }));
     }
 
     /// From now on nobody gets the lock. Waits for nothing.
@@ -138,13 +134,8 @@ impl<F: Fabric> LockServer<F> {
     /// Waits until it has ended, for a while: its thread may be stopped.
     pub(crate) async fn ended(&self) -> Result<(), Fault> {
         let fabric = self.world.fabric();
-        let until = fabric.now().saturating_add(SETTLE);
-        while !self.done.load(Ordering::Acquire) {
-            if fabric.now() >= until {
-                return Err(Fault::of(FaultKind::TimedOut, fabric.rank()));
-            }
-            fabric.pause(fabric.word_in(&self.own, 0)?, TURN).await;
-        }
+        let timed_out = Fault::of(FaultKind::TimedOut, fabric.rank());
+        poll_until(fabric, fabric.word_in(&self.own, 0)?, timed_out, || self.done.load(Ordering::Acquire)).await?;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // It has nothing left to do but to end.
         thread.map_or(Ok(()), |thread| thread.join().map_err(|_| Fault::new(FaultKind::Closed)))

@@ -1,14 +1,14 @@
 //! Memory that several windows lie over.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::helper::is_wordless;
-use crate::window::{SETTLE, TURN};
+use crate::window::background::retry;
 use crate::{BufferError, Error, Request};
 
 /// Memory of this rank's that windows are made over parts of, as many as wanted, one after another or at the same time:
@@ -214,14 +214,9 @@ pub(crate) async fn take_back<'f, F: Fabric>(
     own: &F::Segment,
     word: F::Word<'f>,
 ) -> Result<UserMemory, Fault> {
-    let until = fabric.now().saturating_add(SETTLE);
-    loop {
-        if let Some(memory) = fabric.reclaim(own)? {
-            return Ok(memory);
-        }
-        if fabric.now() >= until {
-            return Err(Fault::new(FaultKind::TimedOut));
-        }
-        fabric.pause(word, TURN).await;
-    }
+    let attempt = || match fabric.reclaim(own).transpose() {
+        Some(reclaimed) => ControlFlow::Break(reclaimed),
+        None => ControlFlow::Continue(Fault::new(FaultKind::TimedOut)),
+    };
+    retry(fabric, word, || std::future::ready(attempt())).await
 }

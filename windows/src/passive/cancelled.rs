@@ -2,10 +2,11 @@
 //! heir.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
@@ -13,7 +14,9 @@ use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, Mode, WaitPolicy};
 
 use crate::passive::lock::Spot;
 use crate::passive::previous_owner::Holding;
+use crate::passive::release::leave;
 use crate::window::Inner;
+use crate::{Element, Epoch};
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
 /// finishes what is under way and [leaves](leave) the lock if that took it; the window's end waits for this.
@@ -70,47 +73,47 @@ impl<F: Fabric> Drop for Abandonable<F> {
         let Some(rest) = self.rest.take() else { return };
         self.wanted.store(false, Ordering::Relaxed);
         let (inner, spot, owner) = (Arc::clone(&self.inner), self.spot, self.owner);
-        let mut task = Box::pin(async move {
+        self.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
                 leave(&inner, spot, owner, holding).await;
             }
         });
-        // Where an operation is done when it is posted, most of them end here.
-        if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.inner.spawn(task);
+    }
+}
+
+/// A lock on its way to whoever asked for it, with something else that takes time. Dropped before, it was inherited by nobody.
+pub(crate) struct Unseen<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
+
+impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
+    pub(crate) const fn new(epoch: Epoch<'w, T, F>) -> Self {
+        Self(Some(epoch))
+    }
+
+    /// Who asked for it has it.
+    pub(crate) fn seen(mut self) -> Epoch<'w, T, F> {
+        match self.0.take() {
+            Some(epoch) => epoch,
+            None => unreachable!("it is taken once, here"),
         }
     }
 }
 
-/// Gives a lock back that nobody has seen. Of what is half done there nobody knows: so one that was inherited is left as the dead
-/// left it, and the next one is told.
-pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, holding: Holding) {
-    if !holding.is_recovered() {
-        return release(inner, spot, owner, holding.mode()).await;
-    }
-    let outcome = async {
-        let home = inner.home(inner.target(spot.0)?, spot.1, owner);
-        let left = inner.algorithm.release_poisoned(inner.fabric(), home, home.words()?, holding.held()).await;
-        inner.end_release(owner, left)
-    };
-    if let Err(fault) = outcome.await {
-        inner.keep(inner.failed_late("unlock", spot.0, fault));
+impl<'w, T: Element, F: Fabric> Deref for Unseen<'w, T, F> {
+    type Target = Epoch<'w, T, F>;
+
+    fn deref(&self) -> &Epoch<'w, T, F> {
+        match &self.0 {
+            Some(epoch) => epoch,
+            None => unreachable!("it is taken at the end alone"),
+        }
     }
 }
 
-/// Flushes and releases for somebody who is gone; the window keeps what goes wrong.
-pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, mode: Mode) {
-    let outcome = async {
-        let target = inner.target(spot.0)?;
-        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
-        let home = inner.home(target, spot.1, owner);
-        let words = home.words()?;
-        let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
-        let released = inner.finish_release(spot, owner, mode, started).await;
-        flushed.and(released) // it is released whatever became of what was done under it
-    };
-    if let Err(fault) = outcome.await {
-        inner.keep(inner.failed_late("unlock", spot.0, fault));
+impl<T: Element, F: Fabric> Drop for Unseen<'_, T, F> {
+    fn drop(&mut self) {
+        if let Some(epoch) = self.0.take() {
+            epoch.leave();
+        }
     }
 }

@@ -11,7 +11,7 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 use onesided_lock_algos::{Mode, TokenDraw};
 
 use crate::locks::layout::Which;
-use crate::passive::epoch::Unseen;
+use crate::passive::cancelled::Unseen;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, LockRequest, Request};
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
@@ -16,6 +16,7 @@ use crate::locks::context::Words;
 use crate::locks::layout::Which;
 use crate::passive::cancelled::Abandonable;
 use crate::passive::previous_owner::Holding;
+use crate::window::background::poll_once;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error, Window};
 
@@ -219,8 +220,8 @@ fn failed_at_once<'w, F: Fabric>(
 ) -> Fault {
     let home = inner.home(target, Which::PART, words.1);
     // Nothing of it is under way: so that ends at once.
-    let contends = pin!(inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED));
-    let _ = contends.poll(&mut Context::from_waker(Waker::noop()));
+    let contends = inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED);
+    let _ = poll_once(contends);
     inner.give_up(home.owner, Err(fault), fault);
     fault
 }
@@ -228,7 +229,7 @@ fn failed_at_once<'w, F: Fabric>(
 /// The value of an operation, where it is done when it is posted.
 #[inline(always)]
 pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
-    match Pin::new(&mut op).poll(&mut Context::from_waker(Waker::noop())) {
+    match poll_once(&mut op) {
         Poll::Ready(value) => value,
         Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
     }

@@ -8,5 +8,6 @@ pub(crate) mod lock;
 pub(crate) mod lock_all;
 pub(crate) mod no_check;
 pub(crate) mod previous_owner;
+pub(crate) mod release;
 pub(crate) mod try_lock;
 pub(crate) mod unlock;

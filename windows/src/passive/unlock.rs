@@ -4,64 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
-use onesided_lock_algos::{LockAlgorithm, Mode};
 
-use crate::passive::lock::Spot;
+use crate::passive::release::Releasing;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
-
-/// A release that is waited for. Dropped before it is done, it goes to the endpoint.
-pub(crate) struct Releasing<F: Fabric>(Box<Late<F>>);
-
-struct Late<F: Fabric> {
-    inner: Arc<Inner<F>>,
-    rank: u32,
-    /// `None` once it is done.
-    rest: Option<Rest>,
-}
-
-type Rest = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
-
-impl<F: Fabric> Releasing<F> {
-    pub(crate) fn new(
-        inner: &Arc<Inner<F>>,
-        rank: u32,
-        rest: impl Future<Output = Result<(), Fault>> + Send + 'static,
-    ) -> Self {
-        Self(Box::new(Late { inner: Arc::clone(inner), rank, rest: Some(Box::pin(rest)) }))
-    }
-}
-
-impl<F: Fabric> Future for Releasing<F> {
-    type Output = Result<(), Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let rest = &mut self.0.rest;
-        let released = match rest {
-            Some(release) => ready!(release.as_mut().poll(cx)),
-            None => Ok(()),
-        };
-        *rest = None;
-        Poll::Ready(released)
-    }
-}
-
-impl<F: Fabric> Drop for Late<F> {
-    fn drop(&mut self) {
-        let Some(rest) = self.rest.take() else { return };
-        let (inner, rank) = (Arc::clone(&self.inner), self.rank);
-        self.inner.spawn(Box::pin(async move {
-            if let Err(fault) = rest.await {
-                inner.keep(inner.failed_late("unlock", rank, fault));
-            }
-        }));
-    }
-}
 
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
 /// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
@@ -169,38 +119,5 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
 impl<T: Element, F: Fabric> fmt::Debug for Unlock<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unlock of rank {} of window \"{}\"", self.target.rank, self.inner.name)
-    }
-}
-
-impl<F: Fabric> Inner<F> {
-    /// The rest of a release, and the end of its owner.
-    pub(crate) async fn finish_release(
-        &self,
-        (rank, which): Spot,
-        owner: u64,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send,
-    ) -> Result<(), Fault> {
-        let home = self.home(self.target(rank)?, which, owner);
-        let words = home.words()?;
-        let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
-        self.end_release(owner, released)
-    }
-
-    /// Ends an owner whose release ended so.
-    pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
-        match released {
-            Ok(()) => self.give_back(owner),
-            Err(_) => self.end_failed(owner), // otherwise what hangs on the node may be written to yet
-        }
-        released
-    }
-
-    /// Ends an owner whose release failed, if nobody can write to its node any more.
-    #[cold]
-    pub(crate) fn end_failed(&self, owner: u64) {
-        if self.algorithm.nodes_are_own() {
-            self.give_back(owner);
-        }
     }
 }

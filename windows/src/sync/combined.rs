@@ -6,7 +6,7 @@ use std::time::Duration;
 use onesided_fabric::{Call, Drive, Fabric, call, handle};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::passive::epoch::Unseen;
+use crate::passive::cancelled::Unseen;
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {

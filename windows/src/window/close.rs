@@ -142,7 +142,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     async fn end(&mut self) -> Result<(), Error> {
         let own = self.inner.world.rank();
         // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
-        let mut flushed = self.inner.settle().await.map_err(|fault| self.inner.failed("close", own, fault));
+        let mut flushed = self.inner.drain_background().await.map_err(|fault| self.inner.failed("close", own, fault));
         self.inner.begin_flushes(self.inner.targets.iter().filter_map(OnceLock::get));
         for target in self.inner.targets.iter().filter_map(OnceLock::get) {
             let flush = self.inner.fabric().flush(target.fabric_rank()).await;

@@ -1,5 +1,6 @@
 //! The window.
 
+pub(crate) mod background;
 pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod exchange;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onesided_fabric::bootstrap::Maker;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, SegmentKey, Task, UserMemory, World};
+use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, SegmentKey, UserMemory, World};
 use onesided_lock_algos::{AnyLock, Intent, Mode};
 
 use crate::active::signals::Counts;
@@ -36,10 +37,6 @@ use crate::{
     Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LeasePolicy, LockAllDesign, LockDesign, Request,
     StartRequest, TryLock, WindowMemory,
 };
-
-/// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
-pub(crate) const SETTLE: u64 = 5_000_000_000;
-pub(crate) const TURN: u64 = 50_000;
 
 /// What the lock's words take of the hidden region beside each rank's part: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
@@ -152,15 +149,6 @@ impl<F: Fabric> Drop for Inner<F> {
             }
             self.world.keep(self.own_locks.clone());
         }
-    }
-}
-
-/// Something under way that nobody waits for but the window's end.
-struct Background<F: Fabric>(Arc<Inner<F>>);
-
-impl<F: Fabric> Drop for Background<F> {
-    fn drop(&mut self) {
-        self.0.background.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -381,31 +369,6 @@ impl<F: Fabric> Inner<F> {
             FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
             _ => Error::Operation { operation, target, window, fault },
         }
-    }
-
-    /// Leaves a release, or what is under way of a request that was given up, to the endpoint; the window's end waits for it.
-    pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
-        self.background.fetch_add(1, Ordering::Relaxed);
-        let background = Background(Arc::clone(self));
-        self.fabric().spawn(Box::pin(async move {
-            let _background = background;
-            task.await;
-        }));
-    }
-
-    /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
-    /// reaches into. None of it waits for another rank.
-    pub(crate) async fn settle(&self) -> Result<(), Fault> {
-        let fabric = self.fabric();
-        let until = fabric.now().saturating_add(SETTLE);
-        while self.background.load(Ordering::Acquire) > 0 {
-            if fabric.now() >= until {
-                return Err(Fault::new(FaultKind::TimedOut));
-            }
-            let own = fabric.world_segment(fabric.rank()).map_err(|error| error.fault())?;
-            fabric.pause(fabric.word_in(&own, 0)?, TURN).await;
-        }
-        Ok(())
     }
 
     /// Keeps an error that nobody can be told of now.

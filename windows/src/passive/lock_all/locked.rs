@@ -1,17 +1,14 @@
 //! The parts that a `lock_all` has locked.
 
-use std::future::Future;
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Waker};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
 use crate::locks::context::ROOM;
 use crate::locks::layout::Which;
-use crate::passive::cancelled::release;
+use crate::passive::release::release;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Epoch};
 
@@ -89,7 +86,7 @@ impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
         let ranks: Vec<_> = self.targets().map(|target| target.rank).collect();
         let _released = std::mem::ManuallyDrop::new(all); // below
         let theirs = Arc::clone(inner);
-        let mut task = Box::pin(async move {
+        inner.run_or_spawn(async move {
             for rank in ranks {
                 let flushed = match theirs.target(rank) {
                     Ok(target) => theirs.fabric().flush_before_release(target.fabric_rank()).await.map(drop),
@@ -101,8 +98,5 @@ impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
             }
             release(&theirs, SPOT, owner, mode).await;
         });
-        if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            inner.spawn(task);
-        }
     }
 }
