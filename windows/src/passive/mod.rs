@@ -1,5 +1,6 @@
 //! Passive target synchronisation: locks, and the epochs that they open.
 
+pub(crate) mod acquire;
 pub(crate) mod calls;
 pub(crate) mod cancelled;
 pub(crate) mod epoch;

@@ -14,7 +14,8 @@ use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, TestAndSet, held_
 use crate::locks::context::Words;
 use crate::locks::layout::Which;
 use crate::locks::slots::LEAD;
-use crate::passive::lock::{Spot, at_once};
+use crate::passive::acquire::at_once;
+use crate::passive::lock::Spot;
 use crate::passive::previous_owner::Holding;
 use crate::window::background::poll_once;
 use crate::window::{Inner, Target};

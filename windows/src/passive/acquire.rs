@@ -1,0 +1,202 @@
+//! The acquire of a lock: its first operation, and the contended rest.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Drive, Fabric, block_on};
+use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode};
+
+use crate::locks::context::Words;
+use crate::locks::layout::Which;
+use crate::passive::lock::Spot;
+use crate::passive::previous_owner::Holding;
+use crate::window::background::poll_once;
+use crate::window::{Inner, Target};
+
+/// An acquire whose first operation has left.
+pub(super) struct Started<'w, F: Fabric> {
+    pub(super) target: &'w Target<F>,
+    pub(super) words: Words<'w, F>,
+    pub(super) op: First<F>,
+}
+
+/// The first operation of an acquire.
+pub(super) enum First<F: Fabric> {
+    Done(u64),
+    Posted(F::Op),
+}
+
+impl<F: Fabric> Future for First<F> {
+    type Output = Result<u64, Fault>;
+
+    #[inline(always)] // see `LockRequest::wait`
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Done(value) => Poll::Ready(Ok(*value)),
+            Self::Posted(op) => Pin::new(op).poll(cx),
+        }
+    }
+}
+
+impl<'w, F: Fabric> Started<'w, F> {
+    #[inline(always)] // see `LockRequest::wait`
+    pub(super) fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Result<Self, Fault> {
+        let target = inner.begin(rank)?;
+        if let Some(lock) = inner.algorithm.only_word(mode) {
+            let home = inner.home(target, which, inner.slotless());
+            let words = lock.words(home)?;
+            let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
+            return Ok(Self { target, words, op });
+        }
+        let leads = which.is_part() && wish.is_patient();
+        if let Some(owner) = leads.then(|| inner.lead_owner(mode)).flatten() {
+            let (words, first) = start_as_lead(inner, target, owner, mode)?;
+            return Ok(Self { target, words, op: First::Done(first) });
+        }
+        // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
+        let (word, owner, op) = Self::with_node(inner, (target, which), mode, wish)?;
+        Ok(Self { target, words: (word, owner), op: First::Posted(op) })
+    }
+
+    /// The same with whatever node can be had.
+    #[cold]
+    #[inline(never)]
+    fn with_node(
+        inner: &'w Inner<F>,
+        (target, which): (&'w Target<F>, Which),
+        mode: Mode,
+        wish: Intent,
+    ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
+        let home = inner.home(target, which, inner.owner(mode)?);
+        let words = match wish.is_patient() {
+            true => inner.algorithm.words(home),
+            false => inner.algorithm.words_to_try(home),
+        };
+        let words = words.inspect_err(|_| inner.give_back(home.owner))?;
+        let op = inner.algorithm.start(inner.fabric(), home, words, mode);
+        Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
+    }
+}
+
+/// The first operation of an owner who has slot 0, where an operation is done when it is posted.
+#[inline(always)]
+fn start_as_lead<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    macro_rules! start {
+        ($lock:expr) => {{
+            let words = $lock.words(inner.home(target, Which::PART, owner))?;
+            Ok((words, start_at_once($lock, inner, target, words.0, words.1, mode)?))
+        }};
+    }
+    match &inner.algorithm {
+        AnyLock::TestAndSet(lock) => start!(lock),
+        AnyLock::Mcs(lock) => start!(lock),
+        AnyLock::Ticket(lock) => start!(lock),
+        AnyLock::FetchAddQueue(lock) => start!(lock),
+        AnyLock::TwoLevel(lock) => start!(lock),
+        other => start_another(other, inner, target, owner, mode),
+    }
+}
+
+/// Of a lock that need not be so fast, so that callers stay small.
+#[inline(never)]
+fn start_another<'w, F: Fabric>(
+    lock: &'w AnyLock,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    owner: u64,
+    mode: Mode,
+) -> Result<(Words<'w, F>, u64), Fault> {
+    let words = lock.words(inner.home(target, Which::PART, owner))?;
+    Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
+}
+
+/// Apart, so that it is small, and its result lies in registers.
+#[inline(never)]
+fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+    lock: &'w A,
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    mode: Mode,
+) -> Result<u64, Fault> {
+    let words = (word, owner);
+    let started = inner.home(target, Which::PART, owner).of_lead();
+    match started.and_then(|home| lock.start(inner.fabric(), home, words, mode)) {
+        Ok(op) => at_once(op).map_err(|fault| failed_at_once(inner, target, words, mode, fault)),
+        Err(fault) => Err(never_started(inner, owner, fault)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault {
+    inner.give_back(owner);
+    fault
+}
+
+/// Ends an acquire whose first operation failed, where an operation is done when it is posted.
+#[cold]
+#[inline(never)]
+fn failed_at_once<'w, F: Fabric>(
+    inner: &'w Inner<F>,
+    target: &'w Target<F>,
+    words: Words<'w, F>,
+    mode: Mode,
+    fault: Fault,
+) -> Fault {
+    let home = inner.home(target, Which::PART, words.1);
+    // Nothing of it is under way: so that ends at once.
+    let contends = inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED);
+    let _ = poll_once(contends);
+    inner.give_up(home.owner, Err(fault), fault);
+    fault
+}
+
+/// The value of an operation, where it is done when it is posted.
+#[inline(always)]
+pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
+    match poll_once(&mut op) {
+        Poll::Ready(value) => value,
+        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
+    }
+}
+
+/// The contended rest of an acquire, apart so that the uncontended path stays small.
+#[cold]
+#[inline(never)]
+pub(super) fn contend<'w, F: Drive>(
+    inner: &'w Inner<F>,
+    (target, which): (&'w Target<F>, Which),
+    words: Words<'w, F>,
+    (mode, wish): (Mode, Intent),
+    first: Result<u64, Fault>,
+) -> Result<Holding, Fault> {
+    let home = inner.home(target, which, words.1);
+    let held = match inner.late {
+        None => block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, &|| wish)),
+        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, &|| wish)),
+    };
+    held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, first, *fault))
+}
+
+impl<F: Fabric> Inner<F> {
+    /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
+    pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
+        use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
+        let never_began = first.is_err_and(|fault| !fault.is_unknown());
+        // What failed in a queue may be written to yet: the node is for nobody any more.
+        let is_free = never_began || self.algorithm.nodes_are_own();
+        if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
+        {
+            self.give_back(owner);
+        }
+    }
+}
