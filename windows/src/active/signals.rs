@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
-use crate::window::{Inner, LOCK_BYTES, Target};
+use crate::locks::layout::LOCK_BYTES;
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// How many bytes of its hidden region a rank of a world of this size has for signals, and before them: the lock's line,
 /// then two words for each peer, which that peer alone writes.
@@ -99,7 +101,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Whether a peer has told this number, or one above it.
     pub(crate) fn has_signalled(&self, from: u32, signal: Signal, number: u64) -> bool {
-        let word = self.fabric().word_in(&self.own_locks, signal.offset(from));
+        let word = self.fabric().word_in(&self.memory.hidden, signal.offset(from));
         word.and_then(|word| self.fabric().load(word)).is_ok_and(|told| told >= number)
     }
 
@@ -110,7 +112,7 @@ impl<F: Fabric> Inner<F> {
         signal: Signal,
         number: u64,
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send + use<'f, F>, Fault> {
-        let word = self.fabric().word_in(&self.own_locks, signal.offset(from))?;
+        let word = self.fabric().word_in(&self.memory.hidden, signal.offset(from))?;
         let from = self.world.fabric_rank(from).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(from)))?;
         Ok(self.fabric().wait_until(word, move |told| told >= number, Patience::on(from)))
     }

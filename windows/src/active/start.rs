@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::active::signals::{Signal, group};
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
 /// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing
@@ -163,7 +163,7 @@ impl<T: Element, F: Fabric> Drop for AccessEpoch<'_, T, F> {
         self.window.inner().run_or_spawn(async move {
             for (rank, number) in rest {
                 if let Err(fault) = complete(&inner, rank, number).await {
-                    inner.keep(inner.failed("complete", rank, fault));
+                    inner.lifecycle.defer(inner.failed("complete", rank, fault));
                 }
             }
         });

@@ -11,7 +11,8 @@ use super::Request;
 use super::request::{Code, RUN, run_bytes};
 use crate::Op;
 use crate::window::exchange::Made;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// The number of the element "bytes".
 pub(super) const BYTES: u8 = 13;
@@ -28,12 +29,13 @@ const LONGEST: usize = 256;
 impl<F: Fabric> Inner<F> {
     /// Whether the helper thread of the target's owner is to move so many pieces with so many bytes.
     pub(crate) fn is_packed(&self, target: &Target<F>, pieces: usize, bytes: usize) -> bool {
-        if pieces < PIECES || bytes / pieces > LONGEST || self.completes_at_post || self.made != Made::Allocated {
+        if pieces < PIECES || bytes / pieces > LONGEST || self.completes_at_post || self.memory.made != Made::Allocated
+        {
             return false;
         }
         let end = self.layout().end();
         target.locks.len() >= end
-            && self.own_locks.len() >= end
+            && self.memory.hidden.len() >= end
             && target.fabric_rank() != self.fabric().rank()
             && matches!(self.fabric().path(&target.data), Path::Card | Path::Simulated)
     }

@@ -11,7 +11,8 @@ use onesided_fabric::{Fabric, Segment};
 use super::Request;
 use crate::datatype::elements::{Spread, SpreadRuns};
 use crate::operation::combine::Work;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{AtomicElement, Op};
 
 /// A request under way; its outcome is the elements as they were before, if they were wanted.
@@ -73,11 +74,11 @@ impl<F: Fabric> Inner<F> {
 
     pub(super) async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
         let (fabric, layout, owner) = (self.fabric(), self.layout(), target.fabric_rank());
-        if target.locks.len() < layout.end() || self.own_locks.len() < layout.end() {
+        if target.locks.len() < layout.end() || self.memory.hidden.len() < layout.end() {
             return Err(Fault::of(FaultKind::Unsupported, owner));
         }
         let reply = Reply::default();
-        let answer = fabric.word_in(&self.own_locks, layout.answer(target.rank))?;
+        let answer = fabric.word_in(&self.memory.hidden, layout.answer(target.rank))?;
         let mut request = Some(request);
         loop {
             let seen = {
@@ -140,17 +141,17 @@ impl<F: Fabric> Inner<F> {
     fn collect(&self, target: &Target<F>, line: &mut Line) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.layout());
         let at = layout.answer(target.rank);
-        if fabric.load(fabric.word_in(&self.own_locks, at)?)? != line.posted {
+        if fabric.load(fabric.word_in(&self.memory.hidden, at)?)? != line.posted {
             return Ok(());
         }
         let Some((reply, wanted)) = line.current.take() else { return Ok(()) };
         let mut fault = [0; 8];
-        fabric.read_own(&self.own_locks, at + 8, &mut fault)?;
+        fabric.read_own(&self.memory.hidden, at + 8, &mut fault)?;
         let outcome = match Fault::from_bits(u64::from_le_bytes(fault)) {
             Some(fault) => Err(fault),
             None => {
                 let mut results = vec![0; wanted];
-                fabric.read_own(&self.own_locks, layout.results(target.rank), &mut results).map(|()| results)
+                fabric.read_own(&self.memory.hidden, layout.results(target.rank), &mut results).map(|()| results)
             }
         };
         *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Notify};
 
 use super::request::Code;
 use super::{Layout, Request};
-use crate::window::Inner;
+use crate::window::inner::Inner;
 
 /// Starts to serve a window, until it is closed or dropped. The fabric's helper thread looks at the requests at each event
 /// of this rank; a request is one.
@@ -19,7 +19,7 @@ pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
 }
 
 fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
-    let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return Poll::Ready(()) };
+    let Some(inner) = inner.upgrade().filter(|inner| !inner.lifecycle.is_closed()) else { return Poll::Ready(()) };
     for (origin, served) in (0..).zip(served) {
         // What fails here fails for its origin alone, which waits for an answer for as long as this rank lives: if there
         // is no way to give it one, it finds out here.
@@ -33,14 +33,14 @@ fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
 /// Does what a peer asks, if it asks something new.
 fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
     let (fabric, layout, me) = (inner.fabric(), inner.layout(), inner.world.rank());
-    let number = fabric.load(fabric.word_in(&inner.own_locks, layout.request(origin))?)?;
+    let number = fabric.load(fabric.word_in(&inner.memory.hidden, layout.request(origin))?)?;
     if number == *served {
         return Ok(());
     }
     *served = number;
     let to = inner.target(origin)?; // nothing is done that nobody would hear of
     let outcome = read(inner, layout, origin).and_then(|request| {
-        let segment = inner.agent_segment(request.place)?;
+        let segment = inner.memory.agent_segment(request.place)?;
         request.perform(fabric, &segment)
     });
     let (results, fault) = match &outcome {
@@ -60,8 +60,8 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
     let (fabric, at) = (inner.fabric(), inner.layout().refusal(origin));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
-    fabric.write_own(&inner.own_locks, at + 8, &fault.to_bits().to_le_bytes())?;
-    drop(fabric.write(fabric.word_in(&inner.own_locks, at)?, number, Notify::No)); // of release order
+    fabric.write_own(&inner.memory.hidden, at + 8, &fault.to_bits().to_le_bytes())?;
+    drop(fabric.write(fabric.word_in(&inner.memory.hidden, at)?, number, Notify::No)); // of release order
     Ok(())
 }
 
@@ -69,7 +69,7 @@ fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -
 fn read<F: Fabric>(inner: &Inner<F>, layout: Layout, origin: u32) -> Result<Request, Fault> {
     let fabric = inner.fabric();
     let mut line = [0; 32];
-    fabric.read_own(&inner.own_locks, layout.request(origin) + 8, &mut line)?;
+    fabric.read_own(&inner.memory.hidden, layout.request(origin) + 8, &mut line)?;
     let word = |at: usize| line[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let wrong = || Fault::new(FaultKind::Protocol);
     let code = Code::from_word(word(0)).ok_or_else(wrong)?;
@@ -80,6 +80,6 @@ fn read<F: Fabric>(inner: &Inner<F>, layout: Layout, origin: u32) -> Result<Requ
         return Err(wrong());
     }
     request.bytes = vec![0; len];
-    fabric.read_own(&inner.own_locks, layout.operands(origin), &mut request.bytes)?;
+    fabric.read_own(&inner.memory.hidden, layout.operands(origin), &mut request.bytes)?;
     Ok(request)
 }

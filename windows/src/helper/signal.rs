@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// What a wait has seen.
 type Told = Arc<Mutex<Option<Result<u64, Fault>>>>;
@@ -60,7 +61,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<u64, Fault> {
         let look = move || {
             let mut word = [0; 8];
-            self.fabric().read_own(&self.own, offset, &mut word)?; // in one piece: the card writes it so
+            self.fabric().read_own(&self.memory.own, offset, &mut word)?; // in one piece: the card writes it so
             fence(Ordering::Acquire);
             Ok(Some(u64::from_ne_bytes(word)))
         };
@@ -85,7 +86,7 @@ impl<F: Fabric> Inner<F> {
                 true
             }
         };
-        let own = fabric.word_in(&self.own_locks, self.layout().closed())?;
+        let own = fabric.word_in(&self.memory.hidden, self.layout().closed())?;
         match patience {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
             None => self.world.wait_until(own, look).await?,
@@ -97,10 +98,10 @@ impl<F: Fabric> Inner<F> {
     /// One's own word, if no signal may have been in the middle of it.
     fn between_signals(&self, offset: u64, done: &mut Vec<u64>) -> Result<Option<u64>, Fault> {
         let (fabric, layout, size) = (self.fabric(), self.layout(), self.world.size());
-        let load = |at| fabric.load(fabric.word_in(&self.own_locks, at)?); // of acquire order
+        let load = |at| fabric.load(fabric.word_in(&self.memory.hidden, at)?); // of acquire order
         let word = || {
             let mut word = [0; 8];
-            fabric.read_own(&self.own, offset, &mut word)?;
+            fabric.read_own(&self.memory.own, offset, &mut word)?;
             drop(fabric.flush(fabric.rank())); // before the next look
             Ok(u64::from_ne_bytes(word))
         };

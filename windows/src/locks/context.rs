@@ -8,7 +8,8 @@ use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner
 
 use crate::locks::layout::Which;
 use crate::locks::slots::LEAD;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// The words of a target's lock: the home's first, and the owner's bits.
 pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
@@ -73,7 +74,7 @@ impl<'w, F: Fabric> Home<'w, F> {
     #[inline(always)]
     pub(crate) fn of_lead(self) -> Result<Home<'w, F, Found<F::Word<'w>>>, Fault> {
         let Self { inner, target, which, owner, node: Sought } = self;
-        let node = Found(inner.fabric().words_in(&inner.own_locks, inner.nodes.node(LEAD, 0))?);
+        let node = Found(inner.fabric().words_in(&inner.memory.hidden, inner.locks.slots.node(LEAD, 0))?);
         Ok(Home { inner, target, which, owner, node })
     }
 }
@@ -83,7 +84,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
         if rank == self.inner.fabric().rank() {
-            return Ok(&self.inner.own_locks);
+            return Ok(&self.inner.memory.hidden);
         }
         let target = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         Ok(&self.inner.target(target)?.locks)
@@ -106,9 +107,9 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
         let Self { inner, target, which, .. } = *self;
         match which.is_part() {
-            true => inner.fabric().word_in(&target.locks, inner.homes.word(index)),
+            true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
             false if which.is_all() => self.room(),
-            false => inner.fabric().word_in(&target.data, inner.table.word(which, index as u64)),
+            false => inner.fabric().word_in(&target.data, inner.locks.table.word(which, index as u64)),
         }
     }
 
@@ -116,19 +117,19 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         if !self.which.is_part() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.spread(self.target.rank))
     }
 
     fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.which.is_part() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
-        self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
+        self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.locks.layout.near(self.target.rank, index))
     }
 
     fn leader(&self) -> Option<Rank> {
         let fabric = self.inner.fabric();
-        self.inner.neighbours.iter().copied().find(|rank| fabric.liveness(*rank) == Liveness::Alive)
+        self.inner.locks.neighbours.iter().copied().find(|rank| fabric.liveness(*rank) == Liveness::Alive)
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
@@ -140,7 +141,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         if slot >= self.slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.node(slot, index))
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.node(slot, index))
     }
 
     #[inline]
@@ -149,7 +150,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
             return Ok(word);
         }
         // Which was taken from those that there are.
-        self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(self.slot(), index))
+        self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.slots.node(self.slot(), index))
     }
 
     #[inline]
@@ -159,12 +160,12 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
 
     #[inline]
     fn slots(&self) -> u16 {
-        self.inner.nodes.slots
+        self.inner.locks.slots.slots
     }
 
     #[inline]
     fn owners(&self) -> u64 {
-        match self.inner.nodes.counted {
+        match self.inner.locks.slots.counted {
             0 => u64::MAX, // nobody is
             counted => u64::from(self.inner.world.size()) * u64::from(counted),
         }
@@ -172,7 +173,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
 
     #[inline]
     fn is_counted(&self) -> bool {
-        self.owner().slot < self.inner.nodes.counted
+        self.owner().slot < self.inner.locks.slots.counted
     }
 
     fn home_rank(&self) -> Option<Rank> {
@@ -187,7 +188,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     #[inline]
     fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
         let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.inner.fabric().word_in(&self.target.locks, self.inner.homes.line(of, line))
+        self.inner.fabric().word_in(&self.target.locks, self.inner.locks.layout.line(of, line))
     }
 
     #[inline]
@@ -201,11 +202,11 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.tally).map(Some)
     }
 
     fn room(&self) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.homes.room())
+        self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.locks.layout.room())
     }
 
     fn is_of_all(&self) -> bool {
@@ -213,11 +214,11 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     fn is_inside(&self) -> bool {
-        self.inner.nodes.is_inside()
+        self.inner.locks.slots.is_inside()
     }
 
     fn mark_inside(&self, inside: bool) {
-        self.inner.nodes.mark_inside(self.owner().slot, inside);
+        self.inner.locks.slots.mark_inside(self.owner().slot, inside);
     }
 
     fn backoff_cap(&self) -> BackoffCap {
@@ -225,22 +226,22 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         if self.inner.completes_at_post {
             BackoffCap::ALL
         } else {
-            BackoffCap(self.inner.nodes.reach.load(Ordering::Relaxed))
+            BackoffCap(self.inner.locks.slots.reach.load(Ordering::Relaxed))
         }
     }
 
     fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
-        self.inner.nodes.reach.store(reach, Ordering::Relaxed);
+        self.inner.locks.slots.reach.store(reach, Ordering::Relaxed);
     }
 
     #[inline]
     fn passes(&self) -> u8 {
-        self.inner.nodes.passes(self.slot())
+        self.inner.locks.slots.passes(self.slot())
     }
 
     #[inline]
     fn keep_passes(&self, passes: u8) {
-        self.inner.nodes.keep_passes(self.slot(), passes);
+        self.inner.locks.slots.keep_passes(self.slot(), passes);
     }
 
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {

@@ -6,7 +6,9 @@
 use onesided_lock_algos::AnyLock;
 
 use crate::locks::{server, slots};
-use crate::window::LOCK_BYTES;
+
+/// What the lock's words take of the hidden region beside each rank's part: one cache line.
+pub(crate) const LOCK_BYTES: u64 = 64;
 
 /// Words of a lock that lie in the line. Behind them, in the same line: the version of the part, the last word.
 const IN_LINE: usize = 4;

@@ -12,7 +12,8 @@ use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, Mode, Owner, T
 
 use crate::locks::context::{Home, Words};
 use crate::window::background::{poll_until, retry};
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Element, Epoch, Error, LockDesign, Request};
 
 /// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::lease_policy`](crate::Builder::lease_policy)
@@ -146,7 +147,7 @@ impl Choice {
 
 /// The leases of this rank's owners.
 pub(crate) struct Late {
-    policy: LeasePolicy,
+    pub(super) policy: LeasePolicy,
     nanos: u64,
     /// For each slot, a time before its owner's last compare-swap.
     starts: Box<[AtomicU64]>,
@@ -175,8 +176,8 @@ impl<F: Fabric> Inner<F> {
         mut first: Result<u64, Fault>,
         wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (fabric, lock) = (self.fabric(), &self.algorithm);
-        let Some(late) = &self.late else { return lock.contend(fabric, home, words, mode, first, wish).await };
+        let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
+        let Some(late) = &self.locks.leases else { return lock.contend(fabric, home, words, mode, first, wish).await };
         let slot = Owner::from_bits(words.1).slot;
         // It is asked before each compare-swap.
         let asked: IntentFn<'_> = &|| {
@@ -187,7 +188,7 @@ impl<F: Fabric> Inner<F> {
             let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
-                    if self.commits() && held.recovered.is_some() {
+                    if self.locks.commits() && held.recovered.is_some() {
                         // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
                         // a compare-swap on its way. Before anything that was committed is read.
                         if let Err(fault) = self.raise(self.commit_word(home.target)?).await {
@@ -247,7 +248,7 @@ impl<F: Fabric> Inner<F> {
         if !wish().recovers {
             return Err(fault);
         }
-        if let Some(late) = &self.late {
+        if let Some(late) = &self.locks.leases {
             late.tries(Owner::from_bits(owner).slot, fabric.now());
         }
         let held = Held::after(fault, Mode::Exclusive);
@@ -276,20 +277,17 @@ impl<F: Fabric> Inner<F> {
         retry(self.fabric(), word, attempt).await
     }
 
-    /// Whether the window has something to commit: then a living owner's lock may be taken over.
-    pub(crate) fn commits(&self) -> bool {
-        self.late.as_ref().is_some_and(|late| late.policy == LeasePolicy::VersionedCommit)
-    }
-
     fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
-        self.fabric().word_in(&target.locks, self.homes.commit())
+        self.fabric().word_in(&target.locks, self.locks.layout.commit())
     }
 
     /// The rich error of an owner that found out that it was late.
     #[cold]
     pub(crate) fn failed_late(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         match fault.kind() {
-            FaultKind::NotHeld if self.late.is_some() => Error::Late { operation, target, window: self.name.clone() },
+            FaultKind::NotHeld if self.locks.leases.is_some() => {
+                Error::Late { operation, target, window: self.name.clone() }
+            }
             _ => self.failed(operation, target, fault),
         }
     }
@@ -301,7 +299,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
         let (inner, ..) = self.lock_parts();
-        let late = inner.late.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
+        let late = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
         let start = late.starts.get(usize::from(self.owner().slot))?.load(Ordering::Relaxed);
         let held = inner.fabric().now().saturating_sub(start);
         Some(Duration::from_nanos(late.nanos.saturating_sub(held)))
@@ -402,5 +400,5 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 }
 
 fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
-    if inner.commits() { Ok(()) } else { Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())) }
+    if inner.locks.commits() { Ok(()) } else { Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())) }
 }

@@ -7,3 +7,4 @@ pub(crate) mod lease;
 pub(crate) mod revoke;
 pub(crate) mod server;
 pub(crate) mod slots;
+pub(crate) mod state;

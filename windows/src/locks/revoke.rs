@@ -19,7 +19,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_lock_algos::Owner;
 
 use crate::window::background::POLL_INTERVAL;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// Marks the answer that it cannot be done, and every other question about the same owner: a bit that no owner's word has.
 const FAILED: u64 = 1 << 62;
@@ -40,7 +41,7 @@ pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
 }
 
 fn open<F: Fabric>(inner: &Weak<Inner<F>>) -> Option<Arc<Inner<F>>> {
-    inner.upgrade().filter(|inner| !inner.is_closed())
+    inner.upgrade().filter(|inner| !inner.lifecycle.is_closed())
 }
 
 /// Waits for what is asked next: by whom, and about which owner. `None` once the window has ended.
@@ -48,7 +49,7 @@ async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Optio
     poll_fn(|_| {
         let Some(inner) = open(inner) else { return Poll::Ready(None) };
         for (asker, answered) in (0..).zip(&mut *answered) {
-            let word = inner.fabric().word_in(&inner.own_locks, inner.homes.asked(asker));
+            let word = inner.fabric().word_in(&inner.memory.hidden, inner.locks.layout.asked(asker));
             match word.and_then(|word| inner.fabric().load(word)) {
                 Ok(owner) if owner != *answered => {
                     *answered = owner;
@@ -65,7 +66,7 @@ async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Optio
 impl<F: Fabric> Inner<F> {
     async fn answer(&self, asker: u32, owner: u64) -> Result<(), Fault> {
         let done = self.revoke_here(owner).await.map_or(owner | FAILED, |()| owner);
-        let told = self.fabric().word_in(&self.target(asker)?.locks, self.homes.told(self.world.rank()))?;
+        let told = self.fabric().word_in(&self.target(asker)?.locks, self.locks.layout.told(self.world.rank()))?;
         drop(self.fabric().write(told, done, Notify::Yes));
         Ok(())
     }
@@ -74,7 +75,7 @@ impl<F: Fabric> Inner<F> {
     async fn revoke_here(&self, owner: u64) -> Result<(), Fault> {
         let (fabric, late) = (self.fabric(), Owner::from_bits(owner).rank);
         while !fabric.revoke(late)? {
-            fabric.pause(fabric.word_in(&self.own_locks, 0)?, POLL_INTERVAL).await;
+            fabric.pause(fabric.word_in(&self.memory.hidden, 0)?, POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -91,8 +92,8 @@ impl<F: Fabric> Inner<F> {
         if rank == fabric.rank() {
             return self.revoke_here(owner).await.map(|()| true);
         }
-        let asked = fabric.word_in(&target.locks, self.homes.asked(self.world.rank()))?;
-        let told = fabric.word_in(&self.own_locks, self.homes.told(target.rank))?;
+        let asked = fabric.word_in(&target.locks, self.locks.layout.asked(self.world.rank()))?;
+        let told = fabric.word_in(&self.memory.hidden, self.locks.layout.told(target.rank))?;
         let is_answer = move |word: u64| word & !FAILED == owner;
         if fabric.load(told)? == owner | FAILED {
             fabric.write(told, 0, Notify::No).await?; // that was then

@@ -14,7 +14,6 @@ use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 use crate::locks::design::Threads;
 use crate::locks::layout::Homes;
 use crate::locks::slots;
-use crate::window::Inner;
 use crate::window::background::{poll_once, poll_until};
 
 /// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
@@ -77,15 +76,16 @@ impl<F: Fabric> LockServer<F> {
     /// # Errors
     /// `Refused` if there is no thread for it.
     pub(crate) fn start(
-        inner: &Inner<F>,
+        (world, own): (&World<F>, &F::Segment),
+        (lock, homes): (AnyLock, Homes),
         keys: Vec<SegmentKey>,
         (threads, attendant): (Threads, ServerThread),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
-            world: inner.world.background(),
-            lock: inner.algorithm,
-            homes: inner.homes,
-            own: inner.own_locks.clone(),
+            world: world.background(),
+            lock,
+            homes,
+            own: own.clone(),
             peers: keys.iter().map(|_| OnceLock::new()).collect(),
             keys,
             closed: AtomicBool::new(false),

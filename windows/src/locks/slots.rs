@@ -16,7 +16,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, WithoutSlot};
 
 use crate::active::signals;
-use crate::window::Inner;
+use crate::window::inner::Inner;
 
 /// Whether an owner has a slot.
 #[inline]
@@ -232,16 +232,16 @@ impl<F: Fabric> Inner<F> {
     /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
     pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
         let rank = self.fabric().rank();
-        if !self.algorithm.uses_node(mode) {
+        if !self.locks.algorithm.uses_node(mode) {
             return Ok(self.slotless());
         }
-        let taken = self.nodes.take();
-        if let Some(late) = &self.late {
+        let taken = self.locks.slots.take();
+        if let Some(late) = &self.locks.leases {
             // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
             late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
         let Some((slot, generation)) = taken else { return Ok(self.found_none()) };
-        if u32::from(slot) >= self.nodes.marked.load(Ordering::Acquire) {
+        if u32::from(slot) >= self.locks.slots.marked.load(Ordering::Acquire) {
             self.mark(slot)?;
         }
         Ok(Owner { rank, slot, generation }.to_bits())
@@ -251,10 +251,10 @@ impl<F: Fabric> Inner<F> {
     /// posted.
     #[inline]
     pub(crate) fn lead_owner(&self, mode: Mode) -> Option<u64> {
-        if !self.leads || !self.algorithm.uses_node(mode) {
+        if !self.locks.has_biased_slot || !self.locks.algorithm.uses_node(mode) {
             return None;
         }
-        let generation = self.nodes.take_lead()?;
+        let generation = self.locks.slots.take_lead()?;
         Some(Owner { rank: self.fabric().rank(), slot: LEAD, generation }.to_bits())
     }
 
@@ -267,7 +267,7 @@ impl<F: Fabric> Inner<F> {
 
     /// This rank, as an owner that has found no slot.
     fn found_none(&self) -> u64 {
-        self.without_node(self.nodes.slotless.fetch_add(1, Ordering::Relaxed))
+        self.without_node(self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed))
     }
 
     #[inline]
@@ -279,7 +279,7 @@ impl<F: Fabric> Inner<F> {
     #[inline]
     pub(crate) fn give_back(&self, owner: u64) {
         if has_slot(owner) {
-            self.nodes.give_back(Owner::from_bits(owner).slot);
+            self.locks.slots.give_back(Owner::from_bits(owner).slot);
         }
     }
 
@@ -304,19 +304,19 @@ impl<F: Fabric> Inner<F> {
     /// Which owners of this rank count without a slot, seen from one lock.
     #[cold]
     pub(crate) fn without_slot(&self, lock: u64) -> WithoutSlot {
-        let without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);
         let here = without.get(&lock).copied().unwrap_or(0);
         WithoutSlot { here, elsewhere: without.values().sum::<u32>() - here }
     }
 
     fn tell(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>, &mut u32)) -> Result<(), Fault> {
-        let mut without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut marked = self.nodes.marked.load(Ordering::Relaxed);
+        let mut without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marked = self.locks.slots.marked.load(Ordering::Relaxed);
         change(&mut without, &mut marked);
-        let word = self.fabric().word_in(&self.own_locks, self.nodes.tally)?;
+        let word = self.fabric().word_in(&self.memory.hidden, self.locks.slots.tally)?;
         let all = without.values().map(|owners| u64::from(*owners)).sum::<u64>();
         self.fabric().store(word, all << 32 | u64::from(marked))?;
-        self.nodes.marked.store(marked, Ordering::Release);
+        self.locks.slots.marked.store(marked, Ordering::Release);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, Segment, handle, wait_for};
 
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Access, BufferError, Element, Error, Window};
 
 /// Elements in registered memory, which nobody but this rank reaches: a put from it and a get into it move no byte through

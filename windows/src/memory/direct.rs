@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 
 use onesided_fabric::Fabric;
 
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Element, Error, Window};
 
 /// A rank's part that is mapped in this process: see [`Window::direct`].

@@ -11,8 +11,9 @@ use crate::helper::is_wordless;
 use crate::memory::remote_ptr::{Entry, SLOTS};
 use crate::memory::window_memory::Spare;
 use crate::window::exchange::Made;
+use crate::window::inner::Inner;
 use crate::window::paths::Paths;
-use crate::window::{Inner, Target};
+use crate::window::target::Target;
 use crate::{Access, Element, Error, RemotePtr, Request, Window};
 
 /// What this rank has attached, and what it has met at others.
@@ -134,12 +135,12 @@ impl<F: Fabric> Attached<F> {
 impl<F: Fabric> Inner<F> {
     /// Makes a segment known, and its agent if it needs one.
     fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<RemotePtr, Fault> {
-        if self.made != Made::Attached {
+        if self.memory.made != Made::Attached {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
         self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
-        let mut own = self.attached.own();
+        let mut own = self.memory.attached.own();
         let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;
         let place = RemotePtr::new(slot, generation);
         let entry = Entry::encode(place, len, &segment.key());
@@ -148,7 +149,7 @@ impl<F: Fabric> Inner<F> {
         drop(own);
         let served = if serve { crate::helper::serve(self) } else { Ok(()) };
         if let Err(fault) = served.and_then(|()| self.enter(place, &entry)) {
-            self.attached.own().serving &= !serve;
+            self.memory.attached.own().serving &= !serve;
             drop(self.withdraw(place)?);
             return Err(fault);
         }
@@ -158,7 +159,7 @@ impl<F: Fabric> Inner<F> {
     /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
     fn enter(&self, place: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
         let at = Entry::offset(self.layout(), place.slot());
-        let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.own_locks, at + offset, bytes);
+        let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.memory.hidden, at + offset, bytes);
         write(56, &[0; 8])?;
         write(0, &entry[..56])?;
         write(56, &entry[56..])
@@ -166,7 +167,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Lets nobody find it any more, and gives what was there.
     fn withdraw(&self, place: RemotePtr) -> Result<Piece<F>, Fault> {
-        let mut own = self.attached.own();
+        let mut own = self.memory.attached.own();
         let at = own.taken.iter().position(|piece| piece.place == place.start());
         let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
         // Before the slot is free: whoever takes it next writes there.
@@ -178,7 +179,7 @@ impl<F: Fabric> Inner<F> {
 
     /// Takes everything back that is attached.
     pub(crate) async fn detach_all(&self) -> Result<(), Fault> {
-        let taken = std::mem::take(&mut self.attached.own().taken);
+        let taken = std::mem::take(&mut self.memory.attached.own().taken);
         let mut outcome = Ok(());
         for piece in taken.iter().filter(|piece| piece.lent) {
             outcome = outcome.and(self.take_back(&piece.segment).await.map(drop));
@@ -195,10 +196,10 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<&'w Target<F>, Fault> {
         let (rank, start) = (target.rank, place.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
-        if self.made != Made::Attached || place.is_null() {
+        if self.memory.made != Made::Attached || place.is_null() {
             return Err(gone);
         }
-        if let Some(met) = self.attached.met(rank, start) {
+        if let Some(met) = self.memory.attached.met(rank, start) {
             return Ok(met);
         }
         let mut bytes = [0; Entry::BYTES];
@@ -211,7 +212,7 @@ impl<F: Fabric> Inner<F> {
         let data = self.fabric().open(&key).map_err(|error| error.fault())?;
         let locks = target.locks.clone();
         let met = self.target_of(rank, (data, locks), len, start.0);
-        Ok(self.attached.meet((rank, self.world.size()), start, met))
+        Ok(self.memory.attached.meet((rank, self.world.size()), start, met))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Element, Error};
 
 /// This rank's own part of a window, read and written at once, without the fabric's atomics.
@@ -30,7 +30,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
 
     /// How many elements there are.
     pub fn len(&self) -> usize {
-        self.inner.len(self.inner.world.rank())
+        self.inner.memory.len(self.inner.world.rank())
     }
 
     /// Whether there are none.
@@ -58,7 +58,10 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// [`Error::Range`].
     pub fn read_into(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let at = self.range("read", offset, into.len())?;
-        self.inner.fabric().read_own(&self.inner.own, at, bytemuck::cast_slice_mut(into)).map_err(self.failed("read"))
+        self.inner
+            .fabric()
+            .read_own(&self.inner.memory.own, at, bytemuck::cast_slice_mut(into))
+            .map_err(self.failed("read"))
     }
 
     /// Copies elements from a slice to `offset` and on.
@@ -67,7 +70,10 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// [`Error::Range`].
     pub fn write(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range("write", offset, elements.len())?;
-        self.inner.fabric().write_own(&self.inner.own, at, bytemuck::cast_slice(elements)).map_err(self.failed("write"))
+        self.inner
+            .fabric()
+            .write_own(&self.inner.memory.own, at, bytemuck::cast_slice(elements))
+            .map_err(self.failed("write"))
     }
 
     fn failed(&self, operation: &'static str) -> impl FnOnce(Fault) -> Error {

@@ -5,6 +5,7 @@ pub(crate) mod buffer_error;
 pub(crate) mod direct;
 pub(crate) mod dynamic;
 pub(crate) mod local;
+pub(crate) mod regions;
 pub(crate) mod remote_ptr;
 pub(crate) mod sync;
 pub(crate) mod window_memory;

@@ -9,7 +9,8 @@ use onesided_fabric::{AtomicAgent, Fabric, Path};
 
 use crate::datatype::element::{per_word, to_word};
 use crate::operation::fetch::Change;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Shape};
 
 /// The operations on one target's part of a window. Lent by whatever holds the lock: an [`Epoch`](crate::Epoch), a

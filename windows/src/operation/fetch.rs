@@ -10,7 +10,8 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::{from_word, lanes, same_bits, to_word};
 use crate::helper::{Call, Request, is_wordless};
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, AtomicElement, Error, Op};
 
 /// What an atomic operation does to an element.

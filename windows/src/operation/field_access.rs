@@ -10,7 +10,8 @@ use onesided_fabric::remote_memory::Fault;
 use crate::datatype::element::per_word;
 use crate::datatype::elements::Spread;
 use crate::operation::fetch::Change;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, Accumulate, AtomicElement, Element, Fetch, Field, Fields, Op, Shape, Shaped};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {

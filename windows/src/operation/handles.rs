@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Access, Element, Error};
 
 /// A get, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).

@@ -9,7 +9,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::datatype::element::{from_word, to_word};
 use crate::helper::is_wordless;
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Access, AtomicElement, Element, Error, Local};
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
@@ -185,12 +185,12 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     async fn finish(inner: &Inner<F>, offset: usize, predicate: Taken<'_, T>, from: Option<u32>) -> Result<T, Error> {
         let fabric = inner.fabric();
         let own = inner.world.rank();
-        let len = inner.len(own);
+        let len = inner.memory.len(own);
         let origin = from.map(|origin| inner.world.fabric_rank(origin));
         let word = check::<T>().and_then(|()| match origin {
             Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),
             _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
-            _ => fabric.word_in(&inner.own, 8 * offset as u64),
+            _ => fabric.word_in(&inner.memory.own, 8 * offset as u64),
         });
         let predicate = move |told| predicate.holds(from_word(told));
         let patience = origin.flatten().map(Patience::on);

@@ -13,7 +13,8 @@ use crate::locks::layout::Which;
 use crate::passive::lock::Spot;
 use crate::passive::previous_owner::Holding;
 use crate::window::background::poll_once;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 
 /// An acquire whose first operation has left.
 pub(super) struct Started<'w, F: Fabric> {
@@ -44,7 +45,7 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub(super) fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
-        if let Some(lock) = inner.algorithm.only_word(mode) {
+        if let Some(lock) = inner.locks.algorithm.only_word(mode) {
             let home = inner.home(target, which, inner.slotless());
             let words = lock.words(home)?;
             let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
@@ -71,11 +72,11 @@ impl<'w, F: Fabric> Started<'w, F> {
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let home = inner.home(target, which, inner.owner(mode)?);
         let words = match wish.is_patient() {
-            true => inner.algorithm.words(home),
-            false => inner.algorithm.words_to_try(home),
+            true => inner.locks.algorithm.words(home),
+            false => inner.locks.algorithm.words_to_try(home),
         };
         let words = words.inspect_err(|_| inner.give_back(home.owner))?;
-        let op = inner.algorithm.start(inner.fabric(), home, words, mode);
+        let op = inner.locks.algorithm.start(inner.fabric(), home, words, mode);
         Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
     }
 }
@@ -94,7 +95,7 @@ fn start_as_lead<'w, F: Fabric>(
             Ok((words, start_at_once($lock, inner, target, words.0, words.1, mode)?))
         }};
     }
-    match &inner.algorithm {
+    match &inner.locks.algorithm {
         AnyLock::TestAndSet(lock) => start!(lock),
         AnyLock::Mcs(lock) => start!(lock),
         AnyLock::Ticket(lock) => start!(lock),
@@ -154,7 +155,7 @@ fn failed_at_once<'w, F: Fabric>(
 ) -> Fault {
     let home = inner.home(target, Which::PART, words.1);
     // Nothing of it is under way: so that ends at once.
-    let contends = inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED);
+    let contends = inner.locks.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED);
     let _ = poll_once(contends);
     inner.give_up(home.owner, Err(fault), fault);
     fault
@@ -180,8 +181,10 @@ pub(super) fn contend<'w, F: Drive>(
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
     let home = inner.home(target, which, words.1);
-    let held = match inner.late {
-        None => block_on(inner.fabric(), inner.algorithm.contend(inner.fabric(), home, words, mode, first, &|| wish)),
+    let held = match inner.locks.leases {
+        None => {
+            block_on(inner.fabric(), inner.locks.algorithm.contend(inner.fabric(), home, words, mode, first, &|| wish))
+        }
         Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, &|| wish)),
     };
     held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, first, *fault))
@@ -193,7 +196,7 @@ impl<F: Fabric> Inner<F> {
         use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // What failed in a queue may be written to yet: the node is for nobody any more.
-        let is_free = never_began || self.algorithm.nodes_are_own();
+        let is_free = never_began || self.locks.algorithm.nodes_are_own();
         if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
         {
             self.give_back(owner);

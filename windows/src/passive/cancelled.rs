@@ -15,7 +15,7 @@ use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, Mode, WaitPolicy};
 use crate::passive::lock::Spot;
 use crate::passive::previous_owner::Holding;
 use crate::passive::release::leave;
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Element, Epoch};
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
@@ -46,7 +46,7 @@ impl<F: Fabric> Abandonable<F> {
             let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
             let words = home.words()?;
             let first = first.await;
-            if first.is_ok_and(|first| theirs.algorithm.holds::<F>(words, mode, first)) {
+            if first.is_ok_and(|first| theirs.locks.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
             let wish: IntentFn<'_> = &|| {

@@ -10,7 +10,8 @@ use onesided_lock_algos::{Mode, Owner};
 use crate::locks::context::Words;
 use crate::locks::layout::Which;
 use crate::passive::previous_owner::Holding;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, Element, Error, PreviousOwner, Unlock};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
@@ -89,7 +90,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 
     /// Keeps an error for the window's end.
     pub(crate) fn keep(&self, error: Error) {
-        self.access.inner.keep(error);
+        self.access.inner.lifecycle.defer(error);
     }
 }
 

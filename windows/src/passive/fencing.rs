@@ -12,7 +12,8 @@ use onesided_lock_algos::{Mode, TokenDraw};
 
 use crate::locks::layout::Which;
 use crate::passive::cancelled::Unseen;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Element, Epoch, Error, LockRequest, Request};
 
 /// A fencing token that is drawn: `.wait()` blocks until it is here, `.await` does not, `.test()` looks. The operation has left.
@@ -41,24 +42,17 @@ impl<F: Fabric> FencingToken<'_, F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Whether an acquire whose first operation suffices had that at the target, so that what is posted there behind it is done
-    /// under the lock. A reader of a lock that is spread counts at its own rank, and operations at two ranks have no order.
-    #[inline]
-    pub(crate) fn starts_at_target(&self) -> bool {
-        !self.algorithm.is_spread()
-    }
-
     /// Draws a token of a lock: a fetch-add of the word beside it.
     pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, which: Which) -> FencingToken<'w, F> {
-        let word = match (which.is_part(), self.table.token) {
-            (true, _) => self.fabric().word_in(&target.locks, self.homes.token()),
-            (false, Some(token)) => self.fabric().word_in(&target.data, self.table.word(which, token)),
+        let word = match (which.is_part(), self.locks.table.token) {
+            (true, _) => self.fabric().word_in(&target.locks, self.locks.layout.token()),
+            (false, Some(token)) => self.fabric().word_in(&target.data, self.locks.table.word(which, token)),
             (false, None) => Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
         };
-        let drawn = word.and_then(|word| match self.commits() && which.is_part() {
+        let drawn = word.and_then(|word| match self.locks.commits() && which.is_part() {
             false => Ok(TokenDraw::from(self.fabric(), word)),
             true => {
-                let lock = self.fabric().word_in(&target.locks, self.homes.word(0))?;
+                let lock = self.fabric().word_in(&target.locks, self.locks.layout.word(0))?;
                 Ok(TokenDraw::checked(self.fabric(), word, lock))
             }
         });
@@ -163,7 +157,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
         let inner = self.inner();
         // Behind the compare-swap on the same connection: if that took the lock, this was drawn under it.
-        let target = inner.begin(self.spot().0).ok().filter(|_| inner.starts_at_target());
+        let target = inner.begin(self.spot().0).ok().filter(|_| inner.locks.starts_at_target());
         let early = target.map(|target| inner.draw_token(target, self.spot().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
             match (self.held().await?, early) {

@@ -17,7 +17,8 @@ use crate::locks::layout::Which;
 use crate::passive::acquire::{Started, contend};
 use crate::passive::cancelled::Abandonable;
 use crate::passive::previous_owner::Holding;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Element, Epoch, Error, Window};
 
 /// The name of an acquire in errors.
@@ -231,8 +232,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 let first = ready!(Pin::new(op).poll(cx));
                 self.started = None; // there is nothing to walk away from
                 match first {
-                    Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => {
-                        let at_once = inner.starts_at_target();
+                    Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => {
+                        let at_once = inner.locks.starts_at_target();
                         let had = Had { holding: Holding::cleanly(mode), at_once };
                         return Poll::Ready(Ok(Some((target, words, had))));
                     }
@@ -290,7 +291,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
-            Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
+            Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
             first => contend(inner, (target, which), words, (mode, wish), first)?,
         };
         Ok(Epoch::new(inner, (target, which), words, holding))

@@ -18,7 +18,8 @@ use crate::passive::acquire::at_once;
 use crate::passive::lock::Spot;
 use crate::passive::previous_owner::Holding;
 use crate::window::background::poll_once;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
@@ -37,8 +38,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline(always)]
     pub(crate) fn may_be_late(&self) -> bool {
         let inner = self.access.inner;
-        let leads = inner.leads && Owner::from_bits(self.words.1).slot == LEAD;
-        !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.late.is_some()
+        let leads = inner.locks.has_biased_slot && Owner::from_bits(self.words.1).slot == LEAD;
+        !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.locks.leases.is_some()
     }
 
     /// Releases, and tells whether the lock was held.
@@ -61,8 +62,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             return ManuallyDrop::new(self).post_release();
         }
         let (home, mode) = (inner.home(self.access.target, self.which, self.words.1), self.mode());
-        let in_one_step = inner.algorithm.releases_in_one_step(home, mode);
-        let release = in_one_step.then(|| inner.algorithm.release_link(inner.fabric(), self.words, mode));
+        let in_one_step = inner.locks.algorithm.releases_in_one_step(home, mode);
+        let release = in_one_step.then(|| inner.locks.algorithm.release_link(inner.fabric(), self.words, mode));
         if let Some(release) = release.flatten() {
             inner.fabric().post_release(release);
             inner.give_back(self.words.1);
@@ -97,7 +98,7 @@ fn release_late<'w, F: Fabric>(
     holding: Holding,
 ) -> Releasing<F> {
     let (home, mode) = (inner.home(target, which, owner), holding.mode());
-    let started = inner.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
+    let started = inner.locks.algorithm.start_release(inner.fabric(), home, (word, owner), mode);
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, which), owner, mode, started?).await })
 }
@@ -111,7 +112,7 @@ fn post_release<'w, F: Fabric>(
 ) {
     if held_by_word(words.1, holding.mode()) {
         drop(TestAndSet::release_word(inner.fabric(), words));
-    } else if which.is_part() && inner.leads && Owner::from_bits(words.1).slot == LEAD {
+    } else if which.is_part() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == LEAD {
         release_as_lead(inner, target, words.0, words.1, holding);
     } else {
         // In registers, each by itself.
@@ -128,7 +129,7 @@ fn release_as_lead<'w, F: Fabric>(
     owner: u64,
     holding: Holding,
 ) {
-    match &inner.algorithm {
+    match &inner.locks.algorithm {
         AnyLock::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
         AnyLock::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
         AnyLock::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
@@ -158,7 +159,7 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
     };
     match at_once(started) {
         Ok(found) => match lock.released(inner.fabric(), home, words, mode, found) {
-            Ok(true) => inner.nodes.give_back_lead(),
+            Ok(true) => inner.locks.slots.give_back_lead(),
             Ok(false) => finish_at_once(inner, (target, Which::PART), owner, mode, found),
             Err(fault) => keep(inner, target.rank, fault),
         },
@@ -180,7 +181,7 @@ fn finish_at_once<F: Fabric>(
     const LOOKS: usize = 64;
     let (home, spot) = (inner.home(target, which, owner), (target.rank, which));
     for _ in 0..LOOKS {
-        match inner.algorithm.release_waits(inner.fabric(), home, mode) {
+        match inner.locks.algorithm.release_waits(inner.fabric(), home, mode) {
             Some(true) => spin_loop(),
             Some(false) => {
                 match poll_once(inner.finish_release(spot, owner, mode, std::future::ready(Ok(found)))) {
@@ -215,11 +216,11 @@ fn release_node<'w, F: Fabric>(
 ) {
     let words = (word, owner);
     let (home, mode) = (inner.home(target, which, words.1), holding.mode());
-    let mut started = match inner.algorithm.start_release(inner.fabric(), home, words, mode) {
+    let mut started = match inner.locks.algorithm.start_release(inner.fabric(), home, words, mode) {
         Ok(started) => started,
         Err(fault) => return keep(inner, target.rank, fault),
     };
-    if inner.algorithm.releases_in_one_step(home, mode) {
+    if inner.locks.algorithm.releases_in_one_step(home, mode) {
         return inner.give_back(words.1);
     }
     let spot = (target.rank, which);
@@ -228,7 +229,7 @@ fn release_node<'w, F: Fabric>(
         Poll::Ready(Err(fault)) => return adopt_found(inner, spot, owner, mode, Err(fault)),
         Poll::Pending => return adopt_release(inner, spot, owner, mode, started),
     };
-    match inner.algorithm.released(inner.fabric(), home, words, mode, found) {
+    match inner.locks.algorithm.released(inner.fabric(), home, words, mode, found) {
         Ok(true) => inner.give_back(owner),
         Ok(false) if inner.completes_at_post => finish_at_once(inner, (target, which), owner, mode, found),
         Ok(false) => adopt_found(inner, spot, owner, mode, Ok(found)),
@@ -251,7 +252,7 @@ fn adopt_release<F: Fabric>(
     let theirs = Arc::clone(inner);
     inner.run_or_spawn(async move {
         if let Err(fault) = theirs.finish_release(spot, owner, mode, started).await {
-            theirs.keep(theirs.failed_late("unlock", spot.0, fault));
+            theirs.lifecycle.defer(theirs.failed_late("unlock", spot.0, fault));
         }
     });
 }
@@ -259,7 +260,7 @@ fn adopt_release<F: Fabric>(
 #[cold]
 #[inline(never)]
 fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
-    inner.keep(inner.failed_late("unlock", rank, fault));
+    inner.lifecycle.defer(inner.failed_late("unlock", rank, fault));
 }
 
 /// Flushes and releases, here or, where that has to wait, by the endpoint.
@@ -294,11 +295,11 @@ pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, h
     }
     let outcome = async {
         let home = inner.home(inner.target(spot.0)?, spot.1, owner);
-        let left = inner.algorithm.release_poisoned(inner.fabric(), home, home.words()?, holding.held()).await;
+        let left = inner.locks.algorithm.release_poisoned(inner.fabric(), home, home.words()?, holding.held()).await;
         inner.end_release(owner, left)
     };
     if let Err(fault) = outcome.await {
-        inner.keep(inner.failed_late("unlock", spot.0, fault));
+        inner.lifecycle.defer(inner.failed_late("unlock", spot.0, fault));
     }
 }
 
@@ -309,12 +310,12 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64,
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let home = inner.home(target, spot.1, owner);
         let words = home.words()?;
-        let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
+        let started = inner.locks.algorithm.start_release(inner.fabric(), home, words, mode)?;
         let released = inner.finish_release(spot, owner, mode, started).await;
         flushed.and(released) // it is released whatever became of what was done under it
     };
     if let Err(fault) = outcome.await {
-        inner.keep(inner.failed_late("unlock", spot.0, fault));
+        inner.lifecycle.defer(inner.failed_late("unlock", spot.0, fault));
     }
 }
 
@@ -360,7 +361,7 @@ impl<F: Fabric> Drop for Late<F> {
         let (inner, rank) = (Arc::clone(&self.inner), self.rank);
         self.inner.spawn(Box::pin(async move {
             if let Err(fault) = rest.await {
-                inner.keep(inner.failed_late("unlock", rank, fault));
+                inner.lifecycle.defer(inner.failed_late("unlock", rank, fault));
             }
         }));
     }
@@ -377,7 +378,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<(), Fault> {
         let home = self.home(self.target(rank)?, which, owner);
         let words = home.words()?;
-        let released = self.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
+        let released = self.locks.algorithm.finish_release(self.fabric(), home, words, mode, started).await;
         self.end_release(owner, released)
     }
 
@@ -393,7 +394,7 @@ impl<F: Fabric> Inner<F> {
     /// Ends an owner whose release failed, if nobody can write to its node any more.
     #[cold]
     pub(crate) fn end_failed(&self, owner: u64) {
-        if self.algorithm.nodes_are_own() {
+        if self.locks.algorithm.nodes_are_own() {
             self.give_back(owner);
         }
     }

@@ -10,7 +10,8 @@ use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
 
 use crate::passive::release::Releasing;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Element, Epoch, Error};
 
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done

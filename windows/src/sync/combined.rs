@@ -178,7 +178,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
         // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
         let target = inner.begin(self.target).ok();
         let ordered =
-            target.filter(|target| inner.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
+            target.filter(|target| inner.locks.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));

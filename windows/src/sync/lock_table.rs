@@ -108,7 +108,7 @@ impl<F: Fabric> LockTable<F> {
         starts.push(0);
         for rank in 0..world.size() {
             let before = starts[rank as usize];
-            starts.push(before + inner.len(rank) as u64 / table.stride);
+            starts.push(before + inner.memory.len(rank) as u64 / table.stride);
         }
         let first = starts[1];
         let even = starts.windows(2).all(|two| two[1] - two[0] == first && first > 0).then_some(first);
@@ -153,7 +153,7 @@ impl<F: Fabric> LockTable<F> {
 
     /// Which design the locks have.
     pub fn design(&self) -> LockDesign {
-        self.window.inner().design
+        self.window.inner().locks.design
     }
 
     /// The name that it was given.

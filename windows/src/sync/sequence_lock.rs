@@ -32,7 +32,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::active::signals::VERSION;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
 
 /// How often a reader tries before it takes the shared lock.
@@ -249,7 +250,7 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let fabric = inner.fabric();
         let failed = |fault| inner.failed("versioned write", rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
-        if inner.commits() {
+        if inner.locks.commits() {
             // A late writer and its heir would both write, and both count the version.
             return Err(failed(Fault::of(FaultKind::Unsupported, fabric.rank())));
         }
@@ -335,7 +336,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
         let epoch = self.epoch.take()?;
         match self.inner.fabric().word_in(&self.target.locks, VERSION) {
             Ok(word) => drop(self.inner.fabric().write(word, self.writing.wrapping_add(1), Notify::No)),
-            Err(fault) => self.inner.keep(self.inner.failed("unlock", self.target.rank, fault)),
+            Err(fault) => self.inner.lifecycle.defer(self.inner.failed("unlock", self.target.rank, fault)),
         }
         Some(epoch)
     }

@@ -4,13 +4,12 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Task};
 
-use crate::window::Inner;
+use crate::window::inner::Inner;
 
 /// How long a call waits for a peer's step that no error would report, in nanoseconds.
 pub(crate) const GRACE_PERIOD: u64 = 5_000_000_000;
@@ -57,14 +56,14 @@ struct Background<F: Fabric>(Arc<Inner<F>>);
 
 impl<F: Fabric> Drop for Background<F> {
     fn drop(&mut self) {
-        self.0.background.fetch_sub(1, Ordering::Release);
+        self.0.lifecycle.end_background();
     }
 }
 
 impl<F: Fabric> Inner<F> {
     /// Leaves a release, or what is under way of a cancelled request, to the endpoint; the window's end waits for it.
     pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
-        self.background.fetch_add(1, Ordering::Relaxed);
+        self.lifecycle.begin_background();
         let background = Background(Arc::clone(self));
         self.fabric().spawn(Box::pin(async move {
             let _background = background;
@@ -84,7 +83,7 @@ impl<F: Fabric> Inner<F> {
     /// Waits until the endpoint does nothing for this window any more: after the window's end, peers free what it
     /// reaches into. None of it waits for another rank.
     pub(crate) async fn drain_background(&self) -> Result<(), Fault> {
-        let is_drained = || self.background.load(Ordering::Acquire) == 0;
+        let is_drained = || self.lifecycle.is_drained();
         if is_drained() {
             return Ok(());
         }

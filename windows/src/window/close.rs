@@ -1,7 +1,6 @@
 //! How a window ends, and how its memory comes back.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
@@ -33,18 +32,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// Only one handle of a rank ends the window: another one would come to a barrier that nobody else comes to.
     fn begin_end(&self) -> Result<(), Fault> {
-        match self.inner.ending.swap(true, Ordering::Relaxed) {
-            true => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
-            false => Ok(()),
+        match self.inner.lifecycle.begin_close() {
+            true => Ok(()),
+            false => Err(Fault::of(FaultKind::Closed, self.inner.fabric().rank())),
         }
     }
 
     async fn run_close(mut self) -> Result<(), Error> {
         self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
         let ended = self.end().await;
-        let freed = match self.inner.made {
-            Made::Created if self.inner.attached.kept().is_some() => Ok(()),
-            Made::Created => self.inner.take_back(&self.inner.own).await.map(drop),
+        let freed = match self.inner.memory.made {
+            Made::Created if self.inner.memory.attached.kept().is_some() => Ok(()),
+            Made::Created => self.inner.take_back(&self.inner.memory.own).await.map(drop),
             Made::Allocated => Ok(()),
             Made::Attached => self.inner.detach_all().await,
         };
@@ -113,12 +112,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
         }
         let ended = self.end().await;
         let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
-        let memory = match self.inner.attached.kept() {
-            _ if self.inner.made != Made::Created => unsupported,
+        let memory = match self.inner.memory.attached.kept() {
+            _ if self.inner.memory.made != Made::Created => unsupported,
             // A part without elements lent nothing.
             Some(Spare::Empty(memory)) => Ok(memory),
             Some(Spare::Part(_)) => unsupported,
-            None => self.inner.take_back(&self.inner.own).await,
+            None => self.inner.take_back(&self.inner.memory.own).await,
         };
         (ended, memory)
     }
@@ -143,15 +142,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let own = self.inner.world.rank();
         // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
         let mut flushed = self.inner.drain_background().await.map_err(|fault| self.inner.failed("close", own, fault));
-        self.inner.begin_flushes(self.inner.targets.iter().filter_map(OnceLock::get));
-        for target in self.inner.targets.iter().filter_map(OnceLock::get) {
+        self.inner.begin_flushes(self.inner.memory.all_cached());
+        for target in self.inner.memory.all_cached() {
             let flush = self.inner.fabric().flush(target.fabric_rank()).await;
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
-        flushed = flushed.and(self.inner.kept());
+        flushed = flushed.and(self.inner.lifecycle.take_deferred());
         // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.targets.iter_mut().for_each(|target| drop(target.take()));
+            inner.memory.targets.iter_mut().for_each(|target| drop(target.take()));
         }
         // Others wait for this rank even if something of its own failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
@@ -159,9 +158,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
             window: self.inner.name.clone(),
             fault: error.fault(),
         });
-        self.inner.ended.store(barrier.is_ok(), Ordering::Relaxed);
+        self.inner.lifecycle.set_ended(barrier.is_ok());
         self.inner.close_agent();
-        let dismissed = self.inner.dismiss().await.map_err(|fault| self.inner.failed("close", own, fault));
+        let dismissed = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));
         flushed.and(barrier).and(dismissed)
     }
 }

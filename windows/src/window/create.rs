@@ -15,7 +15,8 @@ use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Spare, lend};
 use crate::window::exchange::{ElementType, Keys, Made, Part};
 use crate::window::info::lock_all_note;
-use crate::window::{Inner, Parts};
+use crate::window::inner::Inner;
+use crate::window::inner::Parts;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
@@ -227,7 +228,7 @@ impl<T: Element> Builder<T> {
     async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
         if len == 0 {
             let window = self.make(world, (Made::Created, None), 0).await?;
-            window.inner().attached.keep(Spare::Empty(memory));
+            window.inner().memory.attached.keep(Spare::Empty(memory));
             return Ok(window);
         }
         // The agent's thread has to be there before the others are told that all is well.
@@ -269,7 +270,7 @@ impl<T: Element> Builder<T> {
         };
         let window = self.make(world, (Made::Created, lent), range.len()).await?;
         if let Some(hold) = hold {
-            window.inner().attached.keep(Spare::Part(hold));
+            window.inner().memory.attached.keep(Spare::Part(hold));
         }
         window.served()
     }
@@ -378,7 +379,10 @@ impl<T: Element> Builder<T> {
         let parts = Parts { segments, keys, made, counted, table: self.table, late: self.late };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
-        inner.attend().map_err(|fault| inner.failed("create", world.rank(), fault))?;
+        inner
+            .locks
+            .start_server(&inner.world, &inner.memory.hidden, inner.memory.keys.iter().map(|keys| keys.locks))
+            .map_err(|fault| inner.failed("create", world.rank(), fault))?;
         if revokes {
             crate::locks::revoke::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
@@ -393,7 +397,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Starts to do what peers ask, where the memory has no words.
     fn served(self) -> Result<Self, Error> {
         let inner = self.inner();
-        if inner.fabric().word_in(&inner.own, 0).is_err_and(is_wordless) {
+        if inner.fabric().word_in(&inner.memory.own, 0).is_err_and(is_wordless) {
             crate::helper::serve(inner).map_err(|fault| inner.failed("create", inner.world.rank(), fault))?;
         }
         Ok(self)

@@ -5,41 +5,30 @@ pub(crate) mod close;
 pub(crate) mod create;
 pub(crate) mod exchange;
 pub(crate) mod info;
+pub(crate) mod inner;
+pub(crate) mod lifecycle;
 pub(crate) mod paths;
+pub(crate) mod target;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
-use onesided_fabric::bootstrap::Maker;
-use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{AtomicAgent, Fabric, Path, Segment, SegmentKey, UserMemory, World};
-use onesided_lock_algos::{AnyLock, Intent, Mode};
+use onesided_fabric::{AtomicAgent, Fabric, Path, World};
+use onesided_lock_algos::{Intent, Mode};
 
-use crate::active::signals::Counts;
-use crate::helper::{Layout, Lines, is_wordless};
-use crate::locks::context::{Home, Sought};
-use crate::locks::layout::{Homes, Table, Which};
-use crate::locks::lease::{Choice, Late};
-use crate::locks::server::{LinesInUse, LockServer};
-use crate::locks::slots::Nodes;
-use crate::memory::dynamic::Attached;
 use crate::memory::local::Local;
-use crate::memory::window_memory;
 use crate::passive::lock::LockRequest;
 use crate::passive::lock_all::LockAllRequest;
-use crate::window::exchange::{Keys, Made};
+use crate::window::exchange::Made;
 use crate::window::info::{agent_name, lock_all_note};
-use crate::window::paths::{PathCounts, Paths};
+use crate::window::inner::Inner;
+use crate::window::paths::Paths;
+use crate::window::target::Target;
 use crate::{
-    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, LeasePolicy, LockAllDesign, LockDesign, Request,
-    StartRequest, TryLock, WindowMemory,
+    Builder, Element, Epochs, Error, ExposureEpoch, FenceRequest, Request, StartRequest, TryLock, WindowMemory,
 };
-
-/// What the lock's words take of the hidden region beside each rank's part: one cache line.
-pub(crate) const LOCK_BYTES: u64 = 64;
 
 /// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
 ///
@@ -74,328 +63,6 @@ pub struct Window<T, F: Fabric = onesided_fabric::Any> {
     element: PhantomData<fn() -> T>,
 }
 
-/// What a window is, whatever its elements are.
-pub(crate) struct Inner<F: Fabric> {
-    pub(crate) world: World<F>,
-    pub(crate) name: Arc<str>,
-    pub(crate) design: LockDesign,
-    pub(crate) all: LockAllDesign,
-    pub(crate) algorithm: AnyLock,
-    pub(crate) nodes: Nodes,
-    pub(crate) homes: Homes,
-    /// What becomes of late owners.
-    pub(crate) late: Option<Late>,
-    /// Where the locks of a table lie in the parts.
-    pub(crate) table: Table,
-    pub(crate) own: F::Segment,
-    pub(crate) own_locks: F::Segment,
-    keys: Vec<Keys>,
-    pub(crate) targets: Box<[OnceLock<Target<F>>]>,
-    /// How this rank's memory came to be, and what others are told of it.
-    pub(crate) made: Made,
-    /// Requests to the agents of parts that have no words here.
-    pub(crate) lines: Lines,
-    /// What this rank has attached, of a window of attached memory.
-    pub(crate) attached: Attached<F>,
-    closed: AtomicBool,
-    /// Whether paths are counted also where that costs something.
-    counted: bool,
-    pub(crate) counts: Counts,
-    /// Whether an operation is done when it is posted.
-    pub(crate) completes_at_post: bool,
-    /// Whether it is, and a thread may have slot 0 for itself.
-    pub(crate) leads: bool,
-    /// The first error of something that nobody could be told of: a release after a drop.
-    stuck: Mutex<Option<Error>>,
-    /// How much of that is under way: it still reaches into peers' memory.
-    background: AtomicUsize,
-    /// Whether a handle of this rank ends the window, or has.
-    pub(crate) ending: AtomicBool,
-    /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
-    pub(crate) ended: AtomicBool,
-    /// The ranks of the fabric that share this one's host, in their order, for a lock that has words near.
-    pub(crate) neighbours: Box<[Rank]>,
-    /// Who serves this rank's lock, if somebody has to.
-    server: OnceLock<Arc<LockServer<F>>>,
-    maker: Maker,
-}
-
-/// The ranks that share this one's host, if the lock has to do with that.
-fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
-    if lock.near_words() == 0 {
-        return Box::default();
-    }
-    let fabric = world.fabric();
-    let here = |rank: &Rank| fabric.host_of(*rank) == fabric.host_of(fabric.rank());
-    let mut ranks: Vec<_> = (0..world.size()).filter_map(|rank| world.fabric_rank(rank)).filter(here).collect();
-    ranks.sort_unstable();
-    ranks.into()
-}
-
-impl<F: Fabric> Drop for Inner<F> {
-    fn drop(&mut self) {
-        if !self.maker.is_here() {
-            return; // a forked child drops a copy: its parent goes on with the window
-        }
-        self.close_agent();
-        if let Some(server) = self.server.get() {
-            server.close();
-        }
-        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
-        // it gone.
-        if !*self.ended.get_mut() && self.fabric().capabilities().agent == AtomicAgent::Card {
-            if self.made == Made::Allocated {
-                self.world.keep(self.own.clone());
-            }
-            self.world.keep(self.own_locks.clone());
-        }
-    }
-}
-
-/// A rank's part of the window, as it is reached from here.
-pub(crate) struct Target<F: Fabric> {
-    /// As the window's world counts.
-    pub(crate) rank: u32,
-    pub(crate) data: F::Segment,
-    pub(crate) locks: F::Segment,
-    /// In elements.
-    pub(crate) len: usize,
-    /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
-    /// of its own on the path of an operation costs up to half of the operation.
-    pub(crate) uncounted: usize,
-    /// Which attached memory it is; 0 where the rank has one part.
-    pub(crate) place: u64,
-    /// Whether the fabric has no words of it, so that atomics go by its agent.
-    pub(crate) wordless: bool,
-    /// How often which path was taken; `None` where nobody asked and counting costs something.
-    pub(crate) paths: Option<Box<PathCounts>>,
-    /// Of a lock that a thread there serves.
-    pub(crate) lines_in_use: LinesInUse,
-}
-
-/// What a window is made from.
-pub(crate) struct Parts<F: Fabric> {
-    pub(crate) segments: (F::Segment, F::Segment),
-    pub(crate) keys: Vec<Keys>,
-    pub(crate) made: Made,
-    pub(crate) counted: bool,
-    pub(crate) table: Table,
-    pub(crate) late: Choice,
-}
-
-impl<F: Fabric> Inner<F> {
-    /// With a lock that can be had.
-    pub(crate) fn new(
-        world: World<F>,
-        name: Arc<str>,
-        (design, all, algorithm): (LockDesign, LockAllDesign, AnyLock),
-        parts: Parts<F>,
-    ) -> Self {
-        let Parts { segments: (own, own_locks), keys, made, counted, table, late } = parts;
-        let targets = keys.iter().map(|_| OnceLock::new()).collect();
-        let lines = Lines::new(keys.len() as u32);
-        let (counts, stuck) = (Counts::default(), Mutex::new(None));
-        let capabilities = world.fabric().capabilities();
-        let immediate = capabilities.completes_at_post;
-        let led = late.policy == LeasePolicy::None;
-        let nodes = Nodes::new(world.size(), led, all == LockAllDesign::Global);
-        let homes = Homes::new(world.size(), &algorithm, late.policy == LeasePolicy::Revoke);
-        let late = late.kept(nodes.slots);
-        Self {
-            nodes,
-            late,
-            neighbours: neighbours(&world, &algorithm),
-            homes,
-            table,
-            world,
-            name,
-            design,
-            all,
-            algorithm,
-            own,
-            own_locks,
-            keys,
-            targets,
-            made,
-            lines,
-            attached: Attached::default(),
-            closed: AtomicBool::new(false),
-            counted,
-            counts,
-            completes_at_post: immediate,
-            leads: immediate && led,
-            stuck,
-            background: AtomicUsize::new(0),
-            ending: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            server: OnceLock::new(),
-            maker: Maker::this(),
-        }
-    }
-
-    pub(crate) const fn fabric(&self) -> &F {
-        self.world.fabric()
-    }
-
-    /// A target, reached when it is first needed.
-    #[inline]
-    pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
-        match self.targets.get(rank as usize).and_then(OnceLock::get) {
-            Some(target) => Ok(target),
-            None => self.reach(rank),
-        }
-    }
-
-    /// A target, to begin something there that was not begun before this rank ended the window.
-    #[inline]
-    pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
-        match self.targets.get(rank as usize).and_then(OnceLock::get) {
-            Some(target) if !self.closed.load(Ordering::Relaxed) => Ok(target),
-            _ => self.reach(rank), // which tells of the end
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
-        let keys = self.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
-        self.check_open()?;
-        let open =
-            |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
-        // A part that does not fit the address space of this process cannot be reached by it anyway.
-        let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
-        let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
-        Ok(self.targets[rank as usize].get_or_init(|| target))
-    }
-
-    /// A rank that has ended took its regions with it: that is what there is to tell.
-    fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
-        match self.fabric().liveness(rank) {
-            Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
-            Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
-            _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
-            _ => fault,
-        }
-    }
-
-    /// A rank's memory that was reached.
-    pub(crate) fn target_of(
-        &self,
-        rank: u32,
-        (data, locks): (F::Segment, F::Segment),
-        len: usize,
-        place: u64,
-    ) -> Target<F> {
-        let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
-        // Where an operation is an instruction, nothing is counted unless somebody asked.
-        let paths: Option<Box<_>> = (self.counted || !self.completes_at_post || wordless).then(Box::default);
-        let uncounted = if paths.is_some() { 0 } else { len };
-        let lines_in_use = LinesInUse::default();
-        Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
-    }
-
-    /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
-    pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
-    where
-        F: 't,
-    {
-        if !self.completes_at_post {
-            targets.for_each(|target| drop(self.fabric().flush(target.fabric_rank())));
-        }
-    }
-
-    /// Where requests to the agents lie in a rank's hidden region.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::new(self.world.size(), self.homes.end())
-    }
-
-    /// Has this rank's lock served, if somebody has to.
-    pub(crate) fn attend(&self) -> Result<(), Fault> {
-        if let Some(how) = self.design.attendant() {
-            let keys = self.keys.iter().map(|keys| keys.locks).collect();
-            let server = LockServer::start(self, keys, how)?;
-            self.server.get_or_init(|| server);
-        }
-        Ok(())
-    }
-
-    /// Ends that, when nobody asks for the lock any more.
-    pub(crate) async fn dismiss(&self) -> Result<(), Fault> {
-        let Some(server) = self.server.get() else { return Ok(()) };
-        server.close();
-        server.ended().await
-    }
-
-    /// The memory in which the agent of this rank's part does what peers ask.
-    pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
-        match self.made {
-            Made::Attached => self.attached.segment(place),
-            _ => Ok(self.own.clone()),
-        }
-    }
-
-    /// From now on nobody is answered who asks this rank's agent.
-    pub(crate) fn close_agent(&self) {
-        self.closed.store(true, Ordering::Release);
-        let layout = self.layout();
-        if self.own_locks.len() >= layout.end() {
-            let closed = layout.closed();
-            // It is one's own, and there.
-            let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
-        }
-    }
-
-    /// `Closed` once the window was ended here.
-    pub(crate) fn check_open(&self) -> Result<(), Fault> {
-        if self.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
-    }
-
-    /// Whether the window was ended here.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
-    pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
-        window_memory::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
-    }
-
-    /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
-        let (window, fault) = (self.name.clone(), self.world.translate(fault));
-        match fault.kind() {
-            FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
-            _ => Error::Operation { operation, target, window, fault },
-        }
-    }
-
-    /// Keeps an error that nobody can be told of now.
-    pub(crate) fn keep(&self, error: Error) {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-    }
-
-    /// The error that was kept, once.
-    pub(crate) fn kept(&self) -> Result<(), Error> {
-        match self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-
-    /// How many elements a rank's part has; 0 for a rank that there is not.
-    pub(crate) fn len(&self, rank: u32) -> usize {
-        self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
-    }
-
-    /// Where a lock of a target lies, for an owner.
-    #[inline]
-    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
-        Home { inner: self, target, which, owner, node: Sought }
-    }
-}
-
 // Of one fabric, so that nobody need name one: the builder allocates on any.
 impl<T: Element> Window<T> {
     /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
@@ -416,7 +83,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// How many elements a rank's part has; 0 for a rank that there is not.
     pub fn len(&self, rank: u32) -> usize {
-        self.inner.len(rank)
+        self.inner.memory.len(rank)
     }
 
     /// The name that it was given.
@@ -475,12 +142,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
         TryLock::start(self, target, Mode::Shared)
     }
 
-    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`] says.
+    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`](crate::LockAllDesign) says.
     ///
-    /// Usually that is [on demand](LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
+    /// Usually that is [on demand](crate::LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
     /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
     /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
-    /// [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`] neither can be, and the first operation has left when the call
+    /// [`LockAllDesign::EachTarget`](crate::LockAllDesign::EachTarget) or [`LockAllDesign::Global`](crate::LockAllDesign::Global) neither can be, and the first operation has left when the call
     /// returns: to every rank, or the only one there is.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
@@ -561,9 +228,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// [attached](crate::Access::attached) memory what was done to it, all together. On `mixed` a put or get that takes the card
     /// because atomics are under way counts as the CPU's.
     pub fn paths(&self, target: u32) -> Paths {
-        let part = self.inner.targets.get(target as usize).and_then(OnceLock::get);
-        let part = part.and_then(|target| target.paths.as_ref()).map_or_else(Paths::default, |paths| paths.read());
-        self.inner.attached.paths(target).fold(part, Paths::plus)
+        self.inner.memory.paths(target)
     }
 
     /// Which way operations on a rank's part take, and why; for people.
@@ -574,7 +239,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
         let way = match path {
             _ if reached.is_err() => "it cannot be reached",
-            Path::Cpu if self.inner.made == Made::Created => {
+            Path::Cpu if self.inner.memory.made == Made::Created => {
                 "puts and gets by the CPU, because it is the user's memory in this process"
             }
             Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {
@@ -601,8 +266,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
             self.len(target),
             size_of::<T>(),
             capabilities.name,
-            self.inner.design,
-            lock_all_note(self.inner.design, self.inner.all),
+            self.inner.locks.design,
+            lock_all_note(self.inner.locks.design, self.inner.locks.lock_all),
         )
     }
 }
@@ -656,20 +321,7 @@ impl<T, F: Fabric> fmt::Debug for Window<T, F> {
         f.debug_struct("Window")
             .field("name", &self.inner.name)
             .field("element", &std::any::type_name::<T>())
-            .field("lengths", &self.inner.keys.iter().map(|keys| keys.len).collect::<Vec<_>>())
+            .field("lengths", &self.inner.memory.keys.iter().map(|keys| keys.len).collect::<Vec<_>>())
             .finish_non_exhaustive()
-    }
-}
-
-impl<F: Fabric> fmt::Debug for Target<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, {} elements", self.rank, self.len)
-    }
-}
-
-impl<F: Fabric> Target<F> {
-    /// The rank as the fabric names it.
-    pub(crate) fn fabric_rank(&self) -> Rank {
-        self.data.rank()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::{Fabric, Path};
 
-use crate::window::Target;
+use crate::window::target::Target;
 
 /// How often operations on a part took each path: see [`Window::paths`](crate::Window::paths).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

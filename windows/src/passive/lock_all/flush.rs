@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::passive::lock_all::locked::Parts;
-use crate::window::Inner;
+use crate::window::inner::Inner;
 use crate::{Element, Error};
 
 /// A flush of every target that was reached, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. See

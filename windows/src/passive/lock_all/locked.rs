@@ -9,7 +9,8 @@ use onesided_fabric::remote_memory::Fault;
 use crate::locks::context::ROOM;
 use crate::locks::layout::Which;
 use crate::passive::release::release;
-use crate::window::{Inner, Target};
+use crate::window::inner::Inner;
+use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 /// Where the lock of all parts at once is.
@@ -93,7 +94,7 @@ impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
                     Err(fault) => Err(fault),
                 };
                 if let Err(fault) = flushed {
-                    theirs.keep(theirs.failed("unlock_all", rank, fault));
+                    theirs.lifecycle.defer(theirs.failed("unlock_all", rank, fault));
                 }
             }
             release(&theirs, SPOT, owner, mode).await;

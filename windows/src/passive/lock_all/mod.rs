@@ -33,7 +33,7 @@ type Requests<'w, T, F> = Vec<LockRequest<'w, T, F>>;
 
 impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
     pub(crate) fn start(window: &'w Window<T, F>) -> Self {
-        let requests = match window.inner().all {
+        let requests = match window.inner().locks.lock_all {
             LockAllDesign::OnDemand => Vec::new(),
             LockAllDesign::EachTarget => Self::requests(window, 0),
             LockAllDesign::Global => {
@@ -50,7 +50,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
 
     async fn locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<LockAll<'w, T, F>, Error> {
         let inner = window.inner();
-        let reached = match inner.all {
+        let reached = match inner.locks.lock_all {
             LockAllDesign::OnDemand => inner.check_open().map(|()| Reached::nothing(inner, None)).map_err(|fault| {
                 let (target, fault) = (inner.world.rank(), inner.world.translate(fault));
                 Error::Lock { operation: OPERATION, target, window: inner.name.clone(), fault }

@@ -1,0 +1,102 @@
+//! The locks of a window on this rank: the design, its words, slots, leases and server.
+
+use std::sync::{Arc, OnceLock};
+
+use onesided_fabric::remote_memory::{Fault, Rank};
+use onesided_fabric::{Fabric, SegmentKey, World};
+use onesided_lock_algos::AnyLock;
+
+use crate::locks::layout::{Homes, Table};
+use crate::locks::lease::{Choice, Late};
+use crate::locks::server::LockServer;
+use crate::locks::slots::Nodes;
+use crate::{LeasePolicy, LockAllDesign, LockDesign};
+
+/// The locks of a window.
+pub(crate) struct Locks<F: Fabric> {
+    pub(crate) design: LockDesign,
+    pub(crate) lock_all: LockAllDesign,
+    pub(crate) algorithm: AnyLock,
+    pub(crate) slots: Nodes,
+    pub(crate) layout: Homes,
+    /// Of this rank's owners, in a window with a lease policy.
+    pub(crate) leases: Option<Late>,
+    /// Where the locks of a lock table lie in window memory.
+    pub(crate) table: Table,
+    /// Whether operations complete at post and one thread may have slot 0 for itself.
+    pub(crate) has_biased_slot: bool,
+    /// The fabric's ranks on this host, in their order, for a lock with per-host words.
+    pub(crate) neighbours: Box<[Rank]>,
+    /// The thread that serves this rank's lock, if the design has one.
+    pub(crate) server: OnceLock<Arc<LockServer<F>>>,
+}
+
+impl<F: Fabric> Locks<F> {
+    pub(crate) fn new(
+        world: &World<F>,
+        (design, lock_all, algorithm): (LockDesign, LockAllDesign, AnyLock),
+        late: Choice,
+        table: Table,
+    ) -> Self {
+        let size = world.size();
+        let biased = late.policy == LeasePolicy::None;
+        let slots = Nodes::new(size, biased, lock_all == LockAllDesign::Global);
+        Self {
+            leases: late.kept(slots.slots),
+            slots,
+            layout: Homes::new(size, &algorithm, late.policy == LeasePolicy::Revoke),
+            neighbours: neighbours(world, &algorithm),
+            design,
+            lock_all,
+            algorithm,
+            table,
+            has_biased_slot: biased && world.fabric().capabilities().completes_at_post,
+            server: OnceLock::new(),
+        }
+    }
+
+    /// Starts the thread that serves this rank's lock, if the design has one.
+    pub(crate) fn start_server(
+        &self,
+        world: &World<F>,
+        hidden: &F::Segment,
+        keys: impl Iterator<Item = SegmentKey>,
+    ) -> Result<(), Fault> {
+        if let Some(how) = self.design.attendant() {
+            let server = LockServer::start((world, hidden), (self.algorithm, self.layout), keys.collect(), how)?;
+            self.server.get_or_init(|| server);
+        }
+        Ok(())
+    }
+
+    /// Stops it, and waits until it has ended.
+    pub(crate) async fn stop_server(&self) -> Result<(), Fault> {
+        let Some(server) = self.server.get() else { return Ok(()) };
+        server.close();
+        server.ended().await
+    }
+
+    /// Whether an acquire whose first operation suffices had that at the target, so that what is posted there behind it is done
+    /// under the lock. A reader of a lock that is spread counts at its own rank, and operations at two ranks have no order.
+    #[inline]
+    pub(crate) fn starts_at_target(&self) -> bool {
+        !self.algorithm.is_spread()
+    }
+
+    /// Whether the window has something to commit: then a living owner's lock may be taken over.
+    pub(crate) fn commits(&self) -> bool {
+        self.leases.as_ref().is_some_and(|late| late.policy == LeasePolicy::VersionedCommit)
+    }
+}
+
+/// The ranks that share this one's host, if the lock has to do with that.
+fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
+    if lock.near_words() == 0 {
+        return Box::default();
+    }
+    let fabric = world.fabric();
+    let here = |rank: &Rank| fabric.host_of(*rank) == fabric.host_of(fabric.rank());
+    let mut ranks: Vec<_> = (0..world.size()).filter_map(|rank| world.fabric_rank(rank)).filter(here).collect();
+    ranks.sort_unstable();
+    ranks.into()
+}

@@ -1,0 +1,205 @@
+//! What a window is made of, whatever its elements are.
+
+use std::sync::Arc;
+
+use onesided_fabric::bootstrap::Maker;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
+use onesided_lock_algos::AnyLock;
+
+use crate::active::signals::Counts;
+use crate::helper::{Layout, Lines, is_wordless};
+use crate::locks::context::{Home, Sought};
+use crate::locks::layout::{Table, Which};
+use crate::locks::lease::Choice;
+use crate::locks::server::LinesInUse;
+use crate::locks::state::Locks;
+use crate::memory::regions::Regions;
+use crate::memory::window_memory;
+use crate::window::exchange::{Keys, Made};
+use crate::window::lifecycle::Lifecycle;
+use crate::window::target::Target;
+use crate::{Error, LockAllDesign, LockDesign};
+
+/// What a window is, whatever its elements are.
+pub(crate) struct Inner<F: Fabric> {
+    pub(crate) world: World<F>,
+    pub(crate) name: Arc<str>,
+    /// Whether an operation is complete when it is posted.
+    pub(crate) completes_at_post: bool,
+    pub(crate) memory: Regions<F>,
+    pub(crate) locks: Locks<F>,
+    pub(crate) lifecycle: Lifecycle,
+    /// The exposures and accesses of this rank.
+    pub(crate) counts: Counts,
+    /// Requests to the agents of memory that has no words here.
+    pub(crate) lines: Lines,
+    maker: Maker,
+}
+
+impl<F: Fabric> Drop for Inner<F> {
+    fn drop(&mut self) {
+        if !self.maker.is_here() {
+            return; // a forked child drops a copy: its parent goes on with the window
+        }
+        self.close_agent();
+        if let Some(server) = self.locks.server.get() {
+            server.close();
+        }
+        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
+        // it gone.
+        if !self.lifecycle.has_ended() && self.fabric().capabilities().agent == AtomicAgent::Card {
+            if self.memory.made == Made::Allocated {
+                self.world.keep(self.memory.own.clone());
+            }
+            self.world.keep(self.memory.hidden.clone());
+        }
+    }
+}
+
+/// What a window is made from.
+pub(crate) struct Parts<F: Fabric> {
+    pub(crate) segments: (F::Segment, F::Segment),
+    pub(crate) keys: Vec<Keys>,
+    pub(crate) made: Made,
+    pub(crate) counted: bool,
+    pub(crate) table: Table,
+    pub(crate) late: Choice,
+}
+
+impl<F: Fabric> Inner<F> {
+    /// With a lock that can be had.
+    pub(crate) fn new(
+        world: World<F>,
+        name: Arc<str>,
+        locks: (LockDesign, LockAllDesign, AnyLock),
+        parts: Parts<F>,
+    ) -> Self {
+        let Parts { segments, keys, made, counted, table, late } = parts;
+        Self {
+            completes_at_post: world.fabric().capabilities().completes_at_post,
+            lines: Lines::new(keys.len() as u32),
+            memory: Regions::new(segments, keys, made, counted),
+            locks: Locks::new(&world, locks, late, table),
+            lifecycle: Lifecycle::default(),
+            counts: Counts::default(),
+            maker: Maker::this(),
+            world,
+            name,
+        }
+    }
+
+    pub(crate) const fn fabric(&self) -> &F {
+        self.world.fabric()
+    }
+
+    /// A target, reached when it is first needed.
+    #[inline]
+    pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.memory.cached(rank) {
+            Some(target) => Ok(target),
+            None => self.reach(rank),
+        }
+    }
+
+    /// A target, to begin something there that was not begun before this rank ended the window.
+    #[inline]
+    pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        match self.memory.cached(rank) {
+            Some(target) if !self.lifecycle.is_closed_relaxed() => Ok(target),
+            _ => self.reach(rank), // which tells of the end
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
+        let keys = self.memory.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
+        self.check_open()?;
+        let open =
+            |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
+        // A part that does not fit the address space of this process cannot be reached by it anyway.
+        let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
+        let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
+        Ok(self.memory.targets[rank as usize].get_or_init(|| target))
+    }
+
+    /// A rank that has ended took its regions with it: that is what there is to tell.
+    fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
+        match self.fabric().liveness(rank) {
+            Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
+            Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
+            _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
+            _ => fault,
+        }
+    }
+
+    /// A rank's memory that was reached.
+    pub(crate) fn target_of(
+        &self,
+        rank: u32,
+        (data, locks): (F::Segment, F::Segment),
+        len: usize,
+        place: u64,
+    ) -> Target<F> {
+        let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
+        // Where an operation is an instruction, nothing is counted unless somebody asked.
+        let paths: Option<Box<_>> = (self.memory.counted || !self.completes_at_post || wordless).then(Box::default);
+        let uncounted = if paths.is_some() { 0 } else { len };
+        let lines_in_use = LinesInUse::default();
+        Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
+    }
+
+    /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
+    pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
+    where
+        F: 't,
+    {
+        if !self.completes_at_post {
+            targets.for_each(|target| drop(self.fabric().flush(target.fabric_rank())));
+        }
+    }
+
+    /// Where requests to the agents lie in a rank's hidden region.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.world.size(), self.locks.layout.end())
+    }
+
+    /// From now on nobody is answered who asks this rank's agent.
+    pub(crate) fn close_agent(&self) {
+        self.lifecycle.set_closed();
+        let layout = self.layout();
+        if self.memory.hidden.len() >= layout.end() {
+            let closed = layout.closed();
+            // It is one's own, and there.
+            let _ = self.fabric().write_own(&self.memory.hidden, closed, &1_u64.to_le_bytes());
+        }
+    }
+
+    /// `Closed` once the window was ended here.
+    pub(crate) fn check_open(&self) -> Result<(), Fault> {
+        if self.lifecycle.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
+    }
+
+    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
+    pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
+        window_memory::take_back(self.fabric(), own, self.fabric().word_in(&self.memory.hidden, 0)?).await
+    }
+
+    /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
+        let (window, fault) = (self.name.clone(), self.world.translate(fault));
+        match fault.kind() {
+            FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
+            _ => Error::Operation { operation, target, window, fault },
+        }
+    }
+
+    /// Where a lock of a target lies, for an owner.
+    #[inline]
+    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
+        Home { inner: self, target, which, owner, node: Sought }
+    }
+}
