@@ -8,67 +8,78 @@ use crate::{
     LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel,
 };
 
-macro_rules! chosen {
-    ($chosen:expr, $lock:ident => $run:expr) => {
-        match $chosen {
-            AnyLock::TestAndSet($lock) | AnyLock::CheckedTestAndSet($lock) => $run,
-            AnyLock::Mcs($lock) => $run,
-            AnyLock::Ticket($lock) => $run,
-            AnyLock::FetchAddQueue($lock) => $run,
-            AnyLock::DistributedCounters($lock) => $run,
-            AnyLock::TwoLevel($lock) => $run,
-            AnyLock::DedicatedThread($lock) => $run,
-            AnyLock::EventThread($lock) => $run,
-            AnyLock::GlobalTestAndSet($lock) => $run,
-            AnyLock::GlobalMcs($lock) => $run,
-            AnyLock::GlobalTicket($lock) => $run,
-            AnyLock::GlobalFetchAddQueue($lock) => $run,
-            AnyLock::GlobalDistributedCounters($lock) => $run,
-            AnyLock::GlobalTwoLevel($lock) => $run,
-            AnyLock::GlobalDedicatedThread($lock) => $run,
-            AnyLock::GlobalEventThread($lock) => $run,
+/// The table of designs: each with its variants of [`AnyLock`], and the variant with a lock of all targets. What depends on the
+/// design is derived from it, so that no design is forgotten.
+macro_rules! with_designs {
+    ($then:ident $($more:tt)*) => {
+        $then! {
+            {
+                TestAndSet [TestAndSet CheckedTestAndSet] GlobalTestAndSet,
+                Mcs [Mcs] GlobalMcs,
+                Ticket [Ticket] GlobalTicket,
+                FetchAddQueue [FetchAddQueue] GlobalFetchAddQueue,
+                DistributedCounters [DistributedCounters] GlobalDistributedCounters,
+                TwoLevel [TwoLevel] GlobalTwoLevel,
+                DedicatedThread [DedicatedThread] GlobalDedicatedThread,
+                EventThread [EventThread] GlobalEventThread,
+            }
+            $($more)*
         }
     };
 }
 
-/// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum AnyLock {
-    /// See [`TestAndSet`].
-    TestAndSet(TestAndSet),
-    /// See [`TestAndSet::checked`].
-    CheckedTestAndSet(TestAndSet),
-    /// See [`Mcs`].
-    Mcs(Mcs),
-    /// See [`Ticket`].
-    Ticket(Ticket),
-    /// See [`FetchAddQueue`].
-    FetchAddQueue(FetchAddQueue),
-    /// See [`DistributedCounters`].
-    DistributedCounters(DistributedCounters),
-    /// See [`TwoLevel`].
-    TwoLevel(TwoLevel),
-    /// See [`DedicatedThread`].
-    DedicatedThread(DedicatedThread),
-    /// See [`EventThread`].
-    EventThread(EventThread),
-    /// See [`Global`].
-    GlobalTestAndSet(Global<TestAndSet>),
-    /// See [`Global`].
-    GlobalMcs(Global<Mcs>),
-    /// See [`Global`].
-    GlobalTicket(Global<Ticket>),
-    /// See [`Global`].
-    GlobalFetchAddQueue(Global<FetchAddQueue>),
-    /// See [`Global`].
-    GlobalDistributedCounters(Global<DistributedCounters>),
-    /// See [`Global`].
-    GlobalTwoLevel(Global<TwoLevel>),
-    /// See [`Global`].
-    GlobalDedicatedThread(Global<DedicatedThread>),
-    /// See [`Global`].
-    GlobalEventThread(Global<EventThread>),
+macro_rules! chosen_of {
+    ({ $($design:ident [$($variant:ident)+] $global:ident,)+ } $chosen:expr, $lock:ident => $run:expr) => {
+        match $chosen {
+            $($(AnyLock::$variant($lock))|+ => $run, AnyLock::$global($lock) => $run,)+
+        }
+    };
+}
+
+/// Runs an expression with the lock that was chosen, of its own type.
+macro_rules! chosen {
+    ($chosen:expr, $lock:ident => $run:expr) => {
+        with_designs! { chosen_of $chosen, $lock => $run }
+    };
+}
+
+macro_rules! any_lock {
+    ({ $($design:ident [$($variant:ident)+] $global:ident,)+ } $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub enum AnyLock {
+            $($(
+                #[doc = concat!("See [`", stringify!($design), "`].")]
+                $variant($design),
+            )+)+
+            $(
+                #[doc = concat!("See [`Global`] and [`", stringify!($design), "`].")]
+                $global(Global<$design>),
+            )+
+        }
+
+        const HOMES: &[usize] = &[$(<$design>::HOME_WORDS),+];
+        const NODES: &[usize] = &[$(<$design>::NODE_WORDS),+];
+
+        impl AnyLock {
+            /// The same lock at each target, and a lock of all targets that takes one operation; its waiters pause by this
+            /// table. `None` for a checked lock: a waiter for all targets cannot tell whose lease has expired.
+            #[must_use]
+            pub const fn with_global(self, backoff: Backoff) -> Option<Self> {
+                Some(match self {
+                    Self::CheckedTestAndSet(_) => return None,
+                    $(Self::$design(lock) => Self::$global(Global::new(lock, backoff)),)+
+                    other => other,
+                })
+            }
+        }
+    };
+}
+
+with_designs! {
+    any_lock
+    /// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
+    #[derive(Clone, Copy, Debug)]
+    #[non_exhaustive]
 }
 
 impl AnyLock {
@@ -81,24 +92,6 @@ impl AnyLock {
             (Self::TestAndSet(lock), Mode::Exclusive) => Some(lock),
             _ => None,
         }
-    }
-
-    /// The same lock at each target, and all of them in one operation; who waits for that pauses by this table. `None` of a
-    /// checked lock, whose owners may be late: who waits for all targets cannot tell who is.
-    #[must_use]
-    pub const fn with_global(self, backoff: Backoff) -> Option<Self> {
-        Some(match self {
-            Self::CheckedTestAndSet(_) => return None,
-            Self::TestAndSet(lock) => Self::GlobalTestAndSet(Global::new(lock, backoff)),
-            Self::Mcs(lock) => Self::GlobalMcs(Global::new(lock, backoff)),
-            Self::Ticket(lock) => Self::GlobalTicket(Global::new(lock, backoff)),
-            Self::FetchAddQueue(lock) => Self::GlobalFetchAddQueue(Global::new(lock, backoff)),
-            Self::DistributedCounters(lock) => Self::GlobalDistributedCounters(Global::new(lock, backoff)),
-            Self::TwoLevel(lock) => Self::GlobalTwoLevel(Global::new(lock, backoff)),
-            Self::DedicatedThread(lock) => Self::GlobalDedicatedThread(Global::new(lock, backoff)),
-            Self::EventThread(lock) => Self::GlobalEventThread(Global::new(lock, backoff)),
-            other => other,
-        })
     }
 
     /// Apart, so that there is no jump by a table on the shortest way.
@@ -160,27 +153,6 @@ impl AnyLock {
     }
 }
 
-const HOMES: [usize; 8] = [
-    TwoLevel::HOME_WORDS,
-    <DistributedCounters>::HOME_WORDS,
-    <FetchAddQueue>::HOME_WORDS,
-    TestAndSet::HOME_WORDS,
-    Mcs::HOME_WORDS,
-    <Ticket>::HOME_WORDS,
-    DedicatedThread::HOME_WORDS,
-    EventThread::HOME_WORDS,
-];
-const NODES: [usize; 8] = [
-    TwoLevel::NODE_WORDS,
-    <DistributedCounters>::NODE_WORDS,
-    <FetchAddQueue>::NODE_WORDS,
-    TestAndSet::NODE_WORDS,
-    Mcs::NODE_WORDS,
-    <Ticket>::NODE_WORDS,
-    DedicatedThread::NODE_WORDS,
-    EventThread::NODE_WORDS,
-];
-
 /// Whether an owner, of whom no more is known than these bits and its mode, needs to do no more than
 /// [`TestAndSet::release_word`] to release. No other lock marks its owners so.
 #[inline]
@@ -190,9 +162,9 @@ pub const fn held_by_word(owner: u64, mode: Mode) -> bool {
     matches!(mode, Mode::Exclusive) && owner & MARK == MARK
 }
 
-const fn largest<const N: usize>(all: [usize; N]) -> usize {
+const fn largest(all: &[usize]) -> usize {
     let (mut largest, mut at) = (0, 0);
-    while at < N {
+    while at < all.len() {
         if all[at] > largest {
             largest = all[at];
         }

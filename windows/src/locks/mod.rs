@@ -8,3 +8,20 @@ pub(crate) mod revoke;
 pub(crate) mod server;
 pub(crate) mod slots;
 pub(crate) mod state;
+
+/// Runs an expression with the lock of its own type, if it is one of those whose uncontended acquire and release take a few
+/// instructions, and another expression with the others, so that callers stay small.
+macro_rules! by_design {
+    ($chosen:expr, $lock:ident => $run:expr, $other:ident => $run_other:expr) => {
+        match $chosen {
+            onesided_lock_algos::AnyLock::TestAndSet($lock) => $run,
+            onesided_lock_algos::AnyLock::Mcs($lock) => $run,
+            onesided_lock_algos::AnyLock::Ticket($lock) => $run,
+            onesided_lock_algos::AnyLock::FetchAddQueue($lock) => $run,
+            onesided_lock_algos::AnyLock::TwoLevel($lock) => $run,
+            $other => $run_other,
+        }
+    };
+}
+
+pub(crate) use by_design;

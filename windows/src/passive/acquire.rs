@@ -8,6 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on};
 use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode};
 
+use crate::locks::by_design;
 use crate::locks::context::Words;
 use crate::locks::layout::Which;
 use crate::passive::lock::Spot;
@@ -89,20 +90,14 @@ fn start_as_lead<'w, F: Fabric>(
     owner: u64,
     mode: Mode,
 ) -> Result<(Words<'w, F>, u64), Fault> {
-    macro_rules! start {
-        ($lock:expr) => {{
-            let words = $lock.words(inner.home(target, Which::PART, owner))?;
-            Ok((words, start_at_once($lock, inner, target, words.0, words.1, mode)?))
-        }};
-    }
-    match &inner.locks.algorithm {
-        AnyLock::TestAndSet(lock) => start!(lock),
-        AnyLock::Mcs(lock) => start!(lock),
-        AnyLock::Ticket(lock) => start!(lock),
-        AnyLock::FetchAddQueue(lock) => start!(lock),
-        AnyLock::TwoLevel(lock) => start!(lock),
-        other => start_another(other, inner, target, owner, mode),
-    }
+    by_design!(
+        &inner.locks.algorithm,
+        lock => {
+            let words = lock.words(inner.home(target, Which::PART, owner))?;
+            Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
+        },
+        other => start_another(other, inner, target, owner, mode)
+    )
 }
 
 /// Of a lock that need not be so fast, so that callers stay small.

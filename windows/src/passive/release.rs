@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
 
+use crate::locks::by_design;
 use crate::locks::context::Words;
 use crate::locks::layout::Which;
 use crate::locks::slots::LEAD;
@@ -129,14 +130,11 @@ fn release_as_lead<'w, F: Fabric>(
     owner: u64,
     holding: Holding,
 ) {
-    match &inner.locks.algorithm {
-        AnyLock::TestAndSet(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        AnyLock::Mcs(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        AnyLock::Ticket(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        AnyLock::FetchAddQueue(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        AnyLock::TwoLevel(lock) => release_at_once(lock, inner, target, word, owner, holding),
-        other => release_at_once(other, inner, target, word, owner, holding),
-    }
+    by_design!(
+        &inner.locks.algorithm,
+        lock => release_at_once(lock, inner, target, word, owner, holding),
+        other => release_at_once(other, inner, target, word, owner, holding)
+    );
 }
 
 #[inline(never)]
