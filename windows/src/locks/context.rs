@@ -6,8 +6,8 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner, WithoutSlot};
 
-use crate::locks::layout::Which;
-use crate::locks::slots::LEAD;
+use crate::locks::layout::LockId;
+use crate::locks::slots::BIASED_SLOT;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -18,10 +18,10 @@ pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 pub(crate) const ROOM: u32 = 0;
 
 /// Where a window keeps the lock of one target, for one owner, whose node is looked up when it is needed or known already.
-pub(crate) struct Home<'w, F: Fabric, N = Sought> {
+pub(crate) struct WindowLockContext<'w, F: Fabric, N = LookedUp> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
-    pub(crate) which: Which,
+    pub(crate) id: LockId,
     pub(crate) owner: u64,
     pub(crate) node: N,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Home<'w, F: Fabric, N = Sought> {
 /// How a home comes to its owner's node.
 pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
     /// Whether the owner is known to have slot 0.
-    const LEADS: bool;
+    const BIASED: bool;
 
     /// A word of it, if it is known.
     fn word(&self, index: usize) -> Option<F::Word<'w>>;
@@ -37,14 +37,14 @@ pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
 
 /// Word by word.
 #[derive(Clone, Copy)]
-pub(crate) struct Sought;
+pub(crate) struct LookedUp;
 
 /// All of slot 0's at once: a lock looks at them so often that to look them up one by one takes a fifth of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Found<W>([W; AnyLock::NODE_WORDS]);
+pub(crate) struct CachedNode<W>([W; AnyLock::NODE_WORDS]);
 
-impl<'w, F: Fabric> Node<'w, F> for Sought {
-    const LEADS: bool = false;
+impl<'w, F: Fabric> Node<'w, F> for LookedUp {
+    const BIASED: bool = false;
 
     #[inline]
     fn word(&self, _index: usize) -> Option<F::Word<'w>> {
@@ -52,8 +52,8 @@ impl<'w, F: Fabric> Node<'w, F> for Sought {
     }
 }
 
-impl<'w, F: Fabric> Node<'w, F> for Found<F::Word<'w>> {
-    const LEADS: bool = true;
+impl<'w, F: Fabric> Node<'w, F> for CachedNode<F::Word<'w>> {
+    const BIASED: bool = true;
 
     #[inline]
     fn word(&self, index: usize) -> Option<F::Word<'w>> {
@@ -61,25 +61,25 @@ impl<'w, F: Fabric> Node<'w, F> for Found<F::Word<'w>> {
     }
 }
 
-impl<F: Fabric, N: Copy> Clone for Home<'_, F, N> {
+impl<F: Fabric, N: Copy> Clone for WindowLockContext<'_, F, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric, N: Copy> Copy for Home<'_, F, N> {}
+impl<F: Fabric, N: Copy> Copy for WindowLockContext<'_, F, N> {}
 
-impl<'w, F: Fabric> Home<'w, F> {
+impl<'w, F: Fabric> WindowLockContext<'w, F> {
     /// For an owner who has slot 0.
     #[inline(always)]
-    pub(crate) fn of_lead(self) -> Result<Home<'w, F, Found<F::Word<'w>>>, Fault> {
-        let Self { inner, target, which, owner, node: Sought } = self;
-        let node = Found(inner.fabric().words_in(&inner.memory.hidden, inner.locks.slots.node(LEAD, 0))?);
-        Ok(Home { inner, target, which, owner, node })
+    pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CachedNode<F::Word<'w>>>, Fault> {
+        let Self { inner, target, id, owner, node: LookedUp } = self;
+        let node = CachedNode(inner.fabric().words_in(&inner.memory.hidden, inner.locks.slots.node(BIASED_SLOT, 0))?);
+        Ok(WindowLockContext { inner, target, id, owner, node })
     }
 }
 
-impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
+impl<'w, F: Fabric, N: Node<'w, F>> WindowLockContext<'w, F, N> {
     /// The hidden region of a rank of the fabric.
     #[inline]
     fn hidden(&self, rank: Rank) -> Result<&'w F::Segment, Fault> {
@@ -93,7 +93,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     /// The owner's slot.
     #[inline(always)] // as what asks
     fn slot(&self) -> u16 {
-        if N::LEADS { LEAD } else { LockContext::owner(self).slot }
+        if N::BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
     }
 
     /// The words of an acquire that was begun.
@@ -102,26 +102,26 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     }
 }
 
-impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
+impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w, F, N> {
     #[inline(always)] // a call is a tenth of an uncontended lock
     fn home(&self, index: usize) -> Result<F::Word<'w>, Fault> {
-        let Self { inner, target, which, .. } = *self;
-        match which.is_part() {
+        let Self { inner, target, id, .. } = *self;
+        match id.is_window_lock() {
             true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
-            false if which.is_all() => self.room(),
-            false => inner.fabric().word_in(&target.data, inner.locks.table.word(which, index as u64)),
+            false if id.is_all() => self.room(),
+            false => inner.fabric().word_in(&target.data, inner.locks.table.word(id, index as u64)),
         }
     }
 
     fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
-        if !self.which.is_part() {
+        if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.spread(self.target.rank))
     }
 
     fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
-        if !self.which.is_part() {
+        if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.locks.layout.near(self.target.rank, index))
@@ -155,7 +155,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
 
     #[inline]
     fn has_node(&self) -> bool {
-        N::LEADS || self.owner().slot < self.slots()
+        N::BIASED || self.owner().slot < self.slots()
     }
 
     #[inline]
@@ -202,7 +202,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.tally).map(Some)
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.participants).map(Some)
     }
 
     fn room(&self) -> Result<F::Word<'w>, Fault> {
@@ -210,7 +210,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     fn is_of_all(&self) -> bool {
-        self.which.is_all()
+        self.id.is_all()
     }
 
     fn is_inside(&self) -> bool {
@@ -226,22 +226,22 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         if self.inner.completes_at_post {
             BackoffCap::ALL
         } else {
-            BackoffCap(self.inner.locks.slots.reach.load(Ordering::Relaxed))
+            BackoffCap(self.inner.locks.slots.backoff_cap.load(Ordering::Relaxed))
         }
     }
 
     fn keep_backoff_cap(&self, BackoffCap(reach): BackoffCap) {
-        self.inner.locks.slots.reach.store(reach, Ordering::Relaxed);
+        self.inner.locks.slots.backoff_cap.store(reach, Ordering::Relaxed);
     }
 
     #[inline]
     fn passes(&self) -> u8 {
-        self.inner.locks.slots.passes(self.slot())
+        self.inner.locks.slots.bypasses(self.slot())
     }
 
     #[inline]
     fn keep_passes(&self, passes: u8) {
-        self.inner.locks.slots.keep_passes(self.slot(), passes);
+        self.inner.locks.slots.set_bypasses(self.slot(), passes);
     }
 
     fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
@@ -254,7 +254,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
 
     #[inline]
     fn lock(&self) -> u64 {
-        self.which.number() << 24 | u64::from(self.target.rank)
+        self.id.number() << 24 | u64::from(self.target.rank)
     }
 
     #[inline]

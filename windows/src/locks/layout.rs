@@ -22,24 +22,24 @@ const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
 
 /// Which of a rank's locks: that of its part, or one of a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Which(u32);
+pub(crate) struct LockId(u32);
 
-impl Which {
+impl LockId {
     /// The lock of the rank's part.
-    pub(crate) const PART: Self = Self(u32::MAX);
+    pub(crate) const WINDOW: Self = Self(u32::MAX);
     /// The locks of all ranks' parts at once: the room of a [global](crate::LockAllDesign::Global) lock.
     pub(crate) const ALL: Self = Self(u32::MAX - 1);
     /// How many locks of a table a rank may have.
-    pub(crate) const MOST: u64 = u32::MAX as u64 - 1;
+    pub(crate) const MAX_IN_TABLE: u64 = u32::MAX as u64 - 1;
 
-    /// Number `index`, below [`MOST`](Self::MOST), of the rank's locks in a table.
+    /// Number `index`, below [`MAX_IN_TABLE`](Self::MAX_IN_TABLE), of the rank's locks in a table.
     pub(crate) const fn of_table(index: u32) -> Self {
         Self(index)
     }
 
     #[inline]
-    pub(crate) const fn is_part(self) -> bool {
-        self.0 == Self::PART.0
+    pub(crate) const fn is_window_lock(self) -> bool {
+        self.0 == Self::WINDOW.0
     }
 
     /// Whether it is not of one rank.
@@ -72,8 +72,8 @@ impl Table {
 
     /// Where a word of a lock lies among the table's words, in bytes.
     #[inline]
-    pub(crate) const fn word(self, which: Which, index: u64) -> u64 {
-        8 * (self.stride * which.0 as u64 + index)
+    pub(crate) const fn word(self, id: LockId, index: u64) -> u64 {
+        8 * (self.stride * id.0 as u64 + index)
     }
 }
 
@@ -85,7 +85,7 @@ const fn word(more: u64, index: usize) -> u64 {
 
 /// Where they lie: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Homes {
+pub(crate) struct HiddenLayout {
     /// The words that do not fit into the line.
     more: u64,
     /// A word for each rank's lock.
@@ -104,7 +104,7 @@ pub(crate) struct Homes {
     end: u64,
 }
 
-impl Homes {
+impl HiddenLayout {
     /// In a world of this size; `revokes`: owners' access may be revoked.
     pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
         let more = slots::hidden_bytes(size);
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
-            let homes = Homes::new(7, &lock, false);
-            assert_eq!(homes.end(), slots::hidden_bytes(7));
-            assert_eq!(homes.word(0), 0);
-            let revoking = Homes::new(7, &lock, true);
-            assert_eq!((revoking.asked(0), revoking.told(0)), (homes.end(), homes.end() + 8));
+            let layout = HiddenLayout::new(7, &lock, false);
+            assert_eq!(layout.end(), slots::hidden_bytes(7));
+            assert_eq!(layout.word(0), 0);
+            let revoking = HiddenLayout::new(7, &lock, true);
+            assert_eq!((revoking.asked(0), revoking.told(0)), (layout.end(), layout.end() + 8));
             assert!(revoking.told(6) + 8 <= revoking.end());
         }
     }
@@ -195,12 +195,21 @@ mod tests {
     #[test]
     fn words_do_not_overlap() {
         let (near, lines) = (320, 448);
-        let homes =
-            Homes { more: 128, spread: 256, near, near_words: 2, lines, asked: lines, room: 0, size: 8, end: lines };
-        let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| homes.word(index)).collect();
+        let layout = HiddenLayout {
+            more: 128,
+            spread: 256,
+            near,
+            near_words: 2,
+            lines,
+            asked: lines,
+            room: 0,
+            size: 8,
+            end: lines,
+        };
+        let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| layout.word(index)).collect();
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
-        assert_eq!((homes.spread(0), homes.spread(7) + 8), (256, homes.near(0, 0)));
-        assert_eq!((homes.near(3, 1), homes.near(7, 1) + 8), (homes.near(4, 0) - 8, homes.end()));
+        assert_eq!((layout.spread(0), layout.spread(7) + 8), (256, layout.near(0, 0)));
+        assert_eq!((layout.near(3, 1), layout.near(7, 1) + 8), (layout.near(4, 0) - 8, layout.end()));
     }
 }

@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Liveness};
 use onesided_fabric::{Capabilities, Fabric, World};
 use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
 
-use crate::locks::context::{Home, Words};
+use crate::locks::context::{WindowLockContext, Words};
 use crate::window::background::{poll_until, retry};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -82,14 +82,14 @@ impl fmt::Display for LeasePolicy {
 
 /// The choice of a window that is to be made.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Choice {
+pub(crate) struct LeaseChoice {
     pub(crate) policy: LeasePolicy,
     pub(crate) lease: Duration,
     /// Whether it is of something that commits nothing.
     pub(crate) plain: bool,
 }
 
-impl Choice {
+impl LeaseChoice {
     fn nanos(&self) -> u64 {
         u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -139,23 +139,27 @@ impl Choice {
     }
 
     /// What a window keeps of it.
-    pub(crate) fn kept(&self, slots: u16) -> Option<Late> {
+    pub(crate) fn leases(&self, slots: u16) -> Option<Leases> {
         let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
-        (self.policy != LeasePolicy::None).then(|| Late { policy: self.policy, nanos: self.nanos(), starts: starts() })
+        (self.policy != LeasePolicy::None).then(|| Leases {
+            policy: self.policy,
+            nanos: self.nanos(),
+            starts: starts(),
+        })
     }
 }
 
 /// The leases of this rank's owners.
-pub(crate) struct Late {
+pub(crate) struct Leases {
     pub(super) policy: LeasePolicy,
     nanos: u64,
     /// For each slot, a time before its owner's last compare-swap.
     starts: Box<[AtomicU64]>,
 }
 
-impl Late {
+impl Leases {
     /// Says that an owner is about to try.
-    pub(crate) fn tries(&self, slot: u16, now: u64) {
+    pub(crate) fn begin_attempt(&self, slot: u16, now: u64) {
         if let Some(start) = self.starts.get(usize::from(slot)) {
             start.store(now, Ordering::Relaxed);
         }
@@ -170,29 +174,31 @@ impl<F: Fabric> Inner<F> {
     /// The contended rest of an acquire, and what becomes of a late owner.
     pub(crate) async fn contend<'m>(
         &'m self,
-        home: Home<'m, F>,
+        context: WindowLockContext<'m, F>,
         words: Words<'m, F>,
         mode: Mode,
         mut first: Result<u64, Fault>,
         wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
-        let Some(late) = &self.locks.leases else { return lock.contend(fabric, home, words, mode, first, wish).await };
+        let Some(leases) = &self.locks.leases else {
+            return lock.contend(fabric, context, words, mode, first, wish).await;
+        };
         let slot = Owner::from_bits(words.1).slot;
         // It is asked before each compare-swap.
         let asked: IntentFn<'_> = &|| {
-            late.tries(slot, fabric.now());
+            leases.begin_attempt(slot, fabric.now());
             wish()
         };
         loop {
-            let fault = match lock.contend(fabric, home, words, mode, first, asked).await {
+            let fault = match lock.contend(fabric, context, words, mode, first, asked).await {
                 Err(fault) => fault,
                 Ok(held) => {
                     if self.locks.commits() && held.recovered.is_some() {
                         // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
                         // a compare-swap on its way. Before anything that was committed is read.
-                        if let Err(fault) = self.raise(self.commit_word(home.target)?).await {
-                            lock.release_poisoned(fabric, home, words, held).await?;
+                        if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
+                            lock.release_poisoned(fabric, context, words, held).await?;
                             return Err(fault);
                         }
                     }
@@ -206,9 +212,9 @@ impl<F: Fabric> Inner<F> {
             // Else the lease of whoever has it now is waited for.
             // What was seen first may be a count of readers, which comes again.
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
-            match (late.policy, seen) {
+            match (leases.policy, seen) {
                 (LeasePolicy::Revoke, Some(seen)) => {
-                    if let Some(held) = self.take_from(home, (words, seen), fault, wish).await? {
+                    if let Some(held) = self.revoke_and_take(context, (words, seen), fault, wish).await? {
                         return Ok(held);
                     }
                 }
@@ -220,8 +226,8 @@ impl<F: Fabric> Inner<F> {
                 }
                 _ => {}
             }
-            late.tries(slot, fabric.now());
-            first = lock.start(fabric, home, words, mode)?.await;
+            leases.begin_attempt(slot, fabric.now());
+            first = lock.start(fabric, context, words, mode)?.await;
             if first.is_ok_and(|first| lock.holds::<F>(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
@@ -229,34 +235,34 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Has the access of an owner that was found late revoked, and takes the lock: not if it has another owner meanwhile.
-    async fn take_from<'m>(
+    async fn revoke_and_take<'m>(
         &'m self,
-        home: Home<'m, F>,
+        context: WindowLockContext<'m, F>,
         ((word, owner), seen): (Words<'m, F>, u64),
         fault: Fault,
         wish: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
         // An owner at its own part is waited for, and so is another guard of this rank's.
-        let is_kept = [fabric.rank(), home.target.fabric_rank()].map(Some).contains(&fault.rank());
+        let is_kept = [fabric.rank(), context.target.fabric_rank()].map(Some).contains(&fault.rank());
         if is_kept || fabric.read(word).await? != seen {
             return Ok(None);
         }
-        if !self.revoke(home.target, seen, || !wish().is_over()).await? {
+        if !self.revoke(context.target, seen, || !wish().is_over()).await? {
             return Err(Fault::new(FaultKind::Closed));
         }
         if !wish().recovers {
             return Err(fault);
         }
-        if let Some(late) = &self.locks.leases {
-            late.tries(Owner::from_bits(owner).slot, fabric.now());
+        if let Some(leases) = &self.locks.leases {
+            leases.begin_attempt(Owner::from_bits(owner).slot, fabric.now());
         }
         let held = Held::after(fault, Mode::Exclusive);
         match fabric.compare_swap(word, seen, owner).await {
             Ok(found) => Ok((found == seen).then_some(held)),
             // No two acquires have the same word: so it tells.
             Err(fault) if fault.is_unknown() => {
-                let now = self.again(word, || fabric.read(word)).await?;
+                let now = self.retry_unknown(word, || fabric.read(word)).await?;
                 Ok((now == owner).then_some(held))
             }
             Err(fault) => Err(fault),
@@ -264,12 +270,12 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Raises the version of what was committed: more often than once does no harm.
-    async fn raise<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
-        self.again(commit, || self.fabric().fetch_add(commit, VERSION)).await
+    async fn raise_version<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
+        self.retry_unknown(commit, || self.fabric().fetch_add(commit, VERSION)).await
     }
 
     /// Does what does no harm when it is done again, until somebody answers.
-    async fn again<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
+    async fn retry_unknown<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
         let attempt = async || match post().await {
             Err(fault) if fault.is_unknown() => ControlFlow::Continue(fault),
             ended => ControlFlow::Break(ended),
@@ -283,7 +289,7 @@ impl<F: Fabric> Inner<F> {
 
     /// The rich error of an owner that found out that it was late.
     #[cold]
-    pub(crate) fn failed_late(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
+    pub(crate) fn failed_or_expired(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         match fault.kind() {
             FaultKind::NotHeld if self.locks.leases.is_some() => {
                 Error::Late { operation, target, window: self.name.clone() }
@@ -299,10 +305,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
         let (inner, ..) = self.lock_parts();
-        let late = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
-        let start = late.starts.get(usize::from(self.owner().slot))?.load(Ordering::Relaxed);
+        let leases = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
+        let start = leases.starts.get(usize::from(self.owner().slot))?.load(Ordering::Relaxed);
         let held = inner.fabric().now().saturating_sub(start);
-        Some(Duration::from_nanos(late.nanos.saturating_sub(held)))
+        Some(Duration::from_nanos(leases.nanos.saturating_sub(held)))
     }
 
     /// What was committed last under this lock, at first 0, when it is waited for. In a window with
@@ -361,7 +367,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// # Cancel safety
     /// Dropped before it is done it has committed or not.
     pub fn commit(&self, value: u64) -> Request<'w, (), F> {
-        let (inner, target, which) = self.lock_parts();
+        let (inner, target, id) = self.lock_parts();
         let (mine, exclusive) = (self.held_word(), self.mode() == Mode::Exclusive);
         let commit = async move {
             committing(inner)?;
@@ -375,7 +381,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let fabric = inner.fabric();
             fabric.flush(target.fabric_rank()).await?;
             let word = inner.commit_word(target)?;
-            let lock = onesided_lock_algos::LockContext::home(&inner.home(target, which, mine), 0)?;
+            let lock = onesided_lock_algos::LockContext::home(&inner.lock_context(target, id, mine), 0)?;
             let read = |word| Link::Read { word, waited: true };
             loop {
                 let [version, holder] = fabric.post([read(word), read(lock)]).await?;
@@ -392,7 +398,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         };
         Request::new(inner.fabric().clone(), "commit", async move {
             commit.await.map_err(|fault: Fault| match exclusive {
-                true => inner.failed_late("commit", target.rank, fault),
+                true => inner.failed_or_expired("commit", target.rank, fault),
                 false => inner.failed("commit", target.rank, fault),
             })
         })

@@ -1,6 +1,6 @@
 //! Locks that a thread at the target serves: where what they need lies, and that thread.
 //!
-//! The lines, in which owners say what they want, lie in the home's hidden region (see [`Homes`]). The thread holds nothing of
+//! The lines, in which owners say what they want, lie in the home's hidden region (see [`HiddenLayout`]). The thread holds nothing of
 //! the window but that region and the keys of the others' ones: it is not what keeps a window.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
 use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 
 use crate::locks::design::Threads;
-use crate::locks::layout::Homes;
+use crate::locks::layout::HiddenLayout;
 use crate::locks::slots;
 use crate::window::background::{poll_once, poll_until};
 
@@ -60,7 +60,7 @@ impl LinesInUse {
 pub(crate) struct LockServer<F: Fabric> {
     world: World<F>,
     lock: AnyLock,
-    homes: Homes,
+    layout: HiddenLayout,
     own: F::Segment,
     keys: Vec<SegmentKey>,
     /// The others' hidden regions, once they were reached.
@@ -77,14 +77,14 @@ impl<F: Fabric> LockServer<F> {
     /// `Refused` if there is no thread for it.
     pub(crate) fn start(
         (world, own): (&World<F>, &F::Segment),
-        (lock, homes): (AnyLock, Homes),
+        (lock, layout): (AnyLock, HiddenLayout),
         keys: Vec<SegmentKey>,
         (threads, attendant): (Threads, ServerThread),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
             world: world.background(),
             lock,
-            homes,
+            layout,
             own: own.clone(),
             peers: keys.iter().map(|_| OnceLock::new()).collect(),
             keys,
@@ -187,7 +187,7 @@ impl<'a, F: Fabric> Desk<'a, F> {
 
 impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
-        self.fabric().word_in(&self.server.own, self.server.homes.word(index))
+        self.fabric().word_in(&self.server.own, self.server.layout.word(index))
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'a>, Fault> {
@@ -204,7 +204,7 @@ impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
 
     fn tally(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
         let size = self.server.world.size();
-        self.fabric().word_in(self.hidden(rank)?, slots::tally(size)).map(Some)
+        self.fabric().word_in(self.hidden(rank)?, slots::participants(size)).map(Some)
     }
 
     fn home_rank(&self) -> Option<Rank> {
@@ -217,7 +217,7 @@ impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
 
     fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
         let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.fabric().word_in(&self.server.own, self.server.homes.line(of, line))
+        self.fabric().word_in(&self.server.own, self.server.layout.line(of, line))
     }
 
     fn lock(&self) -> u64 {

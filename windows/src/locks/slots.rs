@@ -28,7 +28,7 @@ pub(crate) const fn has_slot(owner: u64) -> bool {
 const NOBODY: usize = usize::MAX;
 
 /// The slot that a thread has for itself, where one leads.
-pub(crate) const LEAD: u16 = 0;
+pub(crate) const BIASED_SLOT: u16 = 0;
 
 /// What a node takes.
 const NODE_BYTES: u64 = 64;
@@ -57,52 +57,52 @@ const fn counted(size: u32) -> u16 {
 }
 
 /// Where the tally lies in a rank's hidden region.
-pub(crate) const fn tally(size: u32) -> u64 {
+pub(crate) const fn participants(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
 /// Where a word of a node lies, behind the tally.
-const fn node(tally: u64, slot: u16, index: usize) -> u64 {
-    tally + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
+const fn node(participants: u64, slot: u16, index: usize) -> u64 {
+    participants + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
 }
 
 /// Where a word of a slot's node lies in each rank's hidden region.
 pub(crate) const fn node_of(size: u32, slot: u16, index: usize) -> u64 {
-    node(tally(size), slot, index)
+    node(participants(size), slot, index)
 }
 
 /// How many bytes of hidden region a rank has, up to the end of its nodes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
-    node(tally(size), slots(size), 0)
+    node(participants(size), slots(size), 0)
 }
 
 /// Which of this rank's slots are in use.
-pub(crate) struct Nodes {
+pub(crate) struct Slots {
     /// How many there are.
     pub(crate) slots: u16,
     /// How many of them, the lowest, are of owners that count where a lock has room for so many.
     pub(crate) counted: u16,
     /// Where the tally lies in each rank's hidden region.
-    pub(crate) tally: u64,
+    pub(crate) participants: u64,
     /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write. It is
     /// as the others where nobody leads.
-    lead: AtomicUsize,
+    biased_thread: AtomicUsize,
     /// How often that was taken and given back: odd while it is busy.
-    lead_uses: AtomicU32,
+    biased_uses: AtomicU32,
     /// A bit for each of the others; that of a lead's is always set.
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
     /// Of each slot, the thread whose lock has it, where that is asked for: where `lock_all` is one operation.
-    inside: Box<[AtomicUsize]>,
+    holders: Box<[AtomicUsize]>,
     /// Of each slot, how often in a row its owners passed a queue.
-    passes: Box<[AtomicU8]>,
+    bypasses: Box<[AtomicU8]>,
     /// How many owners there were without one.
     slotless: AtomicU32,
     /// How far pauses for locks grow, where an attempt is a journey.
-    pub(crate) reach: AtomicU8,
+    pub(crate) backoff_cap: AtomicU8,
     /// What peers are told: how many slots were ever in use ...
-    marked: AtomicU32,
+    in_use: AtomicU32,
     /// ... and how many owners count without. For which locks is for this rank alone.
     without: Mutex<BTreeMap<u64, u32>>,
 }
@@ -115,23 +115,23 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-impl Nodes {
-    /// `led`: a thread may have slot 0 for itself. `marked`: it is kept which thread has a lock.
-    pub(crate) fn new(size: u32, led: bool, marked: bool) -> Self {
+impl Slots {
+    /// `biased`: a thread may have slot 0 for itself. `marks`: it is kept which thread has a lock.
+    pub(crate) fn new(size: u32, biased: bool, marks: bool) -> Self {
         let slots = slots(size);
         Self {
             slots,
             counted: counted(size),
-            tally: tally(size),
-            lead: AtomicUsize::new(if led { 0 } else { NOBODY }),
-            lead_uses: AtomicU32::new(0),
-            busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((led && at == 0).into())).collect(),
+            participants: participants(size),
+            biased_thread: AtomicUsize::new(if biased { 0 } else { NOBODY }),
+            biased_uses: AtomicU32::new(0),
+            busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((biased && at == 0).into())).collect(),
             generations: (0..slots).map(|_| AtomicU32::new(0)).collect(),
-            inside: (0..if marked { slots } else { 0 }).map(|_| AtomicUsize::new(0)).collect(),
-            passes: (0..slots).map(|_| AtomicU8::new(0)).collect(),
+            holders: (0..if marks { slots } else { 0 }).map(|_| AtomicUsize::new(0)).collect(),
+            bypasses: (0..slots).map(|_| AtomicU8::new(0)).collect(),
             slotless: AtomicU32::new(0),
-            reach: AtomicU8::new(0),
-            marked: AtomicU32::new(0),
+            backoff_cap: AtomicU8::new(0),
+            in_use: AtomicU32::new(0),
             without: Mutex::default(),
         }
     }
@@ -139,55 +139,56 @@ impl Nodes {
     /// Whether this thread has a lock of the window, as far as that is kept: one that another thread waited for may have moved.
     pub(crate) fn is_inside(&self) -> bool {
         let here = this_thread();
-        let used = self.inside.iter().take(self.marked.load(Ordering::Relaxed) as usize);
+        let used = self.holders.iter().take(self.in_use.load(Ordering::Relaxed) as usize);
         used.map(|thread| thread.load(Ordering::Relaxed)).any(|thread| thread == here)
     }
 
     /// Keeps that this thread has a lock by this slot, or that nobody has.
     pub(crate) fn mark_inside(&self, slot: u16, inside: bool) {
-        if let Some(thread) = self.inside.get(usize::from(slot)) {
+        if let Some(thread) = self.holders.get(usize::from(slot)) {
             thread.store(if inside { this_thread() } else { 0 }, Ordering::Relaxed);
         }
     }
 
     /// How often in a row the owners of this slot passed a queue.
     #[inline]
-    pub(crate) fn passes(&self, slot: u16) -> u8 {
-        self.passes.get(usize::from(slot)).map_or(0, |passes| passes.load(Ordering::Relaxed))
+    pub(crate) fn bypasses(&self, slot: u16) -> u8 {
+        self.bypasses.get(usize::from(slot)).map_or(0, |bypasses| bypasses.load(Ordering::Relaxed))
     }
 
     /// Keeps that for the next owner.
     #[inline]
-    pub(crate) fn keep_passes(&self, slot: u16, passes: u8) {
-        if let Some(kept) = self.passes.get(usize::from(slot)) {
-            kept.store(passes, Ordering::Relaxed);
+    pub(crate) fn set_bypasses(&self, slot: u16, bypasses: u8) {
+        if let Some(kept) = self.bypasses.get(usize::from(slot)) {
+            kept.store(bypasses, Ordering::Relaxed);
         }
     }
 
     /// Where a word of a node lies.
     #[inline]
     pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
-        node(self.tally, slot, index)
+        node(self.participants, slot, index)
     }
 
     /// Takes slot 0, if it is this thread's and free, and gives its generation.
     #[inline]
-    fn take_lead(&self) -> Option<u32> {
-        let uses = self.lead_uses.load(Ordering::Acquire);
-        if self.lead.load(Ordering::Relaxed) != this_thread() || !uses.is_multiple_of(2) {
+    fn take_biased(&self) -> Option<u32> {
+        let uses = self.biased_uses.load(Ordering::Acquire);
+        if self.biased_thread.load(Ordering::Relaxed) != this_thread() || !uses.is_multiple_of(2) {
             return None;
         }
-        self.lead_uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        self.biased_uses.store(uses.wrapping_add(1), Ordering::Relaxed);
         Some(uses.wrapping_add(2) / 2)
     }
 
     /// Takes a slot, and gives it with its generation.
     fn take(&self) -> Option<(u16, u32)> {
-        let unled = || self.lead.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if let Some(generation) = self.take_lead().or_else(|| unled().then(|| self.take_lead()).flatten()) {
+        let claims_bias =
+            || self.biased_thread.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let Some(generation) = self.take_biased().or_else(|| claims_bias().then(|| self.take_biased()).flatten()) {
             return Some((0, generation));
         }
-        let slot = self.take_another()?;
+        let slot = self.take_unbiased()?;
         // Nobody else has the slot.
         let generations = &self.generations[usize::from(slot)];
         let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
@@ -195,7 +196,7 @@ impl Nodes {
         Some((slot, generation))
     }
 
-    fn take_another(&self) -> Option<u16> {
+    fn take_unbiased(&self) -> Option<u16> {
         // The lowest that is free, so that few were ever in use.
         for (at, busy) in self.busy.iter().enumerate() {
             let mut found = busy.load(Ordering::Relaxed);
@@ -215,14 +216,14 @@ impl Nodes {
     }
 
     #[inline]
-    pub(crate) fn give_back_lead(&self) {
-        self.lead_uses.store(self.lead_uses.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    pub(crate) fn free_biased(&self) {
+        self.biased_uses.store(self.biased_uses.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     #[inline]
     fn give_back(&self, slot: u16) {
         match slot {
-            LEAD if self.lead.load(Ordering::Relaxed) != NOBODY => self.give_back_lead(),
+            BIASED_SLOT if self.biased_thread.load(Ordering::Relaxed) != NOBODY => self.free_biased(),
             _ => drop(self.busy[usize::from(slot / 64)].fetch_and(!(1 << (slot % 64)), Ordering::Release)),
         }
     }
@@ -236,13 +237,13 @@ impl<F: Fabric> Inner<F> {
             return Ok(self.slotless());
         }
         let taken = self.locks.slots.take();
-        if let Some(late) = &self.locks.leases {
+        if let Some(leases) = &self.locks.leases {
             // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
-            late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
+            leases.begin_attempt(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
-        let Some((slot, generation)) = taken else { return Ok(self.found_none()) };
-        if u32::from(slot) >= self.locks.slots.marked.load(Ordering::Acquire) {
-            self.mark(slot)?;
+        let Some((slot, generation)) = taken else { return Ok(self.owner_without_slot()) };
+        if u32::from(slot) >= self.locks.slots.in_use.load(Ordering::Acquire) {
+            self.announce(slot)?;
         }
         Ok(Owner { rank, slot, generation }.to_bits())
     }
@@ -250,28 +251,28 @@ impl<F: Fabric> Inner<F> {
     /// The same for an owner who needs a slot, if slot 0 can be had, of which peers know, and an operation is done when it is
     /// posted.
     #[inline]
-    pub(crate) fn lead_owner(&self, mode: Mode) -> Option<u64> {
+    pub(crate) fn biased_owner(&self, mode: Mode) -> Option<u64> {
         if !self.locks.has_biased_slot || !self.locks.algorithm.uses_node(mode) {
             return None;
         }
-        let generation = self.locks.slots.take_lead()?;
-        Some(Owner { rank: self.fabric().rank(), slot: LEAD, generation }.to_bits())
+        let generation = self.locks.slots.take_biased()?;
+        Some(Owner { rank: self.fabric().rank(), slot: BIASED_SLOT, generation }.to_bits())
     }
 
     /// This rank, as an owner that needs no slot. Where an operation is done when it is posted its outcome is known, and no
     /// generation is needed.
     #[inline]
     pub(crate) fn slotless(&self) -> u64 {
-        if self.completes_at_post { self.without_node(0) } else { self.found_none() }
+        if self.completes_at_post { self.slotless_owner(0) } else { self.owner_without_slot() }
     }
 
     /// This rank, as an owner that has found no slot.
-    fn found_none(&self) -> u64 {
-        self.without_node(self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed))
+    fn owner_without_slot(&self) -> u64 {
+        self.slotless_owner(self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed))
     }
 
     #[inline]
-    fn without_node(&self, generation: u32) -> u64 {
+    fn slotless_owner(&self, generation: u32) -> u64 {
         Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
     }
 
@@ -285,14 +286,14 @@ impl<F: Fabric> Inner<F> {
 
     /// Tells peers that a slot is in use from now on.
     #[cold]
-    fn mark(&self, slot: u16) -> Result<(), Fault> {
-        self.tell(|_, marked| *marked = (*marked).max(u32::from(slot) + 1))
+    fn announce(&self, slot: u16) -> Result<(), Fault> {
+        self.publish(|_, in_use| *in_use = (*in_use).max(u32::from(slot) + 1))
     }
 
     /// Adds one owner to those that count for a lock without a slot, or takes one away.
     #[cold]
     pub(crate) fn count_without_slot(&self, lock: u64, counts: bool) -> Result<(), Fault> {
-        self.tell(|without, _| {
+        self.publish(|without, _| {
             let here = without.entry(lock).or_default();
             *here = if counts { here.saturating_add(1) } else { here.saturating_sub(1) };
             if *here == 0 {
@@ -309,21 +310,21 @@ impl<F: Fabric> Inner<F> {
         WithoutSlot { here, elsewhere: without.values().sum::<u32>() - here }
     }
 
-    fn tell(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>, &mut u32)) -> Result<(), Fault> {
+    fn publish(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>, &mut u32)) -> Result<(), Fault> {
         let mut without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut marked = self.locks.slots.marked.load(Ordering::Relaxed);
-        change(&mut without, &mut marked);
-        let word = self.fabric().word_in(&self.memory.hidden, self.locks.slots.tally)?;
+        let mut in_use = self.locks.slots.in_use.load(Ordering::Relaxed);
+        change(&mut without, &mut in_use);
+        let word = self.fabric().word_in(&self.memory.hidden, self.locks.slots.participants)?;
         let all = without.values().map(|owners| u64::from(*owners)).sum::<u64>();
-        self.fabric().store(word, all << 32 | u64::from(marked))?;
-        self.locks.slots.marked.store(marked, Ordering::Release);
+        self.fabric().store(word, all << 32 | u64::from(in_use))?;
+        self.locks.slots.in_use.store(in_use, Ordering::Release);
         Ok(())
     }
 }
 
-impl fmt::Debug for Nodes {
+impl fmt::Debug for Slots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} slots were in use", self.marked.load(Ordering::Relaxed), self.slots)
+        write!(f, "{} of {} slots were in use", self.in_use.load(Ordering::Relaxed), self.slots)
     }
 }
 
@@ -335,54 +336,54 @@ mod tests {
 
     #[test]
     fn every_slot_is_taken_once_the_lowest_first() {
-        let nodes = Nodes::new(100, true, false);
-        assert_eq!(nodes.slots, 131);
-        let all: Vec<_> = std::iter::from_fn(|| nodes.take()).map(|(slot, _)| slot).collect();
+        let slots = Slots::new(100, true, false);
+        assert_eq!(slots.slots, 131);
+        let all: Vec<_> = std::iter::from_fn(|| slots.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
         for slot in [64, 0, 130, 7] {
-            nodes.give_back(slot);
+            slots.give_back(slot);
         }
-        assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
+        assert_eq!(std::iter::from_fn(|| slots.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
     }
 
     /// Also by threads of which none could lead.
     #[test]
     fn where_nobody_leads_the_first_slot_is_as_the_others() {
-        let nodes = Nodes::new(2, false, false);
+        let slots = Slots::new(2, false, false);
         for generation in 1..4 {
-            assert_eq!(nodes.take(), Some((0, generation)));
-            assert_eq!(std::iter::from_fn(|| nodes.take()).count(), 32);
+            assert_eq!(slots.take(), Some((0, generation)));
+            assert_eq!(std::iter::from_fn(|| slots.take()).count(), 32);
             std::thread::scope(|scope| {
-                scope.spawn(|| (0..33).for_each(|slot| nodes.give_back(slot)));
+                scope.spawn(|| (0..33).for_each(|slot| slots.give_back(slot)));
             });
         }
     }
 
     #[test]
     fn a_thread_is_inside_by_its_own_locks() {
-        let nodes = Nodes::new(2, true, true);
-        nodes.marked.store(3, Ordering::Relaxed);
-        nodes.mark_inside(2, true);
-        assert!(nodes.is_inside());
+        let slots = Slots::new(2, true, true);
+        slots.in_use.store(3, Ordering::Relaxed);
+        slots.mark_inside(2, true);
+        assert!(slots.is_inside());
         std::thread::scope(|scope| {
-            scope.spawn(|| assert!(!nodes.is_inside()));
+            scope.spawn(|| assert!(!slots.is_inside()));
         });
-        nodes.mark_inside(2, false);
-        nodes.mark_inside(Owner::NO_SLOT, true);
-        assert!(!nodes.is_inside());
+        slots.mark_inside(2, false);
+        slots.mark_inside(Owner::NO_SLOT, true);
+        assert!(!slots.is_inside());
     }
 
     #[test]
     fn threads_share_them() {
-        let nodes = Nodes::new(1, true, false);
+        let slots = Slots::new(1, true, false);
         let taken: Vec<u16> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
-                        let mut mine: Vec<_> = (0..8).map(|_| nodes.take().unwrap().0).collect();
+                        let mut mine: Vec<_> = (0..8).map(|_| slots.take().unwrap().0).collect();
                         for _ in 0..1000 {
-                            nodes.give_back(mine[3]);
-                            mine[3] = std::iter::repeat_with(|| nodes.take()).find_map(|taken| taken).unwrap().0;
+                            slots.give_back(mine[3]);
+                            mine[3] = std::iter::repeat_with(|| slots.take()).find_map(|taken| taken).unwrap().0;
                         }
                         mine
                     })

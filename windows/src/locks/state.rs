@@ -6,10 +6,10 @@ use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Fabric, SegmentKey, World};
 use onesided_lock_algos::AnyLock;
 
-use crate::locks::layout::{Homes, Table};
-use crate::locks::lease::{Choice, Late};
+use crate::locks::layout::{HiddenLayout, Table};
+use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
-use crate::locks::slots::Nodes;
+use crate::locks::slots::Slots;
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
 /// The locks of a window.
@@ -17,10 +17,10 @@ pub(crate) struct Locks<F: Fabric> {
     pub(crate) design: LockDesign,
     pub(crate) lock_all: LockAllDesign,
     pub(crate) algorithm: AnyLock,
-    pub(crate) slots: Nodes,
-    pub(crate) layout: Homes,
+    pub(crate) slots: Slots,
+    pub(crate) layout: HiddenLayout,
     /// Of this rank's owners, in a window with a lease policy.
-    pub(crate) leases: Option<Late>,
+    pub(crate) leases: Option<Leases>,
     /// Where the locks of a lock table lie in window memory.
     pub(crate) table: Table,
     /// Whether operations complete at post and one thread may have slot 0 for itself.
@@ -35,16 +35,16 @@ impl<F: Fabric> Locks<F> {
     pub(crate) fn new(
         world: &World<F>,
         (design, lock_all, algorithm): (LockDesign, LockAllDesign, AnyLock),
-        late: Choice,
+        lease: LeaseChoice,
         table: Table,
     ) -> Self {
         let size = world.size();
-        let biased = late.policy == LeasePolicy::None;
-        let slots = Nodes::new(size, biased, lock_all == LockAllDesign::Global);
+        let biased = lease.policy == LeasePolicy::None;
+        let slots = Slots::new(size, biased, lock_all == LockAllDesign::Global);
         Self {
-            leases: late.kept(slots.slots),
+            leases: lease.leases(slots.slots),
             slots,
-            layout: Homes::new(size, &algorithm, late.policy == LeasePolicy::Revoke),
+            layout: HiddenLayout::new(size, &algorithm, lease.policy == LeasePolicy::Revoke),
             neighbours: neighbours(world, &algorithm),
             design,
             lock_all,
@@ -85,7 +85,7 @@ impl<F: Fabric> Locks<F> {
 
     /// Whether the window has something to commit: then a living owner's lock may be taken over.
     pub(crate) fn commits(&self) -> bool {
-        self.leases.as_ref().is_some_and(|late| late.policy == LeasePolicy::VersionedCommit)
+        self.leases.as_ref().is_some_and(|lease| lease.policy == LeasePolicy::VersionedCommit)
     }
 }
 

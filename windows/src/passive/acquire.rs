@@ -10,8 +10,7 @@ use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode};
 
 use crate::locks::by_design;
 use crate::locks::context::Words;
-use crate::locks::layout::Which;
-use crate::passive::lock::Spot;
+use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::window::background::poll_once;
 use crate::window::inner::Inner;
@@ -44,21 +43,21 @@ impl<F: Fabric> Future for First<F> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    pub(super) fn new(inner: &'w Inner<F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Result<Self, Fault> {
+    pub(super) fn new(inner: &'w Inner<F>, (rank, id): (u32, LockId), mode: Mode, wish: Intent) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.locks.algorithm.only_word(mode) {
-            let home = inner.home(target, which, inner.slotless());
-            let words = lock.words(home)?;
-            let op = First::Posted(lock.start(inner.fabric(), home, words, mode)?);
+            let context = inner.lock_context(target, id, inner.slotless());
+            let words = lock.words(context)?;
+            let op = First::Posted(lock.start(inner.fabric(), context, words, mode)?);
             return Ok(Self { target, words, op });
         }
-        let leads = which.is_part() && wish.is_patient();
-        if let Some(owner) = leads.then(|| inner.lead_owner(mode)).flatten() {
-            let (words, first) = start_as_lead(inner, target, owner, mode)?;
+        let leads = id.is_window_lock() && wish.is_patient();
+        if let Some(owner) = leads.then(|| inner.biased_owner(mode)).flatten() {
+            let (words, first) = start_biased(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
         // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-        let (word, owner, op) = Self::with_node(inner, (target, which), mode, wish)?;
+        let (word, owner, op) = Self::with_node(inner, (target, id), mode, wish)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
@@ -67,24 +66,24 @@ impl<'w, F: Fabric> Started<'w, F> {
     #[inline(never)]
     fn with_node(
         inner: &'w Inner<F>,
-        (target, which): (&'w Target<F>, Which),
+        (target, id): (&'w Target<F>, LockId),
         mode: Mode,
         wish: Intent,
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
-        let home = inner.home(target, which, inner.owner(mode)?);
+        let context = inner.lock_context(target, id, inner.owner(mode)?);
         let words = match wish.is_patient() {
-            true => inner.locks.algorithm.words(home),
-            false => inner.locks.algorithm.words_to_try(home),
+            true => inner.locks.algorithm.words(context),
+            false => inner.locks.algorithm.words_to_try(context),
         };
-        let words = words.inspect_err(|_| inner.give_back(home.owner))?;
-        let op = inner.locks.algorithm.start(inner.fabric(), home, words, mode);
+        let words = words.inspect_err(|_| inner.give_back(context.owner))?;
+        let op = inner.locks.algorithm.start(inner.fabric(), context, words, mode);
         Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
     }
 }
 
 /// The first operation of an owner who has slot 0, where an operation is done when it is posted.
 #[inline(always)]
-fn start_as_lead<'w, F: Fabric>(
+fn start_biased<'w, F: Fabric>(
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     owner: u64,
@@ -93,29 +92,29 @@ fn start_as_lead<'w, F: Fabric>(
     by_design!(
         &inner.locks.algorithm,
         lock => {
-            let words = lock.words(inner.home(target, Which::PART, owner))?;
-            Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
+            let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner))?;
+            Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
         },
-        other => start_another(other, inner, target, owner, mode)
+        other => start_other(other, inner, target, owner, mode)
     )
 }
 
 /// Of a lock that need not be so fast, so that callers stay small.
 #[inline(never)]
-fn start_another<'w, F: Fabric>(
+fn start_other<'w, F: Fabric>(
     lock: &'w AnyLock,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     owner: u64,
     mode: Mode,
 ) -> Result<(Words<'w, F>, u64), Fault> {
-    let words = lock.words(inner.home(target, Which::PART, owner))?;
-    Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
+    let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner))?;
+    Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
 }
 
 /// Apart, so that it is small, and its result lies in registers.
 #[inline(never)]
-fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+fn start_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     lock: &'w A,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
@@ -124,9 +123,9 @@ fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     mode: Mode,
 ) -> Result<u64, Fault> {
     let words = (word, owner);
-    let started = inner.home(target, Which::PART, owner).of_lead();
-    match started.and_then(|home| lock.start(inner.fabric(), home, words, mode)) {
-        Ok(op) => at_once(op).map_err(|fault| failed_at_once(inner, target, words, mode, fault)),
+    let started = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
+    match started.and_then(|context| lock.start(inner.fabric(), context, words, mode)) {
+        Ok(op) => at_once(op).map_err(|fault| failed_now(inner, target, words, mode, fault)),
         Err(fault) => Err(never_started(inner, owner, fault)),
     }
 }
@@ -141,18 +140,19 @@ fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault
 /// Ends an acquire whose first operation failed, where an operation is done when it is posted.
 #[cold]
 #[inline(never)]
-fn failed_at_once<'w, F: Fabric>(
+fn failed_now<'w, F: Fabric>(
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     words: Words<'w, F>,
     mode: Mode,
     fault: Fault,
 ) -> Fault {
-    let home = inner.home(target, Which::PART, words.1);
+    let context = inner.lock_context(target, LockId::WINDOW, words.1);
     // Nothing of it is under way: so that ends at once.
-    let contends = inner.locks.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED);
+    let contends =
+        inner.locks.algorithm.contend(inner.fabric(), context, words, mode, Err(fault), &|| Intent::CANCELLED);
     let _ = poll_once(contends);
-    inner.give_up(home.owner, Err(fault), fault);
+    inner.end_cancelled(context.owner, Err(fault), fault);
     fault
 }
 
@@ -170,24 +170,25 @@ pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O)
 #[inline(never)]
 pub(super) fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
-    (target, which): (&'w Target<F>, Which),
+    (target, id): (&'w Target<F>, LockId),
     words: Words<'w, F>,
     (mode, wish): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
-    let home = inner.home(target, which, words.1);
+    let context = inner.lock_context(target, id, words.1);
     let held = match inner.locks.leases {
-        None => {
-            block_on(inner.fabric(), inner.locks.algorithm.contend(inner.fabric(), home, words, mode, first, &|| wish))
-        }
-        Some(_) => block_on(inner.fabric(), inner.contend(home, words, mode, first, &|| wish)),
+        None => block_on(
+            inner.fabric(),
+            inner.locks.algorithm.contend(inner.fabric(), context, words, mode, first, &|| wish),
+        ),
+        Some(_) => block_on(inner.fabric(), inner.contend(context, words, mode, first, &|| wish)),
     };
-    held.map(Holding::of).inspect_err(|fault| inner.give_up(words.1, first, *fault))
+    held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(words.1, first, *fault))
 }
 
 impl<F: Fabric> Inner<F> {
     /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
-    pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
+    pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // What failed in a queue may be written to yet: the node is for nobody any more.

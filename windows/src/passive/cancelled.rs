@@ -12,17 +12,17 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, Mode, WaitPolicy};
 
-use crate::passive::lock::Spot;
+use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
-use crate::passive::release::leave;
+use crate::passive::release::release_unclaimed;
 use crate::window::inner::Inner;
 use crate::{Element, Epoch};
 
 /// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
 /// finishes what is under way and [leaves](leave) the lock if that took it; the window's end waits for this.
-pub(crate) struct Abandonable<F: Fabric> {
+pub(crate) struct Cancellable<F: Fabric> {
     inner: Arc<Inner<F>>,
-    spot: Spot,
+    target_lock: (u32, LockId),
     owner: u64,
     wanted: Arc<AtomicBool>,
     /// May be said at any time.
@@ -32,19 +32,19 @@ pub(crate) struct Abandonable<F: Fabric> {
 
 type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
 
-impl<F: Fabric> Abandonable<F> {
+impl<F: Fabric> Cancellable<F> {
     /// `first` gives the value of the first operation.
     pub(crate) fn new(
         inner: Arc<Inner<F>>,
-        (spot, mode, wish): (Spot, Mode, Intent),
+        (target_lock, mode, wish): ((u32, LockId), Mode, Intent),
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
         let (wanted, recovers) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(wish.recovers)));
         let (theirs, still, said) = (Arc::clone(&inner), Arc::clone(&wanted), Arc::clone(&recovers));
         let rest = Box::pin(async move {
-            let home = theirs.home(theirs.target(spot.0)?, spot.1, owner);
-            let words = home.words()?;
+            let context = theirs.lock_context(theirs.target(target_lock.0)?, target_lock.1, owner);
+            let words = context.words()?;
             let first = first.await;
             if first.is_ok_and(|first| theirs.locks.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
@@ -53,10 +53,10 @@ impl<F: Fabric> Abandonable<F> {
                 let wanted = if still.load(Ordering::Relaxed) { wish.wanted } else { WaitPolicy::Cancelled };
                 Intent { wanted, recovers: said.load(Ordering::Relaxed) }
             };
-            let held = theirs.contend(home, words, mode, first, wish).await;
-            held.map(Holding::of).inspect_err(|fault| theirs.give_up(owner, first, *fault))
+            let held = theirs.contend(context, words, mode, first, wish).await;
+            held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, spot, owner, wanted, recovers, rest: Some(rest) }
+        Self { inner, target_lock, owner, wanted, recovers, rest: Some(rest) }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, recovers: bool) -> Poll<Result<Holding, Fault>> {
@@ -68,30 +68,30 @@ impl<F: Fabric> Abandonable<F> {
     }
 }
 
-impl<F: Fabric> Drop for Abandonable<F> {
+impl<F: Fabric> Drop for Cancellable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         self.wanted.store(false, Ordering::Relaxed);
-        let (inner, spot, owner) = (Arc::clone(&self.inner), self.spot, self.owner);
+        let (inner, target_lock, owner) = (Arc::clone(&self.inner), self.target_lock, self.owner);
         self.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
-                leave(&inner, spot, owner, holding).await;
+                release_unclaimed(&inner, target_lock, owner, holding).await;
             }
         });
     }
 }
 
 /// A lock on its way to whoever asked for it, with something else that takes time. Dropped before, it was inherited by nobody.
-pub(crate) struct Unseen<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
+pub(crate) struct Unclaimed<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
 
-impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
+impl<'w, T: Element, F: Fabric> Unclaimed<'w, T, F> {
     pub(crate) const fn new(epoch: Epoch<'w, T, F>) -> Self {
         Self(Some(epoch))
     }
 
     /// Who asked for it has it.
-    pub(crate) fn seen(mut self) -> Epoch<'w, T, F> {
+    pub(crate) fn claim(mut self) -> Epoch<'w, T, F> {
         match self.0.take() {
             Some(epoch) => epoch,
             None => unreachable!("it is taken once, here"),
@@ -99,7 +99,7 @@ impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
     }
 }
 
-impl<'w, T: Element, F: Fabric> Deref for Unseen<'w, T, F> {
+impl<'w, T: Element, F: Fabric> Deref for Unclaimed<'w, T, F> {
     type Target = Epoch<'w, T, F>;
 
     fn deref(&self) -> &Epoch<'w, T, F> {
@@ -110,10 +110,10 @@ impl<'w, T: Element, F: Fabric> Deref for Unseen<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Fabric> Drop for Unseen<'_, T, F> {
+impl<T: Element, F: Fabric> Drop for Unclaimed<'_, T, F> {
     fn drop(&mut self) {
         if let Some(epoch) = self.0.take() {
-            epoch.leave();
+            epoch.release_unclaimed();
         }
     }
 }

@@ -8,7 +8,7 @@ use onesided_fabric::Fabric;
 use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::context::Words;
-use crate::locks::layout::Which;
+use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -23,18 +23,18 @@ pub struct Epoch<'w, T: Element, F: Fabric> {
     pub(super) access: Access<'w, T, F>,
     pub(super) words: Words<'w, F>,
     pub(super) holding: Holding,
-    pub(super) which: Which,
+    pub(super) id: LockId,
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     #[inline]
     pub(crate) fn new(
         inner: &'w Arc<Inner<F>>,
-        (target, which): (&'w Target<F>, Which),
+        (target, id): (&'w Target<F>, LockId),
         words: Words<'w, F>,
         holding: Holding,
     ) -> Self {
-        Self { access: Access::new(inner, target), words, holding, which }
+        Self { access: Access::new(inner, target), words, holding, id }
     }
 
     /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
@@ -69,9 +69,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Which lock it is, and where.
-    pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, Which) {
+    pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, LockId) {
         let Access { inner, target, .. } = self.access;
-        (inner, target, self.which)
+        (inner, target, self.id)
     }
 
     /// Who holds it.
@@ -89,7 +89,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Keeps an error for the window's end.
-    pub(crate) fn keep(&self, error: Error) {
+    pub(crate) fn defer_error(&self, error: Error) {
         self.access.inner.lifecycle.defer(error);
     }
 }

@@ -10,8 +10,8 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use onesided_lock_algos::{Mode, TokenDraw};
 
-use crate::locks::layout::Which;
-use crate::passive::cancelled::Unseen;
+use crate::locks::layout::LockId;
+use crate::passive::cancelled::Unclaimed;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Epoch, Error, LockRequest, Request};
@@ -43,13 +43,13 @@ impl<F: Fabric> FencingToken<'_, F> {
 
 impl<F: Fabric> Inner<F> {
     /// Draws a token of a lock: a fetch-add of the word beside it.
-    pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, which: Which) -> FencingToken<'w, F> {
-        let word = match (which.is_part(), self.locks.table.token) {
+    pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, id: LockId) -> FencingToken<'w, F> {
+        let word = match (id.is_window_lock(), self.locks.table.token) {
             (true, _) => self.fabric().word_in(&target.locks, self.locks.layout.token()),
-            (false, Some(token)) => self.fabric().word_in(&target.data, self.locks.table.word(which, token)),
+            (false, Some(token)) => self.fabric().word_in(&target.data, self.locks.table.word(id, token)),
             (false, None) => Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
         };
-        let drawn = word.and_then(|word| match self.locks.commits() && which.is_part() {
+        let drawn = word.and_then(|word| match self.locks.commits() && id.is_window_lock() {
             false => Ok(TokenDraw::from(self.fabric(), word)),
             true => {
                 let lock = self.fabric().word_in(&target.locks, self.locks.layout.word(0))?;
@@ -71,7 +71,7 @@ impl<F: Drive> FencingToken<'_, F> {
             Drawn::UnderWay(draw) => wait_for(self.inner.fabric(), draw),
             Drawn::Done(token) => token,
         };
-        token.map_err(|fault| self.inner.failed_late("fencing_token", self.rank, fault))
+        token.map_err(|fault| self.inner.failed_or_expired("fencing_token", self.rank, fault))
     }
 }
 
@@ -89,7 +89,7 @@ impl<F: Fabric> Future for FencingToken<'_, F> {
             Drawn::Done(token) => *token,
         };
         self.drawn = Drawn::Done(token);
-        Poll::Ready(token.map_err(|fault| self.inner.failed_late("fencing_token", self.rank, fault)))
+        Poll::Ready(token.map_err(|fault| self.inner.failed_or_expired("fencing_token", self.rank, fault)))
     }
 }
 
@@ -134,8 +134,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// # Cancel safety
     /// Dropped before it is done it may have drawn a token that nobody has.
     pub fn fencing_token(&self) -> FencingToken<'w, F> {
-        let (inner, target, which) = self.lock_parts();
-        inner.draw_token(target, which).held_as(self.sole_word())
+        let (inner, target, id) = self.lock_parts();
+        inner.draw_token(target, id).held_as(self.sole_word())
     }
 
     /// What the lock's word is while this owner has it, if it has it alone.
@@ -157,8 +157,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
         let inner = self.inner();
         // Behind the compare-swap on the same connection: if that took the lock, this was drawn under it.
-        let target = inner.begin(self.spot().0).ok().filter(|_| inner.locks.starts_at_target());
-        let early = target.map(|target| inner.draw_token(target, self.spot().1));
+        let target = inner.begin(self.target_lock().0).ok().filter(|_| inner.locks.starts_at_target());
+        let early = target.map(|target| inner.draw_token(target, self.target_lock().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
             match (self.held().await?, early) {
                 ((epoch, true), Some(early)) => {
@@ -166,9 +166,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                     Ok((epoch, token))
                 }
                 ((epoch, _), _) => {
-                    let epoch = Unseen::new(epoch);
+                    let epoch = Unclaimed::new(epoch);
                     let token = epoch.fencing_token().await?;
-                    Ok((epoch.seen(), token))
+                    Ok((epoch.claim(), token))
                 }
             }
         })

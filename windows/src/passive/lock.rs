@@ -13,9 +13,9 @@ use onesided_fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
 use onesided_lock_algos::{Intent, LockAlgorithm, Mode};
 
 use crate::locks::context::Words;
-use crate::locks::layout::Which;
+use crate::locks::layout::LockId;
 use crate::passive::acquire::{Started, contend};
-use crate::passive::cancelled::Abandonable;
+use crate::passive::cancelled::Cancellable;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -45,7 +45,7 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
-    which: Which,
+    id: LockId,
     mode: Mode,
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
@@ -54,9 +54,6 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
     later: Option<Box<Later<'w, F>>>,
 }
-
-/// A rank, and which of its locks.
-pub(crate) type Spot = (u32, Which);
 
 /// A lock, and whether the first operation sufficed.
 type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
@@ -73,7 +70,7 @@ struct Had {
 
 /// The rest of an acquire whose first operation did not suffice, and when it has to end.
 struct Later<'w, F: Fabric> {
-    rest: Option<(&'w Target<F>, Words<'w, F>, Abandonable<F>)>,
+    rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
     limit: Limit<'w, F>,
 }
 
@@ -89,18 +86,18 @@ impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Intent) -> Self {
-        Self::start_of(window, (rank, Which::PART), mode, wish)
+        Self::start_of(window, (rank, LockId::WINDOW), mode, wish)
     }
 
     /// The same for any lock of the rank.
     #[inline(always)] // see `wait`
-    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, which): Spot, mode: Mode, wish: Intent) -> Self {
+    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, id): (u32, LockId), mode: Mode, wish: Intent) -> Self {
         Self {
             window,
             rank,
-            which,
+            id,
             mode,
-            started: Some(Started::new(window.inner(), (rank, which), mode, wish)),
+            started: Some(Started::new(window.inner(), (rank, id), mode, wish)),
             deadline: None,
             wish,
             later: None,
@@ -158,15 +155,15 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     /// The same once more.
     pub(crate) fn again(&self) -> Self {
-        Self::start_of(self.window, self.spot(), self.mode, self.wish)
+        Self::start_of(self.window, self.target_lock(), self.mode, self.wish)
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
         self.window.inner()
     }
 
-    pub(crate) const fn spot(&self) -> Spot {
-        (self.rank, self.which)
+    pub(crate) const fn target_lock(&self) -> (u32, LockId) {
+        (self.rank, self.id)
     }
 
     pub(crate) fn failed(&self, fault: Fault) -> Error {
@@ -181,7 +178,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
-        let (inner, which) = (self.window.inner(), self.which);
+        let (inner, id) = (self.window.inner(), self.id);
         if let Some(after) = self.deadline.take() {
             self.later.get_or_insert_default().limit.said = Some(after); // it may be said at any time
         }
@@ -194,9 +191,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             Poll::Ready(outcome) => outcome,
         };
         // What was begun goes to the endpoint.
-        self.give_up(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
+        self.cancel_rest(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
         Poll::Ready(outcome.map(|(target, words, Had { holding, at_once })| {
-            (Epoch::new(inner, (target, which), words, holding), at_once)
+            (Epoch::new(inner, (target, id), words, holding), at_once)
         }))
     }
 
@@ -204,8 +201,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
         Poll::Ready(Ok(first.map(|(target, words, Had { holding, .. })| {
-            self.give_up(Fault::new(FaultKind::Closed)); // the lock is the epoch's
-            Epoch::new(self.inner(), (target, self.which), words, holding)
+            self.cancel_rest(Fault::new(FaultKind::Closed)); // the lock is the epoch's
+            Epoch::new(self.inner(), (target, self.id), words, holding)
         })))
     }
 
@@ -224,7 +221,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     /// The first operation. `None` once more than it is needed.
     fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parts<'w, F>>, Fault>> {
-        let (inner, spot, mode) = (self.window.inner(), (self.rank, self.which), self.mode);
+        let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
         match &mut self.started {
             // In place, so that a drop meanwhile is the drop of the request.
             Some(Ok(Started { target, words, op })) => {
@@ -239,7 +236,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                     }
                     first => {
                         let first = std::future::ready(first);
-                        let rest = Abandonable::new(Arc::clone(inner), (spot, mode, self.wish), words.1, first);
+                        let rest = Cancellable::new(Arc::clone(inner), (target_lock, mode, self.wish), words.1, first);
                         let later = self.later.get_or_insert_default();
                         later.rest = Some((target, words, rest));
                     }
@@ -252,10 +249,10 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     }
 
     /// Ends it; a request is consumed by whoever takes the lock.
-    fn give_up(&mut self, why: Fault) {
+    fn cancel_rest(&mut self, why: Fault) {
         self.later = None;
         if let Some(Ok(started)) = self.started.replace(Err(why)) {
-            abandon(self.window.inner(), (self.rank, self.which), self.mode, started);
+            cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 
@@ -285,16 +282,16 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
     #[inline(always)]
     pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
-        let (inner, which, mode, wish) = (self.window.inner(), self.which, self.mode, self.wish);
+        let (inner, id, mode, wish) = (self.window.inner(), self.id, self.mode, self.wish);
         if self.deadline.is_some() || self.later.is_some() {
             return self.hold_slowly();
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
             Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
-            first => contend(inner, (target, which), words, (mode, wish), first)?,
+            first => contend(inner, (target, id), words, (mode, wish), first)?,
         };
-        Ok(Epoch::new(inner, (target, which), words, holding))
+        Ok(Epoch::new(inner, (target, id), words, holding))
     }
 
     #[cold]
@@ -330,15 +327,15 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            abandon(self.window.inner(), (self.rank, self.which), self.mode, started);
+            cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 }
 
 /// Walks away from an acquire.
 #[cold]
-fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, mode: Mode, started: Started<'_, F>) {
-    drop(Abandonable::new(Arc::clone(inner), (spot, mode, Intent::CANCELLED), started.words.1, started.op));
+fn cancel<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mode, started: Started<'_, F>) {
+    drop(Cancellable::new(Arc::clone(inner), (target_lock, mode, Intent::CANCELLED), started.words.1, started.op));
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for LockRequest<'_, T, F> {

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, handle};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::passive::lock::Spot;
+use crate::locks::layout::LockId;
 use crate::{Element, Epoch, Error, LockRequest, Window};
 
 /// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
@@ -28,8 +28,8 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     }
 
     /// The same for any lock of the rank.
-    pub(crate) fn start_of(window: &'w Window<T, F>, spot: Spot, mode: Mode) -> Self {
-        Self(LockRequest::start_of(window, spot, mode, Intent::TRY))
+    pub(crate) fn start_of(window: &'w Window<T, F>, target_lock: (u32, LockId), mode: Mode) -> Self {
+        Self(LockRequest::start_of(window, target_lock, mode, Intent::TRY))
     }
 
     /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].

@@ -28,14 +28,14 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release where it may tell that the lock is not held any more.
-    late: Option<Releasing<F>>,
+    checked: Option<Releasing<F>>,
     outcome: Result<(), Fault>,
 }
 
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
     pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
-        Self { inner, target, held, flush: None, late: None, outcome: Ok(()) }
+        Self { inner, target, held, flush: None, checked: None, outcome: Ok(()) }
     }
 
     pub(crate) const fn rank(&self) -> u32 {
@@ -43,26 +43,26 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     }
 
     pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let Self { inner, target, held, flush, late, outcome } = self;
+        let Self { inner, target, held, flush, checked, outcome } = self;
         if held.is_some() {
             let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
             *outcome = ready!(Pin::new(flush).poll(cx));
             if let Some(held) = held.take() {
                 let held = ManuallyDrop::new(held);
-                if held.may_be_late() {
-                    let mut released = held.release_late();
+                if held.may_have_expired() {
+                    let mut released = held.release_checked();
                     match Pin::new(&mut released).poll(cx) {
                         Poll::Ready(released) => *outcome = outcome.and(released),
-                        Poll::Pending => *late = Some(released),
+                        Poll::Pending => *checked = Some(released),
                     }
                 } else {
                     held.post_release();
                 }
             }
         }
-        if let Some(released) = late {
+        if let Some(released) = checked {
             let released = ready!(Pin::new(released).poll(cx));
-            (*late, *outcome) = (None, outcome.and(released));
+            (*checked, *outcome) = (None, outcome.and(released));
         }
         Poll::Ready(*outcome)
     }
@@ -76,16 +76,18 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     /// [`Error::Late`] in a window with a [policy for late owners](crate::LeasePolicy).
     #[inline(always)] // a guard that passes through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
-        let Self { inner, target, held, flush, late, outcome } = self;
-        if let Some(released) = late {
-            return wait_late(inner, target.rank, released, outcome);
+        let Self { inner, target, held, flush, checked, outcome } = self;
+        if let Some(released) = checked {
+            return wait_checked(inner, target.rank, released, outcome);
         }
-        let Some(held) = held else { return outcome.map_err(|fault| inner.failed_late("unlock", target.rank, fault)) };
+        let Some(held) = held else {
+            return outcome.map_err(|fault| inner.failed_or_expired("unlock", target.rank, fault));
+        };
         let held = ManuallyDrop::new(held); // its drop would release once more
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
-        if held.may_be_late() {
-            return wait_late(inner, target.rank, held.release_late(), flushed);
+        if held.may_have_expired() {
+            return wait_checked(inner, target.rank, held.release_checked(), flushed);
         }
         held.post_release();
         flushed.map_err(|fault| inner.failed("unlock", target.rank, fault))
@@ -94,14 +96,14 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
 
 #[cold]
 #[inline(never)]
-fn wait_late<F: Drive>(
+fn wait_checked<F: Drive>(
     inner: &Inner<F>,
     rank: u32,
     released: Releasing<F>,
     outcome: Result<(), Fault>,
 ) -> Result<(), Error> {
     let outcome = outcome.and(block_on(inner.fabric(), released));
-    outcome.map_err(|fault| inner.failed_late("unlock", rank, fault))
+    outcome.map_err(|fault| inner.failed_or_expired("unlock", rank, fault))
 }
 
 handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
@@ -113,7 +115,7 @@ impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_released(cx).map_err(|fault| self.inner.failed_late("unlock", self.target.rank, fault))
+        self.poll_released(cx).map_err(|fault| self.inner.failed_or_expired("unlock", self.target.rank, fault))
     }
 }
 

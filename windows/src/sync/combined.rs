@@ -6,7 +6,7 @@ use std::time::Duration;
 use onesided_fabric::{Call, Drive, Fabric, call, handle};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::passive::cancelled::Unseen;
+use crate::passive::cancelled::Unclaimed;
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -190,9 +190,9 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
                 ((epoch, _), _) => epoch,
             }
         };
-        let epoch = Unseen::new(epoch);
+        let epoch = Unclaimed::new(epoch);
         epoch.get(offset, into).await?;
-        Ok(epoch.seen())
+        Ok(epoch.claim())
     }
 
     async fn get(self, offset: usize, into: &mut [T]) -> Result<(), Error> {
@@ -203,7 +203,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
     async fn put(self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let epoch = self.held().await?;
         epoch.put(offset, elements)?;
-        epoch.unlock_behind();
+        epoch.unlock_posted();
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
         let epoch = self.held_with(offset, elements, |_| ()).await?;
         let outcome = change(elements);
         epoch.put(offset, elements)?;
-        epoch.unlock_behind();
+        epoch.unlock_posted();
         Ok(outcome)
     }
 }

@@ -11,8 +11,8 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, World, handle};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::locks::layout::{Table, Which};
-use crate::passive::lock::{Spot, operation};
+use crate::locks::layout::{LockId, Table};
+use crate::passive::lock::operation;
 use crate::{
     Builder, Epoch, Error, FencingToken, LockDesign, LockRequest, PreviousOwner, Request, TryLock, Unlock, Window,
 };
@@ -96,7 +96,7 @@ impl<F: Fabric> LockTable<F> {
         let table = Table::new(&lock, fenced);
         let stride = usize::try_from(table.stride).unwrap_or(usize::MAX);
         // Too many are too much memory: an error that the others hear of.
-        let words = if here as u64 >= Which::MOST { usize::MAX } else { here.saturating_mul(stride) };
+        let words = if here as u64 >= LockId::MAX_IN_TABLE { usize::MAX } else { here.saturating_mul(stride) };
         let window = builder.table(table).plain().uneven().allocate(world, words).await?;
         let inner = window.inner();
         if !design.fits_tables() {
@@ -162,10 +162,10 @@ impl<F: Fabric> LockTable<F> {
     }
 
     #[inline]
-    fn spot(&self, lock: u64) -> Spot {
+    fn target_lock(&self, lock: u64) -> (u32, LockId) {
         match self.place(lock) {
-            Some((rank, index)) => (rank, Which::of_table(index as u32)),
-            None => (u32::MAX, Which::PART), // no rank: it is told when it is waited for
+            Some((rank, index)) => (rank, LockId::of_table(index as u32)),
+            None => (u32::MAX, LockId::WINDOW), // no rank: it is told when it is waited for
         }
     }
 
@@ -183,7 +183,7 @@ impl<F: Fabric> LockTable<F> {
 
     #[inline]
     fn request(&self, lock: u64, mode: Mode) -> TableRequest<'_, F> {
-        let request = LockRequest::start_of(&self.window, self.spot(lock), mode, Intent::LOCK);
+        let request = LockRequest::start_of(&self.window, self.target_lock(lock), mode, Intent::LOCK);
         TableRequest { asked: Asked { table: self, lock, mode }, request }
     }
 
@@ -203,7 +203,7 @@ impl<F: Fabric> LockTable<F> {
     fn try_lock(&self, lock: u64, mode: Mode) -> TableTry<'_, F> {
         TableTry {
             asked: Asked { table: self, lock, mode },
-            request: TryLock::start_of(&self.window, self.spot(lock), mode),
+            request: TryLock::start_of(&self.window, self.target_lock(lock), mode),
         }
     }
 

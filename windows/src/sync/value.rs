@@ -227,7 +227,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
         match self.epoch.take() {
             // A token that was drawn may be under way, and an exclusive release may go another way.
-            Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_behind(),
+            Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_posted(),
             Some(epoch) => epoch.unlock_unchanged(),
             None => {}
         }
@@ -315,9 +315,9 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
     fn drop(&mut self) {
         if let (Some(epoch), put) = self.put_back() {
             if let Err(error) = put {
-                epoch.keep(error);
+                epoch.defer_error(error);
             }
-            epoch.unlock_behind();
+            epoch.unlock_posted();
         }
     }
 }

@@ -9,8 +9,8 @@ use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::AnyLock;
 
 use crate::helper::{Layout, has_packed, is_wordless};
-use crate::locks::layout::{Homes, Table};
-use crate::locks::lease::Choice;
+use crate::locks::layout::{HiddenLayout, Table};
+use crate::locks::lease::LeaseChoice;
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Spare, lend};
 use crate::window::exchange::{ElementType, Keys, Made, Part};
@@ -30,7 +30,7 @@ pub struct Builder<T> {
     counted: Option<bool>,
     packed: bool,
     table: Table,
-    late: Choice,
+    lease: LeaseChoice,
     element: std::marker::PhantomData<T>,
 }
 
@@ -45,7 +45,7 @@ impl<T: Element> Default for Builder<T> {
             counted: None,
             packed: false,
             table: Table::default(),
-            late: Choice::default(),
+            lease: LeaseChoice::default(),
             element: std::marker::PhantomData,
         }
     }
@@ -90,13 +90,13 @@ impl<T: Element> Builder<T> {
     /// the window is made ([`Error::LeasePolicy`]).
     #[must_use]
     pub const fn lease_policy(mut self, policy: LeasePolicy, lease: Duration) -> Self {
-        (self.late.policy, self.late.lease) = (policy, lease);
+        (self.lease.policy, self.lease.lease) = (policy, lease);
         self
     }
 
     /// Of something that commits nothing.
     pub(crate) const fn plain(mut self) -> Self {
-        self.late.plain = true;
+        self.lease.plain = true;
         self
     }
 
@@ -108,7 +108,7 @@ impl<T: Element> Builder<T> {
     /// How its `lock_all` will lock: what has none is not asked.
     fn all(&self, lock: LockDesign) -> Result<LockAllDesign, Error> {
         match self.all {
-            _ if self.late.plain || self.table != Table::default() => Ok(LockAllDesign::usual(lock)),
+            _ if self.lease.plain || self.table != Table::default() => Ok(LockAllDesign::usual(lock)),
             Some(design) => Ok(design),
             None => LockAllDesign::from_environment(lock),
         }
@@ -123,7 +123,7 @@ impl<T: Element> Builder<T> {
     /// What it locks, behind the lock: nothing where that is parts. So ranks that lay their locks out differently are told.
     const fn purpose(&self) -> &'static str {
         match self.table {
-            Table { stride: 0, .. } if self.late.plain => ", of a value",
+            Table { stride: 0, .. } if self.lease.plain => ", of a value",
             Table { stride: 0, .. } => "",
             Table { token: None, .. } => ", of a table",
             Table { token: Some(_), .. } => ", of a table with tokens",
@@ -291,10 +291,10 @@ impl<T: Element> Builder<T> {
     fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, AnyLock), Error> {
         let (design, capabilities) = (self.design()?, world.fabric().capabilities());
         let all = self.all(design)?;
-        self.late.check(design, world, &self.name)?;
-        let algorithm = all.of(self.late.algorithm(design, &capabilities), &capabilities);
+        self.lease.check(design, world, &self.name)?;
+        let algorithm = all.of(self.lease.algorithm(design, &capabilities), &capabilities);
         let why = "who waits for a global lock_all cannot tell who is late";
-        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.late.policy, design, why };
+        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
         Ok((design, all, algorithm.ok_or_else(refused)?))
     }
 
@@ -314,8 +314,8 @@ impl<T: Element> Builder<T> {
         let design = self.lock_of(world);
         let usual = || LockDesign::default().algorithm(&fabric.capabilities());
         let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
-        let revokes = self.late.policy == LeasePolicy::Revoke;
-        let locks = Homes::new(world.size(), &algorithm, revokes).end();
+        let revokes = self.lease.policy == LeasePolicy::Revoke;
+        let locks = HiddenLayout::new(world.size(), &algorithm, revokes).end();
         let layout = Layout::new(world.size(), locks);
         let hidden = match made {
             Made::Allocated if packed => layout.end(),
@@ -349,7 +349,7 @@ impl<T: Element> Builder<T> {
             element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(
                 |_| String::new(),
-                |(design, all, _)| self.late.describe(*design) + lock_all_note(*design, *all) + self.purpose(),
+                |(design, all, _)| self.lease.describe(*design) + lock_all_note(*design, *all) + self.purpose(),
             ),
             name: self.name.chars().take(60).collect(),
         };
@@ -376,7 +376,7 @@ impl<T: Element> Builder<T> {
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Parts { segments, keys, made, counted, table: self.table, late: self.late };
+        let parts = Parts { segments, keys, made, counted, table: self.table, lease: self.lease };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner

@@ -9,9 +9,9 @@ use onesided_lock_algos::AnyLock;
 
 use crate::active::signals::Counts;
 use crate::helper::{Layout, Lines, is_wordless};
-use crate::locks::context::{Home, Sought};
-use crate::locks::layout::{Table, Which};
-use crate::locks::lease::Choice;
+use crate::locks::context::{LookedUp, WindowLockContext};
+use crate::locks::layout::{LockId, Table};
+use crate::locks::lease::LeaseChoice;
 use crate::locks::server::LinesInUse;
 use crate::locks::state::Locks;
 use crate::memory::regions::Regions;
@@ -64,7 +64,7 @@ pub(crate) struct Parts<F: Fabric> {
     pub(crate) made: Made,
     pub(crate) counted: bool,
     pub(crate) table: Table,
-    pub(crate) late: Choice,
+    pub(crate) lease: LeaseChoice,
 }
 
 impl<F: Fabric> Inner<F> {
@@ -75,12 +75,12 @@ impl<F: Fabric> Inner<F> {
         locks: (LockDesign, LockAllDesign, AnyLock),
         parts: Parts<F>,
     ) -> Self {
-        let Parts { segments, keys, made, counted, table, late } = parts;
+        let Parts { segments, keys, made, counted, table, lease } = parts;
         Self {
             completes_at_post: world.fabric().capabilities().completes_at_post,
             lines: Lines::new(keys.len() as u32),
             memory: Regions::new(segments, keys, made, counted),
-            locks: Locks::new(&world, locks, late, table),
+            locks: Locks::new(&world, locks, lease, table),
             lifecycle: Lifecycle::default(),
             counts: Counts::default(),
             maker: Maker::this(),
@@ -199,7 +199,12 @@ impl<F: Fabric> Inner<F> {
 
     /// Where a lock of a target lies, for an owner.
     #[inline]
-    pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
-        Home { inner: self, target, which, owner, node: Sought }
+    pub(crate) const fn lock_context<'w>(
+        &'w self,
+        target: &'w Target<F>,
+        id: LockId,
+        owner: u64,
+    ) -> WindowLockContext<'w, F> {
+        WindowLockContext { inner: self, target, id, owner, node: LookedUp }
     }
 }

@@ -7,14 +7,14 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
 use crate::locks::context::ROOM;
-use crate::locks::layout::Which;
+use crate::locks::layout::LockId;
 use crate::passive::release::release;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 /// Where the lock of all parts at once is.
-pub(crate) const SPOT: (u32, Which) = (ROOM, Which::ALL);
+pub(crate) const LOCK_ALL: (u32, LockId) = (ROOM, LockId::ALL);
 
 /// A part that was reached.
 pub(crate) enum Held<'w, T: Element, F: Fabric> {
@@ -97,7 +97,7 @@ impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
                     theirs.lifecycle.defer(theirs.failed("unlock_all", rank, fault));
                 }
             }
-            release(&theirs, SPOT, owner, mode).await;
+            release(&theirs, LOCK_ALL, owner, mode).await;
         });
     }
 }

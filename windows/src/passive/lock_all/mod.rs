@@ -37,7 +37,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
             LockAllDesign::OnDemand => Vec::new(),
             LockAllDesign::EachTarget => Self::requests(window, 0),
             LockAllDesign::Global => {
-                vec![LockRequest::start_of(window, locked::SPOT, Mode::Shared, Intent::LOCK)]
+                vec![LockRequest::start_of(window, locked::LOCK_ALL, Mode::Shared, Intent::LOCK)]
             }
         };
         Self { window, call: Call::Asked(requests) }

@@ -76,7 +76,7 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
         if let Some(all) = held.all.take() {
             all.unlock_unchanged();
         }
-        Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed_late("unlock_all", rank, fault)))
+        Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed_or_expired("unlock_all", rank, fault)))
     }
 }
 
