@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
 
-use crate::{Error, ServerThread, UserMemory};
+use crate::{Error, ServerThread, Ticket, UserMemory};
 
 /// A rank's end of a fabric: the words and messages of the [boundary](onesided_remote_memory), and what moves bulk data.
 ///
@@ -91,7 +91,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`] that every rank has from the start (region 0), for [`World`](crate::World)'s
+    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start (region 0), for [`World`](crate::World)'s
     /// collectives.
     ///
     /// # Errors
@@ -421,9 +421,6 @@ pub trait Fabric: Mailbox + Clone + Debug {
 /// Work that the endpoint finishes for a caller that is gone.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
-/// The size of [`Fabric::world_segment`] in bytes.
-pub const WORLD_BYTES: u64 = 4096;
-
 /// Registered memory of some rank.
 pub trait Segment: Clone + Debug + Send + Sync + 'static {
     /// Whose memory it is.
@@ -614,10 +611,6 @@ pub trait Drive: Fabric {
     /// How many adopted tasks are not finished.
     fn unfinished(&self) -> usize;
 }
-
-/// What [`Drive::arm`] saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(pub u32);
 
 /// Blocks the thread until the future is ready, driving the fabric meanwhile.
 ///

@@ -14,12 +14,9 @@ mod handle;
 #[cfg(not(onesided_loom))]
 mod any;
 mod assist;
-#[cfg(not(onesided_loom))]
-pub mod bootstrap;
 mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod copy;
 #[cfg(not(onesided_loom))]
 mod crowd;
 mod drive;
@@ -27,7 +24,6 @@ mod either;
 mod endpoint;
 #[cfg(not(onesided_loom))]
 mod ends;
-mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
@@ -51,7 +47,6 @@ mod world;
 /// Of shared memory only what loom explores: its atomics cannot lie in memory that processes share.
 #[cfg(onesided_loom)]
 mod shm {
-    mod doorbell;
     #[cfg(test)]
     mod explored;
     mod gate;
@@ -59,16 +54,19 @@ mod shm {
     mod ring;
 }
 
+#[doc(no_inline)]
+pub use onesided_job as bootstrap;
+pub use onesided_job::Error;
+pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::assist::ServerThread;
 pub use crate::either::{Either, EitherFuture, EitherPause};
-pub use crate::error::Error;
 pub use crate::fabric::{
-    AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
-    poll_now, wait_for, wait_timeout,
+    AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, WORDLESS, block_on, poll_now, wait_for,
+    wait_timeout,
 };
 #[cfg(not(onesided_loom))]
 pub use crate::full::FULL_AFTER;

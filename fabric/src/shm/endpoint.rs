@@ -10,11 +10,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use onesided_job::{Job, Process};
 use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
 };
 
-use crate::bootstrap::{Job, Process};
 use crate::crowd::Crowd;
 use crate::drive;
 use crate::endpoint::{Driver, Endpoint};
@@ -22,8 +22,9 @@ use crate::fabric::check_rank;
 use crate::full::FullAfter;
 use crate::once_table::OnceTable;
 use crate::ports::Ports;
+use crate::shm::Board;
 use crate::shm::arena::{Arena, Owner, PIECE};
-use crate::shm::board::{Board, BoardRing};
+use crate::shm::board_ring::BoardRing;
 use crate::shm::lent::{Between, Lent};
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
@@ -677,5 +678,5 @@ pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
 /// # Panics
 /// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(Shm) -> T + Sync) -> Result<Vec<T>, Error> {
-    crate::bootstrap::local::threads(ranks, |job| Ok(run(Shm::new(job)?)))
+    onesided_job::local::threads(ranks, |job| Ok(run(Shm::new(job)?)))
 }

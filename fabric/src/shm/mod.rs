@@ -16,15 +16,12 @@
 
 mod allocation;
 mod arena;
-mod board;
+mod board_ring;
 mod control;
-mod doorbell;
 mod endpoint;
 mod gate;
-mod headroom;
 mod hold;
 mod lent;
-mod mapping;
 mod pieces;
 mod process_vm;
 mod ring;
@@ -34,11 +31,11 @@ mod serving;
 mod tests;
 mod waits;
 
-pub use crate::shm::board::Board;
+pub use onesided_job::segment::{Board, Mapping};
+
 #[cfg(feature = "verbs")]
 pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, ShmWord, threads};
-pub use crate::shm::mapping::Mapping;
 #[doc(hidden)]
 pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
