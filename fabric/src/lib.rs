@@ -19,8 +19,8 @@ mod collective;
 pub mod conformance;
 #[cfg(not(onesided_loom))]
 mod crowd;
+mod dispatch;
 mod drive;
-mod either;
 mod endpoint;
 #[cfg(not(onesided_loom))]
 mod ends;
@@ -30,6 +30,7 @@ mod free_list;
 #[cfg(not(onesided_loom))]
 mod full;
 mod limit;
+mod links;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
@@ -63,7 +64,7 @@ pub use onesided_remote_memory as remote_memory;
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::assist::ServerThread;
-pub use crate::either::{Either, EitherFuture, EitherPause};
+pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::fabric::{
     AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, WORDLESS, block_on, poll_now, wait_for,
     wait_timeout,
