@@ -14,6 +14,7 @@ mod handle;
 #[cfg(not(onesided_loom))]
 mod any;
 mod assist;
+mod capabilities;
 mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -36,6 +37,7 @@ mod members;
 pub mod mixed;
 mod once_table;
 mod ports;
+mod segment;
 #[cfg(not(onesided_loom))]
 pub mod shm;
 mod split;
@@ -64,16 +66,16 @@ pub use onesided_remote_memory as remote_memory;
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::assist::ServerThread;
+pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
-pub use crate::fabric::{
-    AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, WORDLESS, block_on, poll_now, wait_for,
-    wait_timeout,
-};
+pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::fabric::{Fabric, Task};
 #[cfg(not(onesided_loom))]
 pub use crate::full::FULL_AFTER;
 #[doc(hidden)]
 pub use crate::handle::Call;
 pub use crate::limit::Limit;
+pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};
