@@ -1,6 +1,7 @@
 //! The fabric that a process finds itself on.
 
-use crate::bootstrap::{self, Job, environment};
+use onesided_job::{Job, environment};
+
 use crate::shm::Shm;
 use crate::{Error, World};
 
@@ -64,7 +65,7 @@ fn chosen() -> String {
 
 impl World<Any> {
     /// Joins the job that this process was started for: one of its ranks under `onesided run`, MPICH's `mpiexec` or
-    /// whatever sets the variables of a rendezvous ([`bootstrap::Start`]), otherwise a world of one. On the fabric that
+    /// whatever sets the variables of a rendezvous ([`onesided_job::Start`]), otherwise a world of one. On the fabric that
     /// `ONESIDED_FABRIC` names, shared memory if it is not set.
     ///
     /// Once a process: a second call finds its rank taken. The world is left when the last handle to it is dropped. Without
@@ -73,7 +74,7 @@ impl World<Any> {
     /// # Errors
     /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.
     pub fn init() -> Result<Self, Error> {
-        let job = match bootstrap::join()? {
+        let job = match onesided_job::join()? {
             Some(job) => job,
             None => Job::alone()?,
         };
@@ -91,5 +92,5 @@ impl World<Any> {
 /// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(World<Any>) -> T + Sync) -> Result<Vec<T>, Error> {
     let name = chosen();
-    bootstrap::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
+    onesided_job::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
 }

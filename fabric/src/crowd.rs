@@ -95,7 +95,7 @@ mod tests {
         let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
         let crowd_of = |ranks: u32| {
             let board = Board::create(ranks).unwrap();
-            (0..ranks).for_each(|rank| board.introduce(Rank(rank), crate::bootstrap::Process::own()));
+            (0..ranks).for_each(|rank| board.introduce(Rank(rank), onesided_job::Process::own()));
             Crowd::new().is(&board, Rank(0))
         };
         std::thread::spawn(move || {

@@ -4,9 +4,54 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use crate::Drive;
 use crate::sync::thread_local;
+use crate::{Fabric, Ticket};
+
+/// A fabric that a thread can wait on: real time, real sleep. The simulator is none.
+///
+/// To sleep without losing a wake-up: [`arm`](Self::arm), look again at what you wait for, then
+/// [`sleep`](Self::sleep) with the ticket: an event between the two ends the sleep at once.
+pub trait Drive: Fabric {
+    /// Takes in what has arrived: completions, messages, adopted work. Returns how much it was.
+    fn progress(&self) -> usize;
+
+    /// Announces that this thread is going to sleep.
+    fn arm(&self) -> Ticket;
+
+    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until` ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock).
+    /// May return early for no reason. Takes the announcement back.
+    fn sleep(&self, ticket: Ticket, until: u64);
+
+    /// Takes the announcement back without sleeping.
+    fn disarm(&self, ticket: Ticket);
+
+    /// What a thread does between two looks that found nothing, while it does not give its core away.
+    #[inline]
+    fn relax(&self) {
+        std::hint::spin_loop();
+    }
+
+    /// How many such looks before a thread gives its core away, where every rank has one: they take longer than being
+    /// woken up, or two ranks that answer one another would sleep every time once they have slept.
+    fn spins(&self) -> u32 {
+        2_000
+    }
+
+    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the core away at once. Ranks that are
+    /// kept on a core each are none too many.
+    fn oversubscribed(&self) -> bool;
+
+    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives the core away at once, but goes
+    /// on looking for as long as it would take to be woken up.
+    fn shares_its_core(&self) -> bool {
+        false
+    }
+
+    /// How many adopted tasks are not finished.
+    fn unfinished(&self) -> usize;
+}
 
 /// Turns of looking before the core is given away where ranks share cores: whoever is waited for may be waiting for this
 /// one. With 20, a queue lock of 4 and 8 ranks on two cores was handed over at two thirds of the rate.
@@ -46,8 +91,11 @@ pub(crate) fn look_again(until: u64) -> bool {
     })
 }
 
+/// Blocks the thread until the future is ready, driving the fabric meanwhile.
+///
+/// The future should wait for this fabric only: what something else wakes is polled at the fabric's next event.
 #[inline]
-pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
+pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     // What is done when it is posted pays for nothing more than this poll.
     match future.as_mut().poll(&mut Context::from_waker(NOBODY)) {
@@ -56,18 +104,18 @@ pub(crate) fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) 
     }
 }
 
-/// [`block_on`] for what may move: a future that is ready at its first poll never has its address taken, so that all of it
-/// compiles away.
+/// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
 #[inline(always)] // an operation that passes through memory costs more than itself
-pub(crate) fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
+pub fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
     match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => wait_slowly(drive, operation),
     }
 }
 
-/// Polls until the operation is ready or the time is over.
-pub(crate) fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, nanos: u64) -> Option<O::Output> {
+/// As [`wait_for`], but gives up waiting after this time: `None` then, and the operation goes on.
+pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, timeout: Duration) -> Option<O::Output> {
+    let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let until = drive.now().saturating_add(nanos);
     let looks = std::future::poll_fn(|cx| match Pin::new(&mut *operation).poll(cx) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -80,8 +128,9 @@ pub(crate) fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &m
     block_on(drive, looks)
 }
 
-/// Polls once; whoever is told `Pending` polls again by himself.
-pub(crate) fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
+/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who looks again by himself.
+pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
+    fabric.progress();
     Pin::new(operation).poll(&mut Context::from_waker(NOBODY))
 }
 

@@ -4,11 +4,13 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RemoteMemory};
 
+use crate::capabilities::{AtomicAgent, Capabilities, Path};
+use crate::segment::{Segment, SegmentKey};
 use crate::{Error, ServerThread, UserMemory};
 
 /// A rank's end of a fabric: the words and messages of the [boundary](onesided_remote_memory), and what moves bulk data.
@@ -91,7 +93,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`] that every rank has from the start (region 0), for [`World`](crate::World)'s
+    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start (region 0), for [`World`](crate::World)'s
     /// collectives.
     ///
     /// # Errors
@@ -179,7 +181,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
             return self.read_own(segment, offset, into);
         }
         // Where all of it is mapped, a get is such a copy.
-        match crate::drive::poll_now(&mut self.get(segment, offset, into)) {
+        match poll_now(&mut self.get(segment, offset, into)) {
             Poll::Ready(read) => read,
             Poll::Pending => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
         }
@@ -278,7 +280,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
         pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
         for (offset, into) in pieces {
-            match crate::drive::poll_now(&mut self.get(from, offset, into)) {
+            match poll_now(&mut self.get(from, offset, into)) {
                 Poll::Ready(outcome) => outcome?,
                 Poll::Pending => return Err(Fault::of(FaultKind::Unsupported, from.rank())),
             }
@@ -421,250 +423,12 @@ pub trait Fabric: Mailbox + Clone + Debug {
 /// Work that the endpoint finishes for a caller that is gone.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
-/// The size of [`Fabric::world_segment`] in bytes.
-pub const WORLD_BYTES: u64 = 4096;
-
-/// Registered memory of some rank.
-pub trait Segment: Clone + Debug + Send + Sync + 'static {
-    /// Whose memory it is.
-    fn rank(&self) -> Rank;
-
-    /// Its length in bytes, as the owner registered it.
-    fn len(&self) -> u64;
-
-    /// Whether it has no bytes; no fabric gives such a segment.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What a peer needs to reach it.
-    fn key(&self) -> SegmentKey;
-}
-
-/// What a peer needs to reach a segment: plain data that travels in messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SegmentKey {
-    /// The owner.
-    pub rank: Rank,
-    /// The region at the owner, as in [`At`](onesided_remote_memory::At).
-    pub region: RegionId,
-    /// Length in bytes.
-    pub len: u64,
-    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part) begins.
-    pub address: u64,
-    /// The fabric's own: on verbs the remote key.
-    pub rkey: u32,
-}
-
-impl SegmentKey {
-    /// The length of [`to_bytes`](Self::to_bytes).
-    pub const BYTES: usize = 28;
-
-    /// The wire form, little endian: rank, region, length, address, rkey.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..4].copy_from_slice(&self.rank.0.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.region.0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.rkey.to_le_bytes());
-        bytes
-    }
-
-    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can be wrong here:
-    /// [`Fabric::open`] checks what the key says.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        Some(Self { rank: Rank(word(0)), region: RegionId(word(4)), len: long(8), address: long(16), rkey: word(24) })
-    }
-}
-
-/// The detail of the fault that tells that a place has no word here, though it lies in its region.
-pub const WORDLESS: u32 = 0x776f_7264;
-
-/// Which way an operation takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Path {
-    /// Loads and stores of this thread.
-    Cpu,
-    /// Requests to a network card.
-    Card,
-    /// Copies by the kernel, from process to process.
-    ProcessVm,
-    /// A request to the helper thread of the memory's owner.
-    Helper,
-    /// Events of the simulator.
-    Simulated,
-}
-
-impl Path {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Cpu, Self::Card, Self::ProcessVm, Self::Helper, Self::Simulated];
-}
-
-impl std::fmt::Display for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Cpu => "CPU",
-            Self::Card => "card",
-            Self::ProcessVm => "process_vm",
-            Self::Helper => "helper thread",
-            Self::Simulated => "simulator",
-        })
-    }
-}
-
-/// Who makes atomics on a region atomic: all of them must go through that one agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AtomicAgent {
-    /// The CPUs of the one host that all ranks share.
-    Cpu,
-    /// The network card at the target, whoever issues the operation, the target included.
-    Card,
-    /// The simulator.
-    Simulated,
-}
-
-/// What a fabric states about itself; the layers above ask instead of assuming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// `shm`, `verbs`, `mixed` or `sim`.
-    pub name: &'static str,
-    /// Who makes atomics atomic.
-    pub agent: AtomicAgent,
-    /// Whether an operation is done when the call that posts it returns.
-    pub completes_at_post: bool,
-    /// Whether the memory of a rank that died can still be reached. Without it, operations on it fail as `PeerDied`.
-    pub memory_survives: bool,
-    /// Whether bytes and words that a rank posts to one target take effect in the order of posting, whatever regions they
-    /// are of, where an operation is not waited for before the next. Without it [`Fabric::keeps_order`] tells of a target.
-    pub ordered: bool,
-    /// Up to how many bytes a put travels inside the work request (0: never).
-    pub inline: u32,
-    /// How many reads and atomics may be under way on one connection; more wait their turn.
-    pub outstanding_reads: u32,
-    /// Up to how many bytes one RDMA read or write moves.
-    pub longest_transfer: u64,
-}
-
-impl Capabilities {
-    /// The capabilities of a fabric that is all default but its name and agent.
-    #[must_use]
-    pub const fn new(name: &'static str, agent: AtomicAgent) -> Self {
-        Self {
-            name,
-            agent,
-            completes_at_post: false,
-            memory_survives: false,
-            ordered: false,
-            inline: 0,
-            outstanding_reads: u32::MAX,
-            longest_transfer: u64::MAX,
-        }
-    }
-}
-
-/// A fabric that a thread can wait on: real time, real sleep. The simulator is none.
-///
-/// To sleep without losing a wake-up: [`arm`](Self::arm), look again at what you wait for, then
-/// [`sleep`](Self::sleep) with the ticket: an event between the two ends the sleep at once.
-pub trait Drive: Fabric {
-    /// Takes in what has arrived: completions, messages, adopted work. Returns how much it was.
-    fn progress(&self) -> usize;
-
-    /// Announces that this thread is going to sleep.
-    fn arm(&self) -> Ticket;
-
-    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until` ([`RemoteMemory::now`]'s clock).
-    /// May return early for no reason. Takes the announcement back.
-    fn sleep(&self, ticket: Ticket, until: u64);
-
-    /// Takes the announcement back without sleeping.
-    fn disarm(&self, ticket: Ticket);
-
-    /// What a thread does between two looks that found nothing, while it does not give its core away.
-    #[inline]
-    fn relax(&self) {
-        std::hint::spin_loop();
-    }
-
-    /// How many such looks before a thread gives its core away, where every rank has one: they take longer than being
-    /// woken up, or two ranks that answer one another would sleep every time once they have slept.
-    fn spins(&self) -> u32 {
-        2_000
-    }
-
-    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the core away at once. Ranks that are
-    /// kept on a core each are none too many.
-    fn oversubscribed(&self) -> bool;
-
-    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives the core away at once, but goes
-    /// on looking for as long as it would take to be woken up.
-    fn shares_its_core(&self) -> bool {
-        false
-    }
-
-    /// How many adopted tasks are not finished.
-    fn unfinished(&self) -> usize;
-}
-
-/// What [`Drive::arm`] saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(pub u32);
-
-/// Blocks the thread until the future is ready, driving the fabric meanwhile.
-///
-/// The future should wait for this fabric only: what something else wakes is polled at the fabric's next event.
-#[inline]
-pub fn block_on<D: Drive, T>(fabric: &D, future: impl Future<Output = T>) -> T {
-    crate::drive::block_on(fabric, future)
-}
-
-/// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
-#[inline(always)] // an operation that passes through memory costs more than itself
-pub fn wait_for<D: Drive, O: Future + Unpin>(fabric: &D, operation: O) -> O::Output {
-    crate::drive::wait_for(fabric, operation)
-}
-
-/// As [`wait_for`], but gives up waiting after this time: `None` then, and the operation goes on.
-pub fn wait_timeout<D: Drive, O: Future + Unpin>(
-    fabric: &D,
-    operation: &mut O,
-    timeout: std::time::Duration,
-) -> Option<O::Output> {
-    let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    crate::drive::wait_timeout(fabric, operation, nanos)
-}
-
-/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who looks again by himself.
-pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
-    fabric.progress();
-    crate::drive::poll_now(operation)
-}
-
-const _: () = assert!(SegmentKey::BYTES <= onesided_remote_memory::MAX_MESSAGE, "a key fits into a message");
-
 /// `NoSuchRank` for a rank that the world does not have.
 pub(crate) fn check_rank<M: RemoteMemory + ?Sized>(memory: &M, rank: Rank) -> Result<(), Fault> {
     if rank.0 < memory.size() { Ok(()) } else { Err(Fault::of(FaultKind::NoSuchRank, rank)) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_travel() {
-        let key =
-            SegmentKey { rank: Rank(7), region: RegionId(9), len: 1 << 40, address: u64::MAX - 5, rkey: 0xdead_beef };
-        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()), Some(key));
-        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()[1..]), None);
-    }
+/// Polls once, without a waker.
+fn poll_now<O: Future + Unpin>(operation: &mut O) -> Poll<O::Output> {
+    Pin::new(operation).poll(&mut Context::from_waker(Waker::noop()))
 }

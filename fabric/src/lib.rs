@@ -14,31 +14,30 @@ mod handle;
 #[cfg(not(onesided_loom))]
 mod any;
 mod assist;
-#[cfg(not(onesided_loom))]
-pub mod bootstrap;
+mod capabilities;
 mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod copy;
 #[cfg(not(onesided_loom))]
 mod crowd;
+mod dispatch;
 mod drive;
-mod either;
 mod endpoint;
 #[cfg(not(onesided_loom))]
 mod ends;
-mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
 #[cfg(not(onesided_loom))]
 mod full;
 mod limit;
+mod links;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
 mod once_table;
 mod ports;
+mod segment;
 #[cfg(not(onesided_loom))]
 pub mod shm;
 mod split;
@@ -51,7 +50,6 @@ mod world;
 /// Of shared memory only what loom explores: its atomics cannot lie in memory that processes share.
 #[cfg(onesided_loom)]
 mod shm {
-    mod doorbell;
     #[cfg(test)]
     mod explored;
     mod gate;
@@ -59,22 +57,25 @@ mod shm {
     mod ring;
 }
 
+#[doc(no_inline)]
+pub use onesided_job as bootstrap;
+pub use onesided_job::Error;
+pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::assist::ServerThread;
-pub use crate::either::{Either, EitherFuture, EitherPause};
-pub use crate::error::Error;
-pub use crate::fabric::{
-    AtomicAgent, Capabilities, Drive, Fabric, Path, Segment, SegmentKey, Task, Ticket, WORDLESS, WORLD_BYTES, block_on,
-    poll_now, wait_for, wait_timeout,
-};
+pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
+pub use crate::dispatch::{Either, EitherFuture, EitherPause};
+pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::fabric::{Fabric, Task};
 #[cfg(not(onesided_loom))]
 pub use crate::full::FULL_AFTER;
 #[doc(hidden)]
 pub use crate::handle::Call;
 pub use crate::limit::Limit;
+pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

@@ -3,15 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(not(onesided_loom))]
+use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::assist::Attendants;
-#[cfg(not(onesided_loom))]
-use crate::bootstrap::Maker;
 use crate::collective::Collective;
 use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
-
 /// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
 ///
 /// Cheap to clone; all clones are the same rank. Threads may share it. **Collective** calls ([`barrier`](Self::barrier),

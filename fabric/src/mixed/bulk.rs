@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemory};
 
+use crate::EitherFuture;
 use crate::ServerThread;
-use crate::either::EitherFuture;
 use crate::mixed::order::Change;
 use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};

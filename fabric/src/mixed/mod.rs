@@ -16,7 +16,7 @@
 //! they keep their order with the words on the same connection.
 //!
 //! A segment is a memory file that is registered with the card and that the ranks of the host map, when they open it, from
-//! the job's [exchange](crate::bootstrap::Exchange).
+//! the job's [exchange](onesided_job::Exchange).
 //!
 //! # Order between the two ways
 //!
@@ -48,9 +48,9 @@ mod words;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Rank, RemoteMemory};
 
-use crate::bootstrap::{Exchange, Job};
 use crate::mixed::order::Changes;
 use crate::verbs::Verbs;
 use crate::{Error, Fabric};

@@ -6,11 +6,12 @@ mod tests;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
+use onesided_job::segment::headroom;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
 use crate::shm::arena::{Arena, Owner, PIECE, slot_of};
 use crate::shm::endpoint::explain;
-use crate::shm::{Mapping, Shm, ShmSegment, headroom};
+use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{Error, Segment as _, SegmentKey};
 
 /// Memory for a region.

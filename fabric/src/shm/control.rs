@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use onesided_job::Process;
 use onesided_remote_memory::Rank;
 
-use crate::bootstrap::Process;
 use crate::shm::Mapping;
 use crate::shm::gate::{Announced, Gate};
 

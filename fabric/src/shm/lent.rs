@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use onesided_job::{Maker, Process, timespec};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::bootstrap::{Maker, Process, timespec};
 use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
@@ -309,8 +309,9 @@ mod direct {
     use std::slice;
     use std::sync::atomic::AtomicU64;
 
+    use onesided_job::segment::copy;
+
     use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Piece, Way};
-    use crate::copy;
 
     impl Lent {
         /// A place of memory that lies in this process.
@@ -466,8 +467,9 @@ impl fmt::Debug for Lent {
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use onesided_job::local;
+
     use super::*;
-    use crate::bootstrap::local;
 
     /// What a forked child drops is a copy: peers go on reaching what its parent has lent.
     #[test]

@@ -16,15 +16,15 @@
 
 mod allocation;
 mod arena;
-mod board;
+mod board_ring;
+mod bulk;
 mod control;
-mod doorbell;
+mod drive;
 mod endpoint;
 mod gate;
-mod headroom;
 mod hold;
 mod lent;
-mod mapping;
+mod messages;
 mod pieces;
 mod process_vm;
 mod ring;
@@ -33,14 +33,16 @@ mod serving;
 #[cfg(test)]
 mod tests;
 mod waits;
+mod words;
 
-pub use crate::shm::board::Board;
+pub use onesided_job::segment::{Board, Mapping};
+
 #[cfg(feature = "verbs")]
 pub(crate) use crate::shm::endpoint::explain;
-pub use crate::shm::endpoint::{Shm, ShmWord, threads};
-pub use crate::shm::mapping::Mapping;
+pub use crate::shm::endpoint::{Shm, threads};
 #[doc(hidden)]
 pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
 pub use crate::shm::segment::ShmSegment;
 pub use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
+pub use crate::shm::words::ShmWord;

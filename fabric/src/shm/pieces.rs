@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::shm::lent::{Bytes, CUT, Lent, Way};
@@ -148,10 +149,10 @@ impl Lent {
                 entry[8..].copy_from_slice(&(piece.len as u64).to_le_bytes());
                 // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer, which is of the page's
                 // mapping.
-                unsafe { crate::copy::into_shared(buffer.wrapping_add(number * ENTRY), &entry) };
+                unsafe { copy::into_shared(buffer.wrapping_add(number * ENTRY), &entry) };
                 if let Bytes::From(from) = piece.bytes {
                     // SAFETY: as above, and `len` bytes that the caller lends.
-                    unsafe { crate::copy::copy(buffer.wrapping_add(at), from, piece.len) };
+                    unsafe { copy::copy(buffer.wrapping_add(at), from, piece.len) };
                 }
                 at += piece.len;
             }
@@ -161,7 +162,7 @@ impl Lent {
             for piece in pieces {
                 if let Bytes::Into(into) = piece.bytes {
                     // SAFETY: as above; the caller lends its bytes exclusively.
-                    unsafe { crate::copy::copy(into, buffer.wrapping_add(at), piece.len) };
+                    unsafe { copy::copy(into, buffer.wrapping_add(at), piece.len) };
                 }
                 at += piece.len;
             }
@@ -179,7 +180,7 @@ impl Lent {
         // A copy, because the peer can write there at any time.
         let mut message = vec![0; bytes as usize];
         // SAFETY: as many bytes of the page's mapping, which `self` keeps.
-        unsafe { crate::copy::out_of_shared(&mut message, buffer) };
+        unsafe { copy::out_of_shared(&mut message, buffer) };
         let entries = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY)).ok_or(wrong)?;
         let (table, rest) = message.split_at_mut_checked(entries).ok_or(wrong)?;
         let (mut pieces, mut rest) = (Vec::with_capacity(table.len() / ENTRY), rest);
@@ -199,7 +200,7 @@ impl Lent {
         self.copy_directly(&pieces)?;
         if !put {
             // SAFETY: as above.
-            unsafe { crate::copy::into_shared(buffer.wrapping_add(entries), &message[entries..]) };
+            unsafe { copy::into_shared(buffer.wrapping_add(entries), &message[entries..]) };
         }
         Ok(())
     }

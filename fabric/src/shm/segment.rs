@@ -4,9 +4,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use onesided_job::{Exchange, Maker};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::bootstrap::{Exchange, Maker};
 use crate::shm::arena::Piece;
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
@@ -173,10 +173,12 @@ impl ShmSegment {
 mod access {
     use std::sync::atomic::AtomicU64;
 
+    use onesided_job::segment::copy;
     use onesided_remote_memory::{Fault, FaultKind};
 
     use super::{ShmSegment, ShmWord};
-    use crate::{Segment as _, copy};
+
+    use crate::Segment as _;
 
     impl ShmSegment {
         #[inline]

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
@@ -134,14 +135,14 @@ impl Lent {
         let fill = |buffer: *mut u8| {
             if let Bytes::From(from) = bytes {
                 // SAFETY: `len` bytes that the caller lends, and as many of the page's mapping.
-                unsafe { crate::copy::copy(buffer, from, len) };
+                unsafe { copy::copy(buffer, from, len) };
             }
         };
         #[allow(unsafe_code)]
         let take = |buffer: *mut u8| {
             if let Bytes::Into(into) = bytes {
                 // SAFETY: as above; the caller lends its bytes exclusively.
-                unsafe { crate::copy::copy(into, buffer, len) };
+                unsafe { copy::copy(into, buffer, len) };
             }
         };
         self.ask_with(asked, (offset, len as u64), fill, take)?;
@@ -240,9 +241,10 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread::sleep;
 
+    use onesided_job::local;
+
     use super::*;
     use crate::UserMemory;
-    use crate::bootstrap::local;
     use crate::shm::lent::Between;
 
     /// What the user's memory belongs to; its drop uses the fabric that it was lent to, as a drop may.

@@ -97,7 +97,7 @@ fn sending_to_a_rank_that_takes_nothing_ends() {
 
 #[test]
 fn ranks_of_several_hosts_are_refused() {
-    let jobs = crate::bootstrap::local::jobs(3).unwrap();
+    let jobs = onesided_job::local::jobs(3).unwrap();
     assert!((0..3).all(|rank| jobs[1].host_of(Rank(rank)) == 0) && jobs[0].hosts() == 1);
     jobs[0].board.place(Rank(2), 1);
     for job in jobs {
@@ -111,7 +111,7 @@ fn ranks_of_several_hosts_are_refused() {
 
 #[test]
 fn a_panicking_rank_ends_the_waits_of_the_others() {
-    let ends = crate::bootstrap::local::jobs(2).unwrap().into_iter().map(|job| Shm::new(job).unwrap());
+    let ends = onesided_job::local::jobs(2).unwrap().into_iter().map(|job| Shm::new(job).unwrap());
     let mut ends: Vec<_> = ends.collect();
     let (one, zero) = (ends.pop().unwrap(), ends.pop().unwrap());
     let panics = std::thread::spawn(move || {
@@ -379,7 +379,7 @@ fn a_task_that_panics_stops_no_other() {
 #[test]
 fn the_last_handle_leaves_whatever_its_helper_waits_for() {
     for _ in 0..200 {
-        let jobs = crate::bootstrap::local::jobs(2).unwrap();
+        let jobs = onesided_job::local::jobs(2).unwrap();
         let board = Arc::clone(&jobs[0].board);
         let mut worlds = jobs.into_iter().map(|job| World::new(Shm::new(job).unwrap()));
         let (zero, one) = (worlds.next().unwrap(), worlds.next().unwrap());
@@ -447,7 +447,7 @@ fn block_on_by_parking<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
-    let mut jobs = crate::bootstrap::local::jobs(1).unwrap();
+    let mut jobs = onesided_job::local::jobs(1).unwrap();
     let job = jobs.pop().unwrap();
     let board = Arc::clone(&job.board);
     let world = World::new(Shm::new(job).unwrap());

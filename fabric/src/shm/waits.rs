@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, 
 
 use crate::ends::Ends;
 use crate::ports::Taken;
-use crate::shm::board::BoardRing;
+use crate::shm::board_ring::BoardRing;
 use crate::shm::{Shm, ShmWord};
 
 /// A full ring's reader rings nobody when it makes room, so a sender looks again after this many nanoseconds.

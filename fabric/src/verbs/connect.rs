@@ -1,9 +1,9 @@
 //! How the queue pairs of a job find one another: each rank puts its card into the job's exchange.
 
+use onesided_job::{Job, patience};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
-use crate::bootstrap::{Job, patience};
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
 /// What the others need in order to connect to a rank.

@@ -6,10 +6,10 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use ibverbs_sys as ibv;
+use onesided_job::advice;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
-use crate::error::advice;
 use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePair, SharedReceiveQueue};
 
 /// What is told to people who have no device.

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::copy;
+use onesided_job::segment::copy;
+
 use crate::shm::Mapping;
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion};
 

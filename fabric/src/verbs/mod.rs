@@ -55,9 +55,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
-use crate::bootstrap::{Exchange, Job};
 use crate::crowd::Crowd;
 use crate::endpoint::Endpoint;
 use crate::full::FullAfter;

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
+use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::bootstrap::Maker;
 use crate::once_table::OnceTable;
 use crate::shm::Mapping;
 use crate::verbs::memory;

@@ -28,9 +28,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use onesided_job::Maker;
 use onesided_remote_memory::RegionId;
 
-use crate::bootstrap::Maker;
 use crate::shm::Mapping;
 use crate::shm::arena::free::PAGE;
 use crate::shm::hold::Hold;

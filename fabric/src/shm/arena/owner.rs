@@ -5,11 +5,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use onesided_job::{Exchange, Maker};
 use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
 
 use crate::Error;
-use crate::bootstrap::{Exchange, Maker};
 use crate::shm::Mapping;
 use crate::shm::arena::free::{Free, PAGE, Place};
 use crate::shm::arena::{Arena, LAST_USE, LEN_AT, PIECE, Piece, SLOT, START_AT, region, slots_in};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use onesided_job::local;
 use onesided_remote_memory::RegionId;
 
-use crate::bootstrap::local;
 use crate::shm::Mapping;
 use crate::shm::arena::{Arena, LAST_USE, Owner, PIECE, Piece, SLOT_BITS, region};
 

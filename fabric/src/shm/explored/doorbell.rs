@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use onesided_job::segment::doorbell::Doorbell;
+
 use crate::Ticket;
-use crate::shm::doorbell::Doorbell;
 use crate::shm::explored::{LOST, caught, holds, together};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64, fence};

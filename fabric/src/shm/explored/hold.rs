@@ -6,7 +6,6 @@ use crate::shm::explored::{caught, explore, holds, together};
 use crate::shm::hold::Hold;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
-use crate::sync::thread;
 use loom::cell::UnsafeCell;
 
 /// What is wrong with it.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::{io, slice};
 
 use ibverbs_sys as ibv;
+use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind};
 
-use crate::bootstrap::Maker;
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 

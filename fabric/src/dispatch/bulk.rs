@@ -1,0 +1,170 @@
+//! Segments, bulk data and background work of one of two fabrics.
+
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+
+use onesided_remote_memory::{Fault, Link, Rank};
+
+use crate::dispatch::Either::{self, First, Second};
+use crate::dispatch::FOREIGN;
+use crate::dispatch::future::{EitherFuture, aside};
+use crate::dispatch::table::forward;
+use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
+
+#[deny(clippy::missing_trait_methods)]
+impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
+    type Segment = Either<A::Segment, B::Segment>;
+    type Transfer = EitherFuture<A::Transfer, B::Transfer>;
+    /// The second one's is boxed: what is larger than the first one's would be copied with that.
+    type Get<'b> = EitherFuture<A::Get<'b>, Box<B::Get<'b>>>;
+    type Flush<'f> = EitherFuture<A::Flush<'f>, B::Flush<'f>>;
+
+    forward! {
+        call fn capabilities(&self) -> Capabilities;
+        call fn keeps_order(&self, target: Rank) -> bool;
+        call fn host_of(&self, rank: Rank) -> u32;
+
+        make fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
+        call_of (else Err(Error::operation("populate")(FOREIGN)))
+        fn populate(&self, own: &Self::Segment) -> Result<(), Error>;
+        make fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
+        make fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
+        make fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error>;
+        call_of fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault>;
+        make_of fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault>;
+
+        call_of fn change(
+            &self,
+            segment: &Self::Segment,
+            offset: u64,
+            words: usize,
+            change: &mut dyn FnMut(usize, u64) -> u64,
+        ) -> Result<(), Fault>;
+        call_of (else None)
+        fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]>;
+        call_of (else Err(FOREIGN))
+        fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        call_of (else Err(FOREIGN))
+        fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        call_of (else Path::Helper) // nobody reaches it so
+        fn path(&self, segment: &Self::Segment) -> Path;
+
+        #[inline(always)]
+        make_of fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
+        make_of fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
+
+        #[inline(always)]
+        call_of fn put(&self, to: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+        #[inline]
+        call_of fn put_pieces<'p>(
+            &self,
+            to: &Self::Segment,
+            pieces: impl Iterator<Item = (u64, &'p [u8])>,
+        ) -> Result<(), Fault>;
+        #[inline]
+        call_of fn get_pieces<'p>(
+            &self,
+            from: &Self::Segment,
+            pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+        ) -> Result<(), Fault>;
+        #[inline(always)]
+        begin fn flush(&self, target: Rank) -> Self::Flush<'_>;
+        #[inline(always)]
+        begin fn flush_before_release(&self, target: Rank) -> Self::Flush<'_>;
+        #[inline(always)]
+        begin fn flush_local(&self, target: Rank) -> Self::Flush<'_>;
+        call_of fn read_own(&self, own: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
+        call_of fn write_own(&self, own: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+        call fn can_kill(&self, rank: Rank) -> bool;
+        call fn kill(&self, rank: Rank) -> Result<(), Fault>;
+        call fn can_revoke(&self, rank: Rank) -> bool;
+        call fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
+
+        call fn spawn(&self, task: Task);
+        call fn serve(&self, task: Task) -> Result<(), Fault>;
+        call fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
+        call fn leave(&self);
+    }
+
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error> {
+        match self {
+            First(fabric) => fabric.allocate_two(lens).map(|(one, other)| (First(one), First(other))),
+            Second(fabric) => fabric.allocate_two(lens).map(|(one, other)| (Second(one), Second(other))),
+        }
+    }
+
+    #[inline(always)]
+    fn words_in<'s, const N: usize>(
+        &'s self,
+        segment: &'s Self::Segment,
+        offset: u64,
+    ) -> Result<[Self::Word<'s>; N], Fault> {
+        match (self, segment) {
+            (First(fabric), First(segment)) => fabric.words_in(segment, offset).map(|words| words.map(First)),
+            (Second(fabric), Second(segment)) => {
+                aside(move || fabric.words_in(segment, offset)).map(|words| words.map(Second))
+            }
+            _ => Err(FOREIGN),
+        }
+    }
+
+    #[inline(always)]
+    fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b> {
+        match (self, from) {
+            (First(fabric), First(from)) => EitherFuture::first(fabric.get(from, offset, into)),
+            (Second(fabric), Second(from)) => {
+                EitherFuture::second(aside(move || Box::new(fabric.get(from, offset, into))))
+            }
+            _ => EitherFuture::failed(FOREIGN),
+        }
+    }
+
+    fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer {
+        match (self, from.0, to.0) {
+            (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_write((a, from.1), (b, to.1), len)),
+            (Second(fabric), Second(a), Second(b)) => {
+                EitherFuture::second(fabric.rdma_write((a, from.1), (b, to.1), len))
+            }
+            _ => EitherFuture::failed(FOREIGN),
+        }
+    }
+
+    fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer {
+        match (self, from.0, into.0) {
+            (First(fabric), First(a), First(b)) => EitherFuture::first(fabric.rdma_read((a, from.1), (b, into.1), len)),
+            (Second(fabric), Second(a), Second(b)) => {
+                EitherFuture::second(fabric.rdma_read((a, from.1), (b, into.1), len))
+            }
+            _ => EitherFuture::failed(FOREIGN),
+        }
+    }
+
+    /// Does nothing for a word of the other fabric.
+    #[inline]
+    fn post_release(&self, release: Link<Self::Word<'_>>) {
+        match self {
+            First(fabric) => {
+                if let Some(release) = release.filter_map(Either::first) {
+                    fabric.post_release(release);
+                }
+            }
+            Second(fabric) => {
+                if let Some(release) = release.filter_map(Either::second) {
+                    aside(move || fabric.post_release(release));
+                }
+            }
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<A: Segment, B: Segment> Segment for Either<A, B> {
+    forward! {
+        #[inline(always)]
+        call fn rank(&self) -> Rank;
+        call fn len(&self) -> u64;
+        call fn is_empty(&self) -> bool;
+        call fn key(&self) -> SegmentKey;
+    }
+}

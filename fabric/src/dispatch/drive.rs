@@ -1,0 +1,22 @@
+//! Waiting on one of two fabrics.
+
+use crate::dispatch::Either;
+use crate::dispatch::table::forward;
+use crate::{Drive, Ticket};
+
+#[deny(clippy::missing_trait_methods)]
+impl<A: Drive, B: Drive> Drive for Either<A, B> {
+    forward! {
+        #[inline]
+        call fn progress(&self) -> usize;
+        call fn arm(&self) -> Ticket;
+        call fn sleep(&self, ticket: Ticket, until: u64);
+        call fn disarm(&self, ticket: Ticket);
+        #[inline]
+        call fn relax(&self);
+        call fn spins(&self) -> u32;
+        call fn oversubscribed(&self) -> bool;
+        call fn shares_its_core(&self) -> bool;
+        call fn unfinished(&self) -> usize;
+    }
+}

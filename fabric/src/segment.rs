@@ -1,0 +1,82 @@
+//! Registered memory, and what a peer needs to reach it.
+
+use std::fmt::Debug;
+
+use onesided_remote_memory::{Rank, RegionId};
+
+/// The detail of the fault that tells that a place has no word here, though it lies in its region.
+pub const WORDLESS: u32 = 0x776f_7264;
+
+/// Registered memory of some rank.
+pub trait Segment: Clone + Debug + Send + Sync + 'static {
+    /// Whose memory it is.
+    fn rank(&self) -> Rank;
+
+    /// Its length in bytes, as the owner registered it.
+    fn len(&self) -> u64;
+
+    /// Whether it has no bytes; no fabric gives such a segment.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What a peer needs to reach it.
+    fn key(&self) -> SegmentKey;
+}
+
+/// What a peer needs to reach a segment: plain data that travels in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentKey {
+    /// The owner.
+    pub rank: Rank,
+    /// The region at the owner, as in [`At`](onesided_remote_memory::At).
+    pub region: RegionId,
+    /// Length in bytes.
+    pub len: u64,
+    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](crate::Fabric::part) begins.
+    pub address: u64,
+    /// The fabric's own: on verbs the remote key.
+    pub rkey: u32,
+}
+
+impl SegmentKey {
+    /// The length of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 28;
+
+    /// The wire form, little endian: rank, region, length, address, rkey.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&self.rank.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.region.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.address.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.rkey.to_le_bytes());
+        bytes
+    }
+
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can be wrong here:
+    /// [`Fabric::open`](crate::Fabric::open) checks what the key says.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Some(Self { rank: Rank(word(0)), region: RegionId(word(4)), len: long(8), address: long(16), rkey: word(24) })
+    }
+}
+
+const _: () = assert!(SegmentKey::BYTES <= onesided_remote_memory::MAX_MESSAGE, "a key fits into a message");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_travel() {
+        let key =
+            SegmentKey { rank: Rank(7), region: RegionId(9), len: 1 << 40, address: u64::MAX - 5, rkey: 0xdead_beef };
+        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()), Some(key));
+        assert_eq!(SegmentKey::from_bytes(&key.to_bytes()[1..]), None);
+    }
+}

@@ -1,0 +1,276 @@
+//! Segments and bulk data of shared memory: a transfer is a copy.
+
+use std::future::{Ready, poll_fn, ready};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, PoisonError, Weak};
+use std::task::Poll;
+use std::thread::JoinHandle;
+
+use onesided_job::Process;
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
+
+use crate::fabric::check_rank;
+use crate::shm::arena::PIECE;
+use crate::shm::endpoint::explain;
+use crate::shm::lent::Lent;
+use crate::shm::words::ShmWord;
+use crate::shm::{Mapping, Shm, ShmSegment};
+use crate::{AtomicAgent, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
+
+/// Marks the regions that are lent and not mapped: what is published of them is their control page.
+pub(super) const LENT: u32 = 1 << 31;
+
+/// Whether a region is a piece of an arena.
+pub(super) const fn is_piece(region: RegionId) -> bool {
+    region.0 & (LENT | PIECE) == PIECE
+}
+
+impl Shm {
+    /// Memory that a rank has lent, as it was opened before or is now.
+    fn open_lent(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<Lent>, Fault> {
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lent) = opened.get(&place).and_then(Weak::upgrade) {
+            return Ok(lent);
+        }
+        let lent = Arc::new(Lent::open(self.between(), place.0, page)?);
+        opened.retain(|_, lent| lent.strong_count() > 0);
+        opened.insert(place, Arc::downgrade(&lent));
+        Ok(lent)
+    }
+}
+
+impl Fabric for Shm {
+    type Segment = ShmSegment;
+    type Transfer = Ready<Result<(), Fault>>;
+    type Get<'b> = Ready<Result<(), Fault>>;
+    type Flush<'f> = Ready<Result<(), Fault>>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            completes_at_post: true,
+            memory_survives: true,
+            ordered: true,
+            ..Capabilities::new("shm", AtomicAgent::Cpu)
+        }
+    }
+
+    fn allocate(&self, len: u64) -> Result<ShmSegment, Error> {
+        self.allocate_one(len)
+    }
+
+    fn allocate_two(&self, lens: [u64; 2]) -> Result<(ShmSegment, ShmSegment), Error> {
+        self.allocate_both(lens)
+    }
+
+    fn populate(&self, own: &ShmSegment) -> Result<(), Error> {
+        self.populate_own(own)
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<ShmSegment, Error> {
+        let len = memory.len() as u64;
+        let failed = |what: &str, kind, source| Error::Allocate {
+            len,
+            what: what.into(),
+            fault: Fault::of(kind, self.me()),
+            source,
+        };
+        if memory.is_empty() {
+            return Err(failed("there are no bytes to register", FaultKind::OutOfRange, None));
+        }
+        if !memory.start().addr().get().is_multiple_of(8) {
+            return Err(failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned, None));
+        }
+        let lent = Lent::new(self.between(), memory).map_err(|(source, _)| {
+            let (what, kind) = explain(&source);
+            failed(what, kind, Some(source))
+        })?;
+        let (id, lent) = (self.next_region(LENT), Arc::new(lent));
+        let exchange = Arc::clone(&self.0.job.exchange);
+        exchange.publish(id, lent.control.memory())?;
+        let own = Process::own();
+        let alone = (0..self.size()).all(|rank| self.board().process(Rank(rank)) == Some(own));
+        // Taken back with it if nobody is there to serve it.
+        let segment = ShmSegment::of_lent(Arc::clone(&lent), (self.me(), id), Some(exchange));
+        if !alone && self.0.service.add(&lent) {
+            let service = Arc::clone(&self.0.service);
+            let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
+            self.serve(Box::pin(serving)).map_err(|fault| {
+                self.0.service.stopped();
+                failed("no thread to serve peers (see `ulimit -u` and `ulimit -v`)", fault.kind(), None)
+            })?;
+        }
+        Ok(segment)
+    }
+
+    fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
+        let lent = own.lent().filter(|lent| lent.is_whole());
+        let memory = lent.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
+        own.retract();
+        Ok(memory)
+    }
+
+    fn part(&self, own: &ShmSegment, offset: u64, len: u64) -> Result<ShmSegment, Fault> {
+        self.check_own(own.rank())?;
+        own.part(offset, len)
+    }
+
+    fn change(
+        &self,
+        segment: &ShmSegment,
+        offset: u64,
+        words: usize,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+    ) -> Result<(), Fault> {
+        let lent = segment.lent().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
+        let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, segment.rank()))?;
+        lent.memory.change(lent.place(offset, bytes)?, words, change)
+    }
+
+    fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
+        segment.words()
+    }
+
+    fn path(&self, segment: &ShmSegment) -> Path {
+        segment.lent().map_or(Path::Cpu, |lent| lent.memory.path())
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
+        let failed = |what: &str, kind| Error::Open {
+            rank: key.rank,
+            what: what.into(),
+            fault: Fault::of(kind, key.rank),
+            source: None,
+        };
+        check_rank(self, key.rank).map_err(|_| failed("the world has no such rank", FaultKind::NoSuchRank))?;
+        if key.region == RegionId(0) {
+            return self.world_segment(key.rank);
+        }
+        if is_piece(key.region) {
+            return self.open_piece(key);
+        }
+        let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
+        if key.region.0 & LENT != 0 {
+            let lent = self.open_lent((key.rank, key.region), memory);
+            let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
+            let all = lent.len();
+            let segment = ShmSegment::of_lent(lent, (key.rank, key.region), None);
+            let part =
+                if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
+            return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
+        }
+        if key.len == 0 || key.len > memory.len() as u64 {
+            return Err(failed("the key's length is not the region's", FaultKind::OutOfRange));
+        }
+        ShmSegment::new(memory, (0, key.len), (key.rank, key.region), None).map_err(Error::operation("open"))
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<ShmSegment, Error> {
+        check_rank(self, rank).map_err(Error::operation("open a world segment"))?;
+        Ok(self.0.worlds[rank.index()].clone())
+    }
+
+    #[inline]
+    fn word_in<'s>(&'s self, segment: &'s ShmSegment, offset: u64) -> Result<ShmWord<'s>, Fault> {
+        segment.word(offset)
+    }
+
+    #[inline]
+    fn words_in<'s, const N: usize>(&'s self, segment: &'s ShmSegment, offset: u64) -> Result<[ShmWord<'s>; N], Fault> {
+        segment.words_at(offset)
+    }
+
+    #[inline]
+    fn put(&self, to: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        to.write(offset, from)
+    }
+
+    #[inline(always)] // a small get is less than a call
+    fn get(&self, from: &ShmSegment, offset: u64, into: &mut [u8]) -> Ready<Result<(), Fault>> {
+        ready(from.read(offset, into))
+    }
+
+    #[inline]
+    fn put_pieces<'p>(&self, to: &ShmSegment, mut pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
+        match to.lent() {
+            Some(lent) => lent.write_pieces(pieces),
+            None => pieces.try_for_each(|(offset, from)| to.write(offset, from)),
+        }
+    }
+
+    #[inline]
+    fn get_pieces<'p>(
+        &self,
+        from: &ShmSegment,
+        mut pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
+    ) -> Result<(), Fault> {
+        match from.lent() {
+            Some(lent) => lent.read_pieces(pieces),
+            None => pieces.try_for_each(|(offset, into)| from.read(offset, into)),
+        }
+    }
+
+    fn rdma_write(&self, from: (&ShmSegment, u64), to: (&ShmSegment, u64), len: u64) -> Self::Transfer {
+        ready(self.check_own(from.0.rank()).and_then(|()| from.0.transfer(from.1, to, len)))
+    }
+
+    fn rdma_read(&self, from: (&ShmSegment, u64), into: (&ShmSegment, u64), len: u64) -> Self::Transfer {
+        ready(self.check_own(into.0.rank()).and_then(|()| from.0.transfer(from.1, into, len)))
+    }
+
+    #[inline]
+    fn flush(&self, target: Rank) -> Self::Flush<'_> {
+        // Whoever's later store we do not see has to see what we stored: that takes the full fence. rustc 1.95 makes it
+        // a locked `or` on x86-64, 8 ns; older ones that make it an `mfence` pay 17 ns.
+        fence(Ordering::SeqCst);
+        ready(check_rank(self, target))
+    }
+
+    /// Nothing to do: a release is a store or an atomic of release order.
+    #[inline]
+    fn flush_before_release(&self, _target: Rank) -> Self::Flush<'_> {
+        ready(Ok(()))
+    }
+
+    #[inline]
+    fn flush_local(&self, target: Rank) -> Self::Flush<'_> {
+        ready(check_rank(self, target))
+    }
+
+    fn read_own(&self, own: &ShmSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.check_own(own.rank())?;
+        own.read(offset, into)
+    }
+
+    fn write_own(&self, own: &ShmSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.check_own(own.rank())?;
+        own.write(offset, from)
+    }
+
+    fn can_kill(&self, rank: Rank) -> bool {
+        self.board().process(rank).is_some_and(|process| !process.is_own())
+    }
+
+    fn kill(&self, rank: Rank) -> Result<(), Fault> {
+        match self.board().process(rank).filter(|process| !process.is_own()) {
+            Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
+            None => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+    }
+
+    fn spawn(&self, task: Task) {
+        self.0.endpoint.spawn(task);
+    }
+
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        self.0.endpoint.serve(task)
+    }
+
+    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, attendant).map(Some)
+    }
+
+    fn leave(&self) {
+        self.0.endpoint.settle();
+        self.0.leave();
+    }
+}

@@ -1,0 +1,159 @@
+//! Words of shared memory: an operation is an instruction.
+
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use onesided_remote_memory::{
+    At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
+};
+
+use crate::WORDLESS;
+use crate::drive;
+use crate::fabric::check_rank;
+use crate::shm::bulk::{LENT, is_piece};
+use crate::shm::waits::{ShmPause, ShmWait};
+use crate::shm::{Shm, ShmSegment};
+
+/// A word of shared memory, mapped here.
+#[derive(Clone, Copy, Debug)]
+pub struct ShmWord<'f> {
+    pub(super) word: &'f AtomicU64,
+    pub(super) owner: Rank,
+}
+
+impl<'f> ShmWord<'f> {
+    /// The word itself, if it is this rank's own.
+    #[inline]
+    pub(crate) fn own(self, me: Rank) -> Result<&'f AtomicU64, Fault> {
+        if self.owner == me { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
+    }
+
+    /// What a read finds.
+    #[inline]
+    pub(crate) fn load(self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// A write.
+    #[inline]
+    pub(crate) fn store(self, value: u64) {
+        self.word.store(value, Ordering::Release);
+    }
+
+    /// What a compare-swap finds.
+    #[inline]
+    pub(crate) fn compare_swap(self, expected: u64, new: u64) -> u64 {
+        let (Ok(found) | Err(found)) = self.word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        found
+    }
+
+    /// What a fetch-add finds.
+    #[inline]
+    pub(crate) fn fetch_add(self, add: u64) -> u64 {
+        self.word.fetch_add(add, Ordering::AcqRel)
+    }
+}
+
+impl RemoteMemory for Shm {
+    type Word<'f> = ShmWord<'f>;
+    type Op = Ready<Result<u64, Fault>>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = ShmWait<'f, P>;
+    type Pause<'f> = ShmPause<'f>;
+
+    #[inline]
+    fn rank(&self) -> Rank {
+        self.me()
+    }
+
+    #[inline]
+    fn size(&self) -> u32 {
+        self.board().size()
+    }
+
+    fn word(&self, at: At) -> Result<ShmWord<'_>, Fault> {
+        check_rank(self, at.rank)?;
+        if at.region == RegionId(0) {
+            return self.0.worlds[at.rank.index()].word(at.offset);
+        }
+        if at.region.0 & LENT != 0 {
+            self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
+            return Err(Fault::of(FaultKind::Unsupported, at.rank).with_detail(WORDLESS));
+        }
+        if is_piece(at.region) {
+            return self.piece(at.rank, at.region)?.word(at.offset);
+        }
+        let reach = || {
+            let memory = self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
+            let all = (0, memory.len() as u64);
+            ShmSegment::new(memory, all, (at.rank, at.region), None)
+        };
+        self.0.reached[at.rank.index()].get_or_try_init(at.region.0, reach)?.word(at.offset)
+    }
+
+    #[inline]
+    fn read(&self, word: ShmWord<'_>) -> Self::Op {
+        ready(Ok(word.load()))
+    }
+
+    #[inline]
+    fn write(&self, word: ShmWord<'_>, value: u64, notify: Notify) -> Self::Op {
+        word.store(value);
+        if notify == Notify::Yes {
+            self.board().wake(word.owner);
+        }
+        ready(Ok(0))
+    }
+
+    #[inline]
+    fn compare_swap(&self, word: ShmWord<'_>, expected: u64, new: u64) -> Self::Op {
+        ready(Ok(word.compare_swap(expected, new)))
+    }
+
+    #[inline]
+    fn fetch_add(&self, word: ShmWord<'_>, add: u64) -> Self::Op {
+        ready(Ok(word.fetch_add(add)))
+    }
+
+    fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
+        Chain::of(links.map(|link| {
+            if let Link::Read { .. } = link {
+                fence(Ordering::SeqCst); // what the links before it wrote may still be in this core's store buffer
+            }
+            link.waited().then_some(self.post_link(link))
+        }))
+    }
+
+    #[inline]
+    fn load(&self, own: ShmWord<'_>) -> Result<u64, Fault> {
+        own.own(self.me()).map(|own| own.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, own: ShmWord<'_>, value: u64) -> Result<(), Fault> {
+        own.own(self.me()).map(|own| own.store(value, Ordering::Release))
+    }
+
+    fn wait_until<'f, P>(&'f self, own: ShmWord<'f>, predicate: P, patience: Patience) -> ShmWait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
+    {
+        ShmWait { shm: self, own, predicate, patience }
+    }
+
+    #[inline]
+    fn pause<'f>(&'f self, _word: ShmWord<'f>, nanos: u64) -> ShmPause<'f> {
+        ShmPause { shm: self, nanos, until: None }
+    }
+
+    fn now(&self) -> u64 {
+        drive::now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        if rank.0 < self.size() { self.board().liveness(rank) } else { Liveness::Left }
+    }
+
+    fn failed_rank(&self) -> Option<Rank> {
+        self.board().failed_rank()
+    }
+}

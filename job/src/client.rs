@@ -1,0 +1,377 @@
+//! A rank's side of the bootstrap: its connection to whoever keeps the job, the launcher or [rank 0](super#who-keeps-a-job).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::Timeout;
+use rustix::process::{PidfdFlags, Signal};
+
+use crate::Error;
+use crate::environment::Environment;
+use crate::protocol::{Failure, FromLauncher, FromRank, MAX_VALUE, Refusal, is_name};
+use crate::secret::{Side, random_bytes};
+use crate::segment::{Board, Mapping};
+use crate::wire::{self, Descriptor};
+use crate::{Exchange, Job, Process};
+
+/// How long the launcher may take to answer what it can answer at once. It may share its core with many ranks.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Joins the job of the launcher that `environment` describes.
+///
+/// The rank's seat is taken when this returns: whoever ends without [leaving](Board::leave) from now on has died.
+///
+/// # Errors
+/// [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses. [`Error::Secret`]: either side does
+/// not know the job's secret.
+pub fn join_as(environment: &Environment) -> Result<Job, Error> {
+    let rank = environment.rank;
+    let client = Client::connect(environment, "the launcher")?;
+    client.board().introduce(rank, Process::own());
+    client.sit(rank)?;
+    let board = Arc::clone(&client.board);
+    end_with_the_launcher(&client.connection(), rank, &board)
+        .map_err(|source| Error::Join { what: "watch the launcher".to_owned(), source: Some(source) })?;
+    Ok(Job { rank, board, exchange: Arc::new(client) })
+}
+
+/// When the launcher is killed, the kernel kills its children. A rank that is none of them, because a script stands
+/// between, has to see to that itself: nobody would end its waits.
+fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>) -> io::Result<()> {
+    let launcher = rustix::net::sockopt::socket_peercred(&connection.0)?.pid;
+    if rustix::process::getppid() == Some(launcher) {
+        // Once more: a program with capabilities of its own, or another user's, lost what the launcher asked for.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if rustix::process::getppid() == Some(launcher) {
+            return Ok(());
+        }
+    }
+    let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
+    let board = Arc::clone(board);
+    let watch = move || {
+        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // a signal; or no memory, which may pass
+        // One that has left goes on: it is nobody's rank any more.
+        if board.liveness(rank) == Liveness::Alive {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        }
+    };
+    std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).map(drop)
+}
+
+/// Both sides prove that they know the secret; then the launcher hands over the board.
+fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connection, OwnedFd), Error> {
+    let Environment { rank, size, address, secret } = environment;
+    let failed = |what: &str| {
+        let what = what.replace("{}", keeper);
+        move |source| Error::Join { what, source: Some(source) }
+    };
+    let connection = Connection::open(address).map_err(failed("connect to {} (is it still running?)"))?;
+    let until = Instant::now() + ANSWER;
+    let hear = || connection.hear(until).map_err(failed("hear from {}"));
+    let (FromLauncher::Challenge { nonce: theirs }, _) = hear()? else {
+        return Err(failed("hear from {}")(unexpected()));
+    };
+    let mine = random_bytes();
+    let proof = *secret.proof(Side::Rank, *rank, &theirs, &mine).as_bytes();
+    let hello = FromRank::Hello { rank: *rank, nonce: mine, proof };
+    connection.say(&hello, None).map_err(failed("speak to {}"))?;
+    match hear()? {
+        (FromLauncher::Welcome { size: told, proof }, Some(board)) => {
+            if !secret.accepts(&proof, Side::Launcher, *rank, &theirs, &mine) {
+                return Err(Error::Secret);
+            }
+            if told != *size {
+                let what = format!("the job has {told} ranks, ONESIDED_SIZE says {size}");
+                return Err(Error::Join { what, source: None });
+            }
+            Ok((connection, board))
+        }
+        (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job's board")(rustix::io::Errno::MFILE.into())),
+        (FromLauncher::Refused(Refusal::Secret), _) => Err(Error::Secret),
+        (FromLauncher::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
+        _ => Err(failed("hear from {}")(unexpected())),
+    }
+}
+
+/// The [`Exchange`] over the socket of whoever keeps the job.
+#[derive(Debug)]
+pub(crate) struct Client {
+    board: Arc<Board>,
+    /// Who keeps the job, for errors.
+    keeper: &'static str,
+    connection: Mutex<Connection>,
+    /// Questions and answers would no longer match. The connection stays open all the same: its end is this rank's.
+    broken: AtomicBool,
+}
+
+/// Why a request got no answer that helps.
+enum Unanswered {
+    Failed(Failure),
+    Broken(io::Error),
+}
+
+impl Unanswered {
+    /// The cause in one word, and the texts of a rich error.
+    fn explain(self, keeper: &str) -> (Fault, String, Option<io::Error>) {
+        match self {
+            Self::Failed(failure) => (failure.fault(), failure.to_string(), None),
+            Self::Broken(source) => {
+                (Fault::new(FaultKind::Refused), format!("the connection to {keeper} broke"), Some(source))
+            }
+        }
+    }
+}
+
+impl Failure {
+    const fn fault(self) -> Fault {
+        match self {
+            Self::TimedOut => Fault::new(FaultKind::TimedOut),
+            Self::PeerDied(rank) => Fault::of(FaultKind::PeerDied, rank),
+            Self::NoDescriptors => Fault::new(FaultKind::NoDescriptors),
+            Self::NoSuchRegion => Fault::new(FaultKind::NoSuchRegion),
+            Self::Full => Fault::new(FaultKind::Full),
+            Self::NameTaken | Self::RegionTaken => Fault::new(FaultKind::Refused),
+        }
+    }
+}
+
+impl Client {
+    /// Connects to the job's keeper; both prove that they know the secret. The seat is not taken yet.
+    pub(crate) fn connect(environment: &Environment, keeper: &'static str) -> Result<Self, Error> {
+        let size = environment.size;
+        let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
+        let (connection, board) = handshake(environment, keeper)?;
+        let board = Board::open(board).map_err(|source| failed("map the job's board", Some(source)))?;
+        if board.size() != size {
+            return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", board.size()), None));
+        }
+        let connection = Mutex::new(connection);
+        Ok(Self { board: Arc::new(board), keeper, connection, broken: AtomicBool::new(false) })
+    }
+
+    /// Says who keeps the job, for errors.
+    pub(crate) const fn name_keeper(&mut self, keeper: &'static str) {
+        self.keeper = keeper;
+    }
+
+    /// Takes the rank's seat.
+    pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
+        let failed = |source| Error::Join { what: "take a seat".to_owned(), source: Some(source) };
+        self.board.join(rank).map_err(failed)
+    }
+
+    pub(crate) const fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(&self, request: &FromRank, memory: Option<&Mapping>, patience: Duration) -> Answer {
+        let answers = self.ask_all(&[(request, memory)], patience);
+        answers.into_iter().next().unwrap_or_else(|| Err(Unanswered::Broken(unexpected())))
+    }
+
+    /// Asks everything, then waits for the answers, as many: whoever keeps the job is woken once.
+    fn ask_all(&self, requests: &[(&FromRank, Option<&Mapping>)], patience: Duration) -> Vec<Answer> {
+        let connection = self.connection();
+        let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
+        let said: Vec<_> =
+            requests.iter().map(|(request, memory)| self.unbroken(|| connection.say(request, *memory))).collect();
+        let hear = |said: Result<(), Unanswered>| match said.and_then(|()| self.unbroken(|| connection.hear(until)))? {
+            (FromLauncher::Failed(failure), _) => Err(Unanswered::Failed(failure)),
+            answer => Ok(answer),
+        };
+        said.into_iter().map(hear).collect()
+    }
+
+    /// Does something with the connection, unless it broke before.
+    fn unbroken<T>(&self, run: impl FnOnce() -> io::Result<T>) -> Result<T, Unanswered> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
+        }
+        run().map_err(|error| {
+            self.broken.store(true, Ordering::Relaxed);
+            Unanswered::Broken(error)
+        })
+    }
+
+    /// What became of a region that was published.
+    fn published(&self, memory: &Mapping, answer: Answer) -> Result<(), Error> {
+        match answer {
+            Ok((FromLauncher::Done, _)) => Ok(()),
+            other => {
+                let (fault, why, source) = unanswered(other).explain(self.keeper);
+                Err(Error::Allocate {
+                    len: memory.len() as u64,
+                    what: format!("let peers map it: {why}"),
+                    fault,
+                    source,
+                })
+            }
+        }
+    }
+}
+
+/// Patience that the clock cannot express.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+impl Exchange for Client {
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        check_name(name)?;
+        if value.len() > MAX_VALUE {
+            let what = format!("put {name:?}: {} bytes, a value has at most {MAX_VALUE}", value.len());
+            return Err(Error::Join { what, source: None });
+        }
+        let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
+        match self.ask(&request, None, ANSWER) {
+            Ok((FromLauncher::Done, _)) => Ok(()),
+            other => Err(about_value(self.keeper, "put", name, other)),
+        }
+    }
+
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+        check_name(name)?;
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let request = FromRank::Get { name: name.to_owned(), patience_ms };
+        match self.ask(&request, None, patience.saturating_add(ANSWER)) {
+            Ok((FromLauncher::Value(value), _)) => Ok(value),
+            other => Err(about_value(self.keeper, "get", name, other)),
+        }
+    }
+
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
+        self.published(memory, self.ask(&FromRank::Publish { region }, Some(memory), ANSWER))
+    }
+
+    fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
+        let [first, second] = regions.map(|(region, memory)| (FromRank::Publish { region }, memory));
+        let answers = self.ask_all(&[(&first.0, Some(first.1)), (&second.0, Some(second.1))], ANSWER);
+        // Both are looked at before the first failure is told: what did succeed is to be taken back.
+        let outcomes =
+            regions.into_iter().zip(answers).map(|((region, memory), answer)| (region, self.published(memory, answer)));
+        let outcomes: Vec<_> = outcomes.collect();
+        if outcomes.iter().any(|(_, outcome)| outcome.is_err()) {
+            outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).for_each(|(region, _)| self.retract(*region));
+        }
+        outcomes.into_iter().try_for_each(|(_, outcome)| outcome)
+    }
+
+    fn retract(&self, region: RegionId) {
+        // If the launcher is gone, so is its table.
+        let _ = self.ask(&FromRank::Retract { region }, None, ANSWER);
+    }
+
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        Mapping::reach(self.fetch_file(rank, region)?).map(Arc::new).map_err(|source| {
+            let fault = Fault::of(FaultKind::NoMemory, rank);
+            Error::Open { rank, what: "map it".to_owned(), fault, source: Some(source) }
+        })
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
+        let failed = |fault, what, source| Error::Open { rank, what, fault, source };
+        if rank.0 >= self.board.size() {
+            let what = format!("the job has {} ranks", self.board.size());
+            return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
+        }
+        match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
+            Ok((FromLauncher::Memory, Some(file))) => Ok(file),
+            Ok((FromLauncher::Memory, None)) => {
+                let what = "no descriptors left in this process; raise the limit (ulimit -n)";
+                Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
+            }
+            other => {
+                let (fault, why, source) = unanswered(other).explain(self.keeper);
+                let fault = match (fault.kind(), self.board.liveness(rank)) {
+                    (FaultKind::NoSuchRegion, Liveness::Dead) => Fault::of(FaultKind::PeerDied, rank),
+                    (FaultKind::NoSuchRegion, Liveness::Left) => Fault::of(FaultKind::PeerLeft, rank),
+                    _ => fault,
+                };
+                Err(failed(fault, why, source))
+            }
+        }
+    }
+}
+
+type Answer = Result<(FromLauncher, Option<OwnedFd>), Unanswered>;
+
+fn unanswered(answer: Answer) -> Unanswered {
+    answer.err().unwrap_or_else(|| Unanswered::Broken(unexpected()))
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Error::Join { what: format!("{name:?} is no name: 1 to 64 printable ASCII characters"), source: None })
+}
+
+fn about_value(keeper: &str, verb: &str, name: &str, answer: Answer) -> Error {
+    match unanswered(answer) {
+        Unanswered::Failed(failure @ (Failure::TimedOut | Failure::PeerDied(_))) => {
+            Error::Operation { operation: "wait for a value of the job", fault: failure.fault() }
+        }
+        other => {
+            let (_, why, source) = other.explain(keeper);
+            Error::Join { what: format!("{verb} {name:?}: {why}"), source }
+        }
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an answer that does not fit the question")
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Connection(pub(crate) OwnedFd);
+
+impl Connection {
+    fn open(address: &str) -> io::Result<Self> {
+        let socket = wire::socket(SocketFlags::empty())?;
+        // Bounds connecting too: a launcher that is stopped accepts nobody.
+        rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        rustix::net::connect(&socket, &wire::address(address)?)?;
+        Ok(Self(socket))
+    }
+
+    fn say(&self, request: &FromRank, memory: Option<&Mapping>) -> io::Result<()> {
+        wire::send(&self.0, &request.encode(), memory.and_then(Mapping::file))
+    }
+
+    /// The launcher's next frame, with the descriptor that belongs to it unless this process may have no more of them.
+    fn hear(&self, until: Instant) -> io::Result<(FromLauncher, Option<OwnedFd>)> {
+        wait_readable(&self.0, until)?;
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let packet = wire::receive(&self.0)?.ok_or(io::ErrorKind::ConnectionAborted)?;
+        let said = FromLauncher::decode(&packet.frame).map_err(|error| invalid(error.to_string()))?;
+        match (packet.descriptor, said.brings_descriptor()) {
+            (Descriptor::One(descriptor), true) => Ok((said, Some(descriptor))),
+            (Descriptor::None, false) => Ok((said, None)),
+            (Descriptor::Lost, true) => Ok((said, None)),
+            _ => Err(invalid("a descriptor too many or too few".to_owned())),
+        }
+    }
+}
+
+fn wait_readable(socket: impl AsFd, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = crate::timespec(left);
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

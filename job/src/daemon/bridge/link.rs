@@ -1,0 +1,211 @@
+//! One stream between two keepers: frames with tags, without ever waiting.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::daemon::bridge::frames::{LONGEST, Said};
+use crate::protocol::{Malformed, Nonce};
+use crate::{Secret, timespec};
+
+const LENGTH: usize = 4;
+const TAG: usize = 32;
+/// What may wait to be sent, in bytes: a peer that does not take it in is lost.
+const MOST_WAITING: usize = 64 << 20;
+
+/// Which end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Hub,
+    Host,
+}
+
+/// What carries the bytes.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Socket(OwnedFd),
+    /// A program that carries them elsewhere: its output, its input.
+    Pipes(OwnedFd, OwnedFd),
+}
+
+/// Why a stream is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lost {
+    #[error("the connection ended")]
+    Ended,
+    #[error("it was silent for {0:.1?}")]
+    Silent(Duration),
+    #[error("it did not take in what was sent")]
+    Deaf,
+    #[error("the connection broke: {0}")]
+    Broke(io::Error),
+    #[error("what came does not bear the job's proof")]
+    Forged,
+    #[error("it said what makes no sense: {0}")]
+    Nonsense(Malformed),
+    #[error("it said what it may not say")]
+    OutOfTurn,
+}
+
+/// One stream to another keeper. Nothing here waits but [`hear_until`](Self::hear_until).
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: Stream,
+    keys: (blake3::Hash, blake3::Hash),
+    /// How many frames went out, and came in.
+    numbers: (u64, u64),
+    incoming: Vec<u8>,
+    outgoing: VecDeque<u8>,
+    /// When something came in, and was put out, for the last time.
+    pub(crate) last_heard: Instant,
+    pub(crate) last_said: Instant,
+}
+
+impl Link {
+    /// Frames over a stream whose two ends have told each other a nonce each, which no other stream has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new(stream: Stream, end: End, secret: &Secret, hub: &Nonce, host: &Nonce) -> io::Result<Self> {
+        match &stream {
+            Stream::Socket(socket) => {
+                rustix::io::ioctl_fionbio(socket, true)?;
+                let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true); // not each socket is one of TCP
+            }
+            Stream::Pipes(reads, writes) => {
+                for pipe in [reads, writes] {
+                    let flags = rustix::fs::fcntl_getfl(pipe)?;
+                    rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
+                }
+            }
+        }
+        let key = |purpose| secret.proof_of(purpose, &[hub, host]);
+        let (hub, host) = (key("onesided bridge: the hub speaks"), key("onesided bridge: a host speaks"));
+        let keys = if end == End::Hub { (hub, host) } else { (host, hub) };
+        let now = Instant::now();
+        let (incoming, outgoing) = (Vec::new(), VecDeque::new());
+        Ok(Self { stream, keys, numbers: (0, 0), incoming, outgoing, last_heard: now, last_said: now })
+    }
+
+    /// What is to be polled for input, and for output.
+    pub(crate) fn polled(&self) -> [(BorrowedFd<'_>, PollFlags); 2] {
+        let out = if self.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        match &self.stream {
+            Stream::Socket(socket) => [(socket.as_fd(), PollFlags::IN), (socket.as_fd(), out)],
+            Stream::Pipes(reads, writes) => [(reads.as_fd(), PollFlags::IN), (writes.as_fd(), out)],
+        }
+    }
+
+    /// Puts a frame out, to be sent by [`flush`](Self::flush).
+    pub(crate) fn say(&mut self, said: &Said) {
+        let frame = said.encode();
+        let tag = tag(&self.keys.0, self.numbers.0, &frame);
+        self.numbers.0 += 1;
+        self.outgoing.extend((frame.len() as u32).to_le_bytes());
+        self.outgoing.extend(&frame);
+        self.outgoing.extend(tag.as_bytes());
+        self.last_said = Instant::now();
+    }
+
+    /// Sends what the system takes.
+    pub(crate) fn flush(&mut self) -> Result<(), Lost> {
+        while !self.outgoing.is_empty() {
+            let (bytes, _) = self.outgoing.as_slices();
+            let sent = match &self.stream {
+                Stream::Socket(socket) => rustix::net::send(socket, bytes, SendFlags::NOSIGNAL),
+                Stream::Pipes(_, writes) => rustix::io::write(writes, bytes),
+            };
+            match sent {
+                Ok(sent) => drop(self.outgoing.drain(..sent)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.outgoing.len() <= MOST_WAITING => return Ok(()),
+                Err(Errno::AGAIN) => return Err(Lost::Deaf),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(Lost::Ended),
+                Err(error) => return Err(Lost::Broke(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everything was sent.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// The next frame that has come in whole; `None` if there is none yet.
+    pub(crate) fn hear(&mut self) -> Result<Option<Said>, Lost> {
+        loop {
+            if let Some(frame) = self.take()? {
+                return Said::decode(&frame).map(Some).map_err(Lost::Nonsense);
+            }
+            let mut buffer = [0; 16 << 10];
+            let read = match &self.stream {
+                Stream::Socket(stream) | Stream::Pipes(stream, _) => rustix::io::read(stream, &mut buffer),
+            };
+            match read {
+                Ok(0) => return Err(Lost::Ended),
+                Ok(read) => {
+                    self.incoming.extend_from_slice(&buffer[..read]);
+                    self.last_heard = Instant::now();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::CONNRESET) => return Err(Lost::Ended),
+                Err(error) => return Err(Lost::Broke(error.into())),
+            }
+        }
+    }
+
+    /// Whether a whole frame has come in that was not heard: no poll tells of it.
+    pub(crate) fn has_frame(&self) -> bool {
+        let length = self.incoming.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+        length.is_some_and(|length| length > LONGEST || self.incoming.len() >= LENGTH + length + TAG)
+    }
+
+    /// The next frame, waiting for it, and sending meanwhile.
+    pub(crate) fn hear_until(&mut self, until: Instant) -> Result<Said, Lost> {
+        loop {
+            self.flush()?;
+            if let Some(said) = self.hear()? {
+                return Ok(said);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Lost::Broke(ErrorKind::TimedOut.into()));
+            }
+            let mut polled = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+            let _ = poll(&mut polled, Some(&timespec(left))); // whatever it says, look
+        }
+    }
+
+    /// The next frame of what has come in, once it is whole and its tag fits.
+    fn take(&mut self) -> Result<Option<Vec<u8>>, Lost> {
+        let Some((length, rest)) = self.incoming.split_first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if !(1..=LONGEST).contains(&length) {
+            return Err(Lost::Forged); // no keeper says so much
+        }
+        let Some((frame, rest)) = rest.split_at_checked(length) else { return Ok(None) };
+        let Some(theirs) = rest.first_chunk::<TAG>() else { return Ok(None) };
+        if tag(&self.keys.1, self.numbers.1, frame) != blake3::Hash::from_bytes(*theirs) {
+            return Err(Lost::Forged);
+        }
+        self.numbers.1 += 1;
+        let frame = frame.to_vec();
+        self.incoming.drain(..LENGTH + length + TAG);
+        Ok(Some(frame))
+    }
+}
+
+/// A [`blake3::Hash`] is compared in constant time.
+fn tag(key: &blake3::Hash, number: u64, frame: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(key.as_bytes());
+    hasher.update(&number.to_le_bytes());
+    hasher.update(frame);
+    hasher.finalize()
+}

@@ -1,0 +1,387 @@
+//! How the keepers of a job's hosts keep their boards alike.
+//!
+//! Each host has a keeper with a board for all ranks of the job: it serves memory to the ranks of its own host, and values
+//! to them too, of which it has a copy of all. One of the keepers is the *hub* (the launcher, or rank 0); each of the
+//! others has one stream to it, a [`Link`]. A value that is put goes to the hub, which refuses a name that is taken, and
+//! from there to all. Who left or died goes to the hub and from there to all others.
+//!
+//! - **A host that disappears**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`. The hub
+//!   declares all its ranks dead, and tells the others.
+//! - **A hub that disappears**: each host declares the hub's ranks dead and goes on. No value can be put any more, and what
+//!   becomes of the ranks of third hosts is not known any more.
+//!
+//! The keeper's [server](super::server) runs the bridge in its own loop, so all that a keeper keeps has one thread.
+
+pub(super) mod frames;
+mod link;
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::{Liveness, Rank};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+pub(crate) use crate::daemon::bridge::frames::{Gone, Layout, Said};
+pub(crate) use crate::daemon::bridge::link::{End, Link, Lost, Stream};
+
+use crate::Error;
+use crate::daemon::tables::Tables;
+use crate::timespec;
+
+/// How many seconds a host may be silent before its ranks are declared dead.
+pub const SUSPECT_AFTER: &str = "ONESIDED_SUSPECT_AFTER";
+/// If that is not set.
+const SUSPECT: Duration = Duration::from_secs(5);
+/// The most that may lie between two beats.
+const BEAT: Duration = Duration::from_millis(500);
+/// The most frames that are taken in of one host before the others have their turn.
+const A_TURN: usize = 256;
+
+/// How long a host may be silent, as [`SUSPECT_AFTER`] says.
+///
+/// # Errors
+/// [`Error::Join`]: that is no number of seconds, or less than 0.1.
+pub(crate) fn suspect_after(value: Option<OsString>) -> Result<Duration, Error> {
+    let Some(value) = value else { return Ok(SUSPECT) };
+    let seconds = value.to_str().and_then(|value| value.parse::<f64>().ok());
+    let wrong =
+        || Error::Join { what: format!("{SUSPECT_AFTER} is not a number of seconds, at least 0.1"), source: None };
+    let seconds = seconds.filter(|seconds| (0.1..=1e6).contains(seconds)).ok_or_else(wrong)?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// How often to say something, so that nobody who suspects the silent after that time suspects this end.
+fn between_beats(suspect_after: Duration) -> Duration {
+    (suspect_after / 4).min(BEAT)
+}
+
+/// The streams of one keeper to others.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    /// On a host beside the hub's: which one this is.
+    me: Option<u16>,
+    wires: Vec<Wire>,
+    /// By rank, what the others know, or need not be told.
+    told: Vec<Liveness>,
+    suspect_after: Duration,
+    desk: Option<Arc<Desk>>,
+}
+
+/// A stream to a host; for the hub's stream, where it is.
+#[derive(Debug)]
+struct Wire {
+    host: Option<u16>,
+    link: Link,
+    /// Whether bye was said here, and there.
+    bye: (bool, bool),
+}
+
+impl Bridge {
+    /// The hub's, with a stream to each other host. None of them has been silent yet, however long the others took to come.
+    pub(crate) fn hub(links: Vec<(u16, Link)>, suspect_after: Duration, desk: Option<Arc<Desk>>) -> Self {
+        let now = Instant::now();
+        let wires = links.into_iter().map(|(host, mut link)| {
+            link.last_heard = now;
+            Wire { host: Some(host), link, bye: (false, false) }
+        });
+        Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, desk }
+    }
+
+    /// That of host `me`, with its stream to the hub.
+    pub(crate) fn host(me: u16, link: Link, layout: &Layout, desk: Option<Arc<Desk>>) -> Self {
+        let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
+        let wire = Wire { host: layout.hub, link, bye: (false, false) };
+        Self { me: Some(me), wires: vec![wire], told: Vec::new(), suspect_after, desk }
+    }
+
+    /// Whether this is the hub's.
+    pub(crate) const fn is_hub(&self) -> bool {
+        self.me.is_none()
+    }
+
+    /// What is to be polled, two of each stream.
+    pub(crate) fn polled(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.wires.iter().flat_map(|wire| wire.link.polled())
+    }
+
+    /// When [`turn`](Self::turn) has something to do at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let due =
+            |wire: &Wire| (wire.link.last_heard + self.suspect_after).min(wire.link.last_said + self.between_beats());
+        let now = |wire: &Wire| (wire.link.has_frame() && !wire.bye.1).then(Instant::now);
+        self.wires.iter().map(|wire| now(wire).unwrap_or_else(|| due(wire))).min()
+    }
+
+    fn between_beats(&self) -> Duration {
+        between_beats(self.suspect_after)
+    }
+
+    /// For the launcher and its agents.
+    pub(crate) fn post(&mut self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
+        let said = Said::Control { kind, fields };
+        for wire in self.wires.iter_mut().filter(|wire| host.is_none() || wire.host == host) {
+            wire.link.say(&said);
+        }
+    }
+
+    /// Takes in what has come, tells what is new, and sends what can be sent.
+    pub(crate) fn turn(&mut self, tables: &mut Tables) {
+        let mut at = 0;
+        while at < self.wires.len() {
+            match self.attend(at, tables) {
+                Ok(true) => at += 1,
+                Ok(false) => {
+                    self.wires.remove(at);
+                }
+                Err(why) => {
+                    let wire = self.wires.remove(at);
+                    self.lost(wire.host, &why, tables);
+                }
+            }
+        }
+        self.tell(tables);
+        self.send(tables);
+    }
+
+    /// Hears one host. `false`: both have said bye.
+    fn attend(&mut self, at: usize, tables: &mut Tables) -> Result<bool, Lost> {
+        for _ in 0..A_TURN {
+            if self.wires[at].bye.1 {
+                let link = &mut self.wires[at].link;
+                return Ok(link.flush().is_ok() && !link.is_flushed());
+            }
+            let Some(said) = self.wires[at].link.hear()? else { break };
+            self.take(at, said, tables)?;
+        }
+        // Only what was silent although all that had come was taken in. A keeper that was stopped looks first.
+        let silent = self.wires[at].link.last_heard.elapsed();
+        if silent > self.suspect_after { Err(Lost::Silent(silent)) } else { Ok(true) }
+    }
+
+    fn take(&mut self, at: usize, said: Said, tables: &mut Tables) -> Result<(), Lost> {
+        let host = self.wires[at].host;
+        match said {
+            Said::Beat => {}
+            Said::Bye => {
+                self.wires[at].bye.1 = true;
+                // It serves its host no more.
+                self.declare_dead(host, tables);
+                if !self.is_hub() {
+                    tables.hub_gone(Rank(0));
+                }
+                self.wires[at].bye.0 = true;
+                self.wires[at].link.say(&Said::Bye);
+                if let Some(desk) = &self.desk {
+                    desk.put(News::Lost { host, why: "it ended".to_owned() });
+                }
+            }
+            Said::Status { rank, gone } => {
+                let board = tables.board();
+                if rank.0 >= board.size() || !self.may_tell(host, board.host_of(rank)) {
+                    return Err(Lost::OutOfTurn);
+                }
+                match gone {
+                    Gone::Dead => board.declare_dead(rank),
+                    Gone::Left => {
+                        let _ = board.join(rank); // its seat here was never taken
+                        board.leave(rank);
+                    }
+                }
+            }
+            Said::Put { ticket, name, value } if self.is_hub() => {
+                let outcome = tables.put(name, value);
+                // Whoever is told that it is stored finds it.
+                self.spread(tables);
+                self.wires[at].link.say(&Said::Stored { ticket, outcome });
+            }
+            Said::Stored { ticket, outcome } if !self.is_hub() => tables.answered(ticket, outcome),
+            Said::Value { name, value } if !self.is_hub() => tables.put(name, value).map_err(|_| Lost::OutOfTurn)?,
+            Said::Control { kind, fields } if self.desk.is_some() => {
+                if let Some(desk) = &self.desk {
+                    desk.put(News::Said { host, kind, fields });
+                }
+            }
+            _ => return Err(Lost::OutOfTurn),
+        }
+        Ok(())
+    }
+
+    /// A host tells of its own ranks, the hub of all but those of the host that it speaks to.
+    fn may_tell(&self, from: Option<u16>, host: u32) -> bool {
+        let host = u16::try_from(host).ok();
+        if self.is_hub() { host == from } else { host != self.me }
+    }
+
+    /// Tells the others who left or died.
+    pub(crate) fn tell(&mut self, tables: &Tables) {
+        self.told.resize(tables.size() as usize, Liveness::Alive);
+        let board = tables.board();
+        for (rank, told) in (0..).map(Rank).zip(&mut self.told) {
+            let now = board.liveness(rank);
+            let (Some(gone), true) = (Gone::of(now), *told != now) else { continue };
+            *told = now;
+            let host = u16::try_from(board.host_of(rank)).ok();
+            if self.me.is_none() || self.me == host {
+                let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
+                others.for_each(|wire| wire.link.say(&Said::Status { rank, gone }));
+            }
+        }
+    }
+
+    /// Hands on what the tables have for the others.
+    fn spread(&mut self, tables: &mut Tables) {
+        for said in tables.outgoing() {
+            self.wires.iter_mut().filter(|wire| !wire.bye.0).for_each(|wire| wire.link.say(&said));
+        }
+    }
+
+    fn send(&mut self, tables: &mut Tables) {
+        self.spread(tables);
+        let now = Instant::now();
+        let between = self.between_beats();
+        let mut at = 0;
+        while at < self.wires.len() {
+            let wire = &mut self.wires[at];
+            if now.saturating_duration_since(wire.link.last_said) >= between && !wire.bye.0 {
+                wire.link.say(&Said::Beat);
+            }
+            match wire.link.flush() {
+                Ok(()) => at += 1,
+                Err(why) => {
+                    let wire = self.wires.remove(at);
+                    self.lost(wire.host, &why, tables);
+                    at = 0; // the others hear of it
+                }
+            }
+        }
+    }
+
+    fn lost(&mut self, host: Option<u16>, why: &Lost, tables: &mut Tables) {
+        self.declare_dead(host, tables);
+        if let Some(desk) = &self.desk {
+            desk.put(News::Lost { host, why: why.to_string() });
+        }
+        if !self.is_hub() {
+            tables.hub_gone(Rank(0));
+        }
+        self.tell(tables);
+    }
+
+    fn declare_dead(&self, host: Option<u16>, tables: &Tables) {
+        let Some(host) = host else { return };
+        let board = tables.board();
+        let there = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == u32::from(host));
+        there.for_each(|rank| board.declare_dead(rank)); // unless it left
+    }
+
+    /// Says the last words, and waits, not for long, until the others have them: what is closed with something unread
+    /// may take back what was said.
+    pub(crate) fn end(mut self, tables: &mut Tables) {
+        let until = Instant::now() + self.suspect_after;
+        self.turn(tables);
+        for wire in self.wires.iter_mut().filter(|wire| !wire.bye.0) {
+            wire.bye.0 = true;
+            wire.link.say(&Said::Bye);
+        }
+        while !self.wires.is_empty() && Instant::now() < until {
+            self.wires.retain_mut(|wire| {
+                let mut heard_out = || -> Result<bool, Lost> {
+                    wire.link.flush()?;
+                    while let Some(said) = wire.link.hear()? {
+                        wire.bye.1 |= said == Said::Bye;
+                    }
+                    Ok(wire.bye.1 && wire.link.is_flushed())
+                };
+                !heard_out().unwrap_or(true)
+            });
+            let mut polled: Vec<_> = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+            if !polled.is_empty() {
+                let _ = poll(&mut polled, Some(&timespec(until.saturating_duration_since(Instant::now()))));
+            }
+        }
+    }
+}
+
+/// Waits for each host's first word, the name of its socket, and keeps the others from thinking that the hub is gone.
+///
+/// # Errors
+/// Which of the links was lost.
+pub(crate) fn hear_ready(
+    links: &mut [&mut Link],
+    suspect_after: Duration,
+    until: Instant,
+) -> Result<Vec<String>, (usize, Lost)> {
+    let between = between_beats(suspect_after);
+    let mut ready = vec![None; links.len()];
+    while ready.contains(&None) {
+        let now = Instant::now();
+        for (at, link) in links.iter_mut().enumerate() {
+            let lost = |lost| (at, lost);
+            // What comes after that is for the bridge.
+            if ready[at].is_none() {
+                match link.hear().map_err(lost)? {
+                    Some(Said::Ready { socket }) => ready[at] = Some(socket),
+                    None => {}
+                    Some(_) => return Err((at, Lost::OutOfTurn)),
+                }
+            }
+            if now >= until && ready[at].is_none() {
+                return Err((at, Lost::Broke(std::io::ErrorKind::TimedOut.into())));
+            }
+            if now.saturating_duration_since(link.last_said) >= between {
+                link.say(&Said::Beat);
+            }
+            link.flush().map_err(lost)?;
+        }
+        let missing = links.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
+        let polled = missing.flat_map(|(link, _)| link.polled());
+        let mut polled: Vec<_> = polled.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+        // Whatever it says, look; and before the next beat is late.
+        let _ = poll(&mut polled, Some(&timespec(between / 2)));
+    }
+    Ok(ready.into_iter().flatten().collect())
+}
+
+/// Where the launcher, or an agent, finds what its bridge has for it.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    news: Mutex<VecDeque<News>>,
+    wake: OwnedFd,
+}
+
+/// What came for the launcher, or an agent.
+#[derive(Debug)]
+pub(crate) enum News {
+    Said { host: Option<u16>, kind: u16, fields: Vec<u8> },
+    Lost { host: Option<u16>, why: String },
+}
+
+impl Desk {
+    /// # Errors
+    /// No descriptors.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { news: Mutex::default(), wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    fn put(&self, news: News) {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).push_back(news);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes()); // full means readable
+    }
+
+    /// What becomes readable when there are news.
+    pub(crate) fn readable(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// All news so far.
+    pub(crate) fn take(&self) -> VecDeque<News> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests;

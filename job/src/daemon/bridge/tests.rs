@@ -1,0 +1,504 @@
+//! Jobs whose ranks say that they are on several hosts, and hosts that break the rules.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::scope;
+
+use onesided_remote_memory::{FaultKind, RegionId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::daemon::tables::{Answer, Put};
+use crate::protocol::{Failure, FromLauncher, MAX_VALUE};
+use crate::rendezvous::{Place, frames, join};
+use crate::segment::Mapping;
+use crate::{Job, Secret};
+
+const SOON: Duration = Duration::from_secs(10);
+const SUSPECT_SOON: Duration = Duration::from_millis(400);
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Ranks of this process that say they are on these hosts.
+fn jobs(hosts: &[u8]) -> Vec<Job> {
+    let (address, secret) = (free_address(), Secret::random());
+    let places = places(&address, &secret, hosts);
+    scope(|scope| {
+        let joins: Vec<_> = places.iter().map(|place| scope.spawn(|| join(place, SOON).unwrap())).collect();
+        joins.into_iter().map(|join| join.join().unwrap()).collect()
+    })
+}
+
+fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<Place> {
+    let place = |(rank, host): (u32, &u8)| Place {
+        address: address.to_owned(),
+        rank: Rank(rank),
+        size: hosts.len() as u32,
+        secret: secret.clone(),
+        host: [*host; 16],
+        suspect_after: SUSPECT_SOON,
+        told_by: "a test",
+    };
+    (0..).zip(hosts).map(place).collect()
+}
+
+/// Ends a job in good order: all leave, and each waits for those that it serves.
+fn leave(jobs: Vec<Job>) {
+    jobs.iter().for_each(|job| job.board.leave(job.rank));
+    scope(|scope| {
+        jobs.into_iter().for_each(|job| drop(scope.spawn(move || drop(job))));
+    });
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < SOON, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
+    let jobs = jobs(&[7, 3, 7, 1, 3]);
+    for job in &jobs {
+        let hosts: Vec<_> = (0..5).map(|rank| job.host_of(Rank(rank))).collect();
+        assert_eq!((hosts, job.hosts()), (vec![0, 1, 0, 2, 1], 3));
+        job.exchange.put(&format!("from/{}", job.rank.0), &[job.rank.0 as u8; 3]).unwrap();
+    }
+    for job in &jobs {
+        for rank in 0..5 {
+            assert_eq!(job.exchange.get(&format!("from/{rank}"), SOON).unwrap(), [rank as u8; 3]);
+        }
+    }
+    // A name is taken wherever it was put, and known to whoever was told so.
+    for job in &jobs {
+        assert!(job.exchange.put("from/3", b"").unwrap_err().to_string().contains("taken"));
+    }
+    let big = vec![7; MAX_VALUE];
+    jobs[3].exchange.put("big", &big).unwrap();
+    assert_eq!(jobs[1].exchange.get("big", SOON).unwrap(), big);
+    assert_eq!(jobs[4].exchange.get("never", SUSPECT_SOON).unwrap_err().fault().kind(), FaultKind::TimedOut);
+    // Longer than a host may be silent: beats are heard.
+    std::thread::sleep(2 * SUSPECT_SOON);
+    assert!(jobs.iter().all(|job| job.board.failed_rank().is_none()));
+    leave(jobs);
+}
+
+#[test]
+fn memory_is_shared_on_a_host_and_not_beyond() {
+    let jobs = jobs(&[0, 1, 1]);
+    let memory = Arc::new(Mapping::create(4096).unwrap());
+    jobs[2].exchange.publish(RegionId(4), &memory).unwrap();
+    jobs[1].exchange.fetch(Rank(2), RegionId(4)).unwrap();
+    assert_eq!(jobs[0].exchange.fetch(Rank(2), RegionId(4)).unwrap_err().fault().kind(), FaultKind::NoSuchRegion);
+    leave(jobs);
+}
+
+#[test]
+fn who_leaves_and_who_dies_is_known_on_all_hosts() {
+    let mut jobs = jobs(&[0, 1, 2, 1, 2, 0]);
+    jobs[4].board.leave(Rank(4));
+    jobs[5].board.leave(Rank(5));
+    let survivors: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.board)).collect();
+    let all = |rank: u32, liveness| survivors.iter().all(|board| board.liveness(Rank(rank)) == liveness);
+    eventually("4 and 5 have left", || all(4, Liveness::Left) && all(5, Liveness::Left));
+    drop(jobs.remove(3)); // without leaving
+    eventually("3 has died", || all(3, Liveness::Dead));
+    assert!(survivors.iter().all(|board| board.failed_rank() == Some(Rank(3))));
+    // Nobody waits for a value any more.
+    let fault = jobs[2].exchange.get("never", SOON).unwrap_err().fault();
+    assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(3))));
+    leave(jobs);
+}
+
+#[test]
+fn a_keeper_goes_after_its_host_and_rank_0_last() {
+    let mut jobs = jobs(&[0, 1, 1]);
+    jobs.iter().take(2).for_each(|job| job.board.leave(job.rank));
+    let last = jobs.pop().unwrap();
+    scope(|scope| {
+        let going: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || drop(job))).collect();
+        std::thread::sleep(2 * SUSPECT_SOON);
+        assert!(!going.iter().any(|going| going.is_finished()));
+        last.exchange.put("still", b"kept").unwrap();
+        last.board.leave(last.rank);
+        eventually("both go", || going.iter().all(|going| going.is_finished()));
+    });
+    assert_eq!(last.board.failed_rank(), None);
+}
+
+/// Rank 0 with rank 1 on another host and rank 2, played by the test, on a third.
+fn beside(play: impl FnOnce(Link, &[Job])) {
+    let (address, secret) = (free_address(), Secret::random());
+    let places = places(&address, &secret, &[0, 1, 2]);
+    scope(|scope| {
+        let joins = [0, 1].map(|rank| {
+            let place = &places[rank];
+            scope.spawn(move || join(place, SOON).unwrap())
+        });
+        let mut link = come(&places[2]);
+        link.say(&Said::Ready { socket: "none".to_owned() });
+        link.say(&Said::Put { ticket: 0, name: "join/2".to_owned(), value: vec![] });
+        let joined = loop {
+            match link.hear_until(Instant::now() + SOON).unwrap() {
+                Said::Value { name, .. } if name == "join/all" => break joins.map(|join| join.join().unwrap()),
+                Said::Beat | Said::Value { .. } | Said::Stored { outcome: Ok(()), .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        play(link, &joined);
+        for job in &joined {
+            eventually("the third host is gone", || job.board.liveness(Rank(2)) != Liveness::Alive);
+            assert_eq!(job.board.liveness(Rank(1 - job.rank.0)), Liveness::Alive);
+        }
+        leave(joined.into());
+    });
+}
+
+/// A rank that has met rank 0 and waits for its word.
+fn wait_to_keep(place: &Place) -> (TcpStream, frames::Coming, [u8; 32]) {
+    let stream = loop {
+        match TcpStream::connect(&place.address) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let frames::FromRankZero::Greeting { nonce } = from_rank_0(&stream) else { panic!() };
+    let Place { rank, size, host, secret, .. } = place;
+    let mut coming = frames::Coming { rank: *rank, size: *size, host: *host, nonce: [4; 32], proof: [0; 32] };
+    coming.proof = coming.proof(secret, &nonce);
+    (&stream).write_all(&coming.encode()).unwrap();
+    (stream, coming, nonce)
+}
+
+fn from_rank_0(mut stream: &TcpStream) -> frames::FromRankZero {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut frame = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut frame).unwrap();
+    frames::FromRankZero::decode(&frame).unwrap()
+}
+
+/// A rank that meets rank 0 and is told to keep its host.
+fn come(place: &Place) -> Link {
+    let (stream, coming, nonce) = wait_to_keep(place);
+    let secret = &place.secret;
+    assert_eq!(from_rank_0(&stream), frames::FromRankZero::Keep { proof: coming.keep(secret, &nonce) });
+    let mut link = Link::new(Stream::Socket(stream.into()), End::Host, secret, &nonce, &[4; 32]).unwrap();
+    let Said::Layout(layout) = link.hear_until(Instant::now() + SOON).unwrap() else { panic!() };
+    assert_eq!((layout.hub, &*layout.hosts), (Some(0), &[0, 1, 2][..]));
+    link
+}
+
+/// A rank of another host waits to be told where its host is kept; if it ends before that, another may come in its place.
+#[test]
+fn a_rank_that_goes_while_it_waits_may_come_again() {
+    let (address, secret) = (free_address(), Secret::random());
+    let places = places(&address, &secret, &[0, 1, 2]);
+    scope(|scope| {
+        let zero = scope.spawn(|| join(&places[0], SOON).unwrap());
+        for _ in 0..2 {
+            drop(wait_to_keep(&places[1]));
+            std::thread::sleep(SUSPECT_SOON / 4);
+        }
+        let others = [1, 2].map(|rank| {
+            let place = &places[rank];
+            scope.spawn(move || join(place, SOON).unwrap())
+        });
+        let [one, two] = others.map(|join| join.join().unwrap());
+        leave(vec![zero.join().unwrap(), one, two]);
+    });
+}
+
+fn dead(job: &Job) -> bool {
+    job.board.liveness(Rank(2)) == Liveness::Dead && job.board.failed_rank() == Some(Rank(2))
+}
+
+#[test]
+fn a_host_whose_stream_ends_is_dead() {
+    beside(|link, jobs| {
+        drop(link);
+        let begin = Instant::now();
+        eventually("dead", || jobs.iter().all(dead));
+        assert!(begin.elapsed() < SOON / 4);
+    });
+}
+
+#[test]
+fn a_host_that_is_silent_is_dead_and_not_before_its_time() {
+    beside(|link, jobs| {
+        let begin = Instant::now();
+        eventually("dead", || jobs.iter().all(dead));
+        assert!((SUSPECT_SOON / 2..SOON / 4).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        drop(link);
+    });
+}
+
+#[test]
+fn a_host_that_says_bye_while_its_ranks_live_is_dead() {
+    beside(|mut link, jobs| {
+        link.say(&Said::Bye);
+        link.flush().unwrap();
+        eventually("dead", || jobs.iter().all(dead));
+        loop {
+            match link.hear_until(Instant::now() + SOON) {
+                Ok(Said::Bye) => break,
+                Ok(_) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_host_may_not_say_ends_its_stream() {
+    let value = |name: &str| Said::Value { name: name.to_owned(), value: vec![] };
+    for said in [
+        Said::Status { rank: Rank(1), gone: Gone::Dead },
+        Said::Status { rank: Rank(0), gone: Gone::Left },
+        Said::Status { rank: Rank(3), gone: Gone::Dead },
+        Said::Status { rank: Rank(u32::MAX), gone: Gone::Dead },
+        Said::Stored { ticket: 0, outcome: Ok(()) },
+        Said::Ready { socket: "again".to_owned() },
+        Said::Layout(Layout { suspect_after_ms: 1, hub: None, hosts: vec![] }),
+        Said::Control { kind: 600, fields: vec![1, 2, 3] },
+        value("x"),
+    ] {
+        beside(|mut link, jobs| {
+            link.say(&said);
+            link.flush().unwrap();
+            let begin = Instant::now();
+            eventually("dead", || jobs.iter().all(dead));
+            assert!(begin.elapsed() < SUSPECT_SOON, "{said:?} was only found by silence");
+        });
+    }
+}
+
+/// Two links that speak to each other, and a way to change what goes from the host to the hub.
+fn pair() -> (Link, Link, TcpStream, TcpStream) {
+    let secret = Secret::random();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || {
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    };
+    let ((host, from_host), (to_hub, hub)) = (connect(), connect());
+    let link =
+        |stream: TcpStream, end| Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap();
+    (link(host, End::Host), link(hub, End::Hub), from_host, to_hub)
+}
+
+/// A host that is ready hears from the hub while another is not, as often as the time asks for after which it would take the hub
+/// for lost.
+#[test]
+fn who_is_ready_is_not_left_in_silence() {
+    let secret = Secret::random();
+    let link = || {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let link = |stream: std::os::unix::net::UnixStream, end| {
+            Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+        };
+        (link(one, End::Hub), link(other, End::Host))
+    };
+    let ((mut first, mut ready), (mut second, _silent)) = (link(), link());
+    ready.say(&Said::Ready { socket: "there".to_owned() });
+    ready.flush().unwrap();
+    let until = Instant::now() + Duration::from_secs(1);
+    let late = hear_ready(&mut [&mut first, &mut second], Duration::from_millis(100), until).unwrap_err();
+    assert_eq!(late.0, 1);
+    let beats = std::iter::from_fn(|| ready.hear().unwrap()).filter(|said| *said == Said::Beat).count();
+    assert!(beats > 15, "{beats} in ten times as long as it waits for one");
+}
+
+#[test]
+fn a_changed_repeated_or_missing_frame_is_found() {
+    let frames = [Said::Beat, Said::Status { rank: Rank(2), gone: Gone::Left }, Said::Beat];
+    let lengths: Vec<_> = frames.iter().map(|said| said.encode().len() + 36).collect();
+    let total: usize = lengths.iter().sum();
+    let run = |change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+        let (mut host, mut hub, mut from_host, mut to_hub) = pair();
+        frames.iter().for_each(|said| host.say(said));
+        host.flush().unwrap();
+        let mut bytes = vec![0; total];
+        from_host.read_exact(&mut bytes).unwrap();
+        to_hub.write_all(&change(bytes)).unwrap();
+        drop(to_hub);
+        let mut heard = 0;
+        loop {
+            match hub.hear_until(Instant::now() + SOON) {
+                Ok(said) => assert_eq!(said, frames[heard]),
+                Err(lost) => return (heard, lost),
+            }
+            heard += 1;
+        }
+    };
+    assert!(matches!(run(&|bytes| bytes), (3, Lost::Ended)));
+    for at in 0..total {
+        let (heard, lost) = run(&|mut bytes| {
+            bytes[at] ^= 0x10;
+            bytes
+        });
+        let first = lengths
+            .iter()
+            .scan(0, |sum, len| {
+                *sum += len;
+                Some(*sum)
+            })
+            .position(|end| at < end)
+            .unwrap();
+        // A longer length waits for bytes that never come.
+        assert!(heard == first && matches!(lost, Lost::Forged | Lost::Ended), "{at}: {heard} {lost}");
+    }
+    assert!(matches!(run(&|bytes| bytes[lengths[0]..].to_vec()), (0, Lost::Forged)), "one is left out");
+    let twice = |bytes: Vec<u8>| [&bytes[..lengths[0]], &bytes].concat();
+    assert!(matches!(run(&twice), (1, Lost::Forged)), "one is repeated");
+}
+
+#[test]
+fn a_frame_of_one_side_is_none_of_the_other() {
+    let (mut host, _hub, from_host, to_hub) = pair();
+    drop(to_hub);
+    let mut reader = from_host;
+    host.say(&Said::Beat);
+    host.flush().unwrap();
+    let mut bytes = vec![0; Said::Beat.encode().len() + 36];
+    reader.read_exact(&mut bytes).unwrap();
+    reader.write_all(&bytes).unwrap(); // back to where it came from
+    assert!(matches!(host.hear_until(Instant::now() + SOON), Err(Lost::Forged)));
+}
+
+#[test]
+fn a_flood_of_garbage_is_dropped_at_its_first_frame() {
+    let (_host, mut hub, _from_host, mut to_hub) = pair();
+    let flood = std::thread::spawn(move || while to_hub.write_all(&[0x5a; 64 << 10]).is_ok() {});
+    assert!(matches!(hub.hear_until(Instant::now() + SOON), Err(Lost::Forged)));
+    drop(hub);
+    flood.join().unwrap();
+}
+
+#[test]
+fn the_patience_with_a_host_is_read_from_the_environment() {
+    assert_eq!(suspect_after(None).unwrap(), SUSPECT);
+    assert_eq!(suspect_after(Some("0.25".into())).unwrap(), Duration::from_millis(250));
+    for wrong in ["", "0", "-1", "soon", "nan", "inf", "0.01", "1e9"] {
+        assert!(suspect_after(Some(wrong.into())).unwrap_err().to_string().contains(SUSPECT_AFTER), "{wrong}");
+    }
+}
+
+fn any_said() -> impl Strategy<Value = Said> {
+    let name = || "[!-~]{1,64}";
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
+    let layout = (any::<u32>(), proptest::option::of(0..u16::MAX), proptest::collection::vec(any::<u16>(), 0..40));
+    prop_oneof![
+        layout.prop_map(|(suspect_after_ms, hub, hosts)| Said::Layout(Layout { suspect_after_ms, hub, hosts })),
+        name().prop_map(|socket| Said::Ready { socket }),
+        (any::<u64>(), name(), bytes()).prop_map(|(ticket, name, value)| Said::Put { ticket, name, value }),
+        (any::<u64>(), 0..=7_u16).prop_map(|(ticket, code)| {
+            let outcome = if code == 0 { Ok(()) } else { Err(Failure::from_code(code, Rank(0)).unwrap()) };
+            Said::Stored { ticket, outcome }
+        }),
+        (name(), bytes()).prop_map(|(name, value)| Said::Value { name, value }),
+        (any::<u32>(), any::<bool>()).prop_map(|(rank, left)| {
+            Said::Status { rank: Rank(rank), gone: if left { Gone::Left } else { Gone::Dead } }
+        }),
+        Just(Said::Beat),
+        Just(Said::Bye),
+        (512..=767_u16, bytes()).prop_map(|(kind, fields)| Said::Control { kind, fields }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn frames_travel(said in any_said(), cut in 0_usize..100) {
+        let frame = said.encode();
+        prop_assert_eq!(Said::decode(&frame), Ok(said.clone()));
+        prop_assert!(FromLauncher::decode(&frame).is_err());
+        let shorter = &frame[..frame.len().saturating_sub(cut + 1)];
+        prop_assert!(Said::decode(shorter) != Ok(said));
+    }
+
+    /// Whatever decodes is what its own encoding says.
+    #[test]
+    fn no_bytes_are_a_panic(kind in 250..520_u16, rest in proptest::collection::vec(any::<u8>(), 0..120)) {
+        let frame = crate::protocol::frame(kind, &[&rest]);
+        if let Ok(said) = Said::decode(&frame) {
+            prop_assert_eq!(said.encode(), frame);
+        }
+    }
+}
+
+/// What is left after a turn is no news to the system: nothing becomes readable.
+#[test]
+fn frames_that_are_left_after_a_turn_are_heard_at_once() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let secret = Secret::random();
+    let link = |stream: std::os::unix::net::UnixStream, end| {
+        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    let (hub, mut host) = (link(ours, End::Hub), link(theirs, End::Host));
+    let board = Arc::new(crate::segment::Board::create(2).unwrap());
+    let mut tables = Tables::new(Arc::clone(&board), secret.clone(), 8);
+    let mut hub = Bridge::hub(vec![(1, hub)], SOON, None);
+    hub.turn(&mut tables); // says its beat
+    (0..A_TURN).for_each(|_| host.say(&Said::Beat));
+    host.flush().unwrap();
+    hub.turn(&mut tables);
+    assert!(hub.deadline() > Some(Instant::now()), "nothing is left");
+    (0..=A_TURN).for_each(|_| host.say(&Said::Beat));
+    host.flush().unwrap();
+    hub.turn(&mut tables);
+    assert!(hub.deadline() <= Some(Instant::now()), "one is left");
+    hub.turn(&mut tables);
+    assert!(hub.deadline() > Some(Instant::now()));
+}
+
+/// A host's bridge, and the hub's end of its stream, which the test plays.
+fn host_of_a_played_hub() -> (Bridge, Tables, Link) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let secret = Secret::random();
+    let link = |stream: std::os::unix::net::UnixStream, end| {
+        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    let (host, hub) = (link(ours, End::Host), link(theirs, End::Hub));
+    let board = Arc::new(crate::segment::Board::create(2).unwrap());
+    board.place(Rank(1), 1);
+    let mut tables = Tables::new(board, secret.clone(), 8);
+    tables.bridge(false);
+    let layout = Layout { suspect_after_ms: 10_000, hub: Some(0), hosts: vec![0, 1] };
+    (Bridge::host(1, host, &layout, None), tables, hub)
+}
+
+/// A hub may end at once after its answer: both come in one turn, before whoever asked looks.
+#[test]
+fn what_the_hub_answered_holds_although_it_is_gone() {
+    for says_bye in [true, false] {
+        let (mut host, mut tables, mut hub) = host_of_a_played_hub();
+        let Put::Asked(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
+        let Put::Asked(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
+        let Put::Asked(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
+        host.turn(&mut tables);
+        hub.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
+        hub.say(&Said::Stored { ticket: first, outcome: Ok(()) });
+        hub.say(&Said::Stored { ticket: second, outcome: Err(Failure::NameTaken) });
+        hub.say(&Said::Value { name: "join/all".to_owned(), value: vec![] });
+        if says_bye {
+            hub.say(&Said::Bye);
+        }
+        hub.flush().unwrap();
+        drop(hub);
+        host.turn(&mut tables);
+        assert_eq!(tables.board().liveness(Rank(0)), Liveness::Dead);
+        let mut stored = |ticket| match tables.stored(ticket) {
+            Some(Answer::Say(said)) => said,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stored(first), FromLauncher::Done);
+        assert_eq!(stored(second), FromLauncher::Failed(Failure::NameTaken));
+        assert_eq!(stored(unheard), FromLauncher::Failed(Failure::PeerDied(Rank(0))));
+        assert!(matches!(tables.value("join/all", false), Some(Answer::Say(FromLauncher::Value(_)))));
+        assert!(matches!(tables.put_by_rank("later".to_owned(), vec![]), Put::Done(Err(Failure::PeerDied(Rank(0))))));
+    }
+}

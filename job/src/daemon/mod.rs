@@ -1,0 +1,12 @@
+//! The host daemon: a service thread that keeps the peer table of a host, hands out values and memory, watches for deaths, and
+//! is joined with the daemons of other hosts by a [bridge]. It has no policy: what a death means for the job is the
+//! [launcher](crate::launcher)'s business.
+
+pub(crate) mod bridge;
+mod server;
+pub(crate) mod session;
+pub(crate) mod succession;
+mod tables;
+
+pub use crate::daemon::bridge::SUSPECT_AFTER;
+pub use crate::daemon::server::Server;

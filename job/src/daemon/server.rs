@@ -1,0 +1,315 @@
+//! The launcher's side of the bootstrap: one thread that serves all ranks from one poll loop.
+//!
+//! Nobody can hold it up: every socket is nonblocking, a connection that has not proven the secret is dropped after a
+//! few seconds or when too many others come, and a rank that does not read its answers loses its connection.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::Error;
+use crate::daemon::bridge::Bridge;
+use crate::daemon::session::{Next, Session};
+use crate::daemon::tables::Tables;
+use crate::secret::random_bytes;
+use crate::segment::Board;
+use crate::{Secret, timespec, wire};
+
+/// How many connections that have not proven the secret there may be, beside one a rank.
+const STRANGERS: usize = 64;
+/// How many are let in before those that are in are heard again.
+const A_TURN: usize = 16;
+/// How long to leave the listener alone when no descriptor is left for a new connection.
+const NO_ROOM: Duration = Duration::from_millis(50);
+
+/// Serves a job's ranks until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: String,
+    board: Arc<Board>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// Tells the other thread of changes on the board, where other hosts have to hear of them.
+    watch: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    wake: OwnedFd,
+    orders: Mutex<Vec<Order>>,
+}
+
+/// What the server's thread is to do.
+#[derive(Debug)]
+enum Order {
+    Bridge(Bridge),
+    Post { host: Option<u16>, kind: u16, fields: Vec<u8> },
+}
+
+impl Server {
+    /// Listens on an abstract Unix socket of a random name. At most `regions` regions of all ranks together are kept,
+    /// each of which takes a descriptor.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: no descriptors, no thread.
+    pub fn start(board: Arc<Board>, secret: Secret, regions: usize) -> Result<Self, Error> {
+        let failed = |source| Error::Launch { what: "listen for the ranks".to_owned(), source: Some(source) };
+        let address = format!("onesided-{:032x}", u128::from_le_bytes(random_bytes()));
+        let (listener, shared) = Self::prepare(&address).map_err(failed)?;
+        let mut service = Service {
+            listener,
+            shared: Arc::clone(&shared),
+            tables: Tables::new(Arc::clone(&board), secret, regions),
+            sessions: Vec::new(),
+            closed_until: None,
+            bridge: None,
+        };
+        let thread = std::thread::Builder::new().name("bootstrap".to_owned()).spawn(move || service.run());
+        Ok(Self { address, board, shared, thread: Some(thread.map_err(failed)?), watch: None })
+    }
+
+    fn prepare(address: &str) -> io::Result<(OwnedFd, Arc<Shared>)> {
+        let listener = wire::socket(SocketFlags::NONBLOCK)?;
+        rustix::net::bind(&listener, &wire::address(address)?)?;
+        rustix::net::listen(&listener, i32::MAX)?; // the system caps it
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok((listener, Arc::new(Shared { stop: AtomicBool::new(false), wake, orders: Mutex::default() })))
+    }
+
+    /// The name of the socket.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// To be called when a death was declared on the board: whoever waits for a value hears of it.
+    pub fn look(&self) {
+        self.shared.wake();
+    }
+
+    /// From now on the job has other hosts, whose keepers are at the other ends.
+    ///
+    /// # Errors
+    /// [`Error::Launch`]: no thread.
+    pub(crate) fn bridge(&mut self, bridge: Bridge) -> Result<(), Error> {
+        let (board, shared) = (Arc::clone(&self.board), Arc::clone(&self.shared));
+        let watch = move || {
+            loop {
+                let changes = board.changes();
+                if shared.stop.load(Ordering::Acquire) {
+                    return; // who stops us notes a change after that
+                }
+                shared.wake();
+                board.wait_for_change(changes);
+            }
+        };
+        let failed = |source| Error::Launch { what: "watch the board".to_owned(), source: Some(source) };
+        self.watch = Some(std::thread::Builder::new().name("board".to_owned()).spawn(watch).map_err(failed)?);
+        self.shared.order(Order::Bridge(bridge));
+        Ok(())
+    }
+
+    /// Sends a control frame to a host, or to all.
+    pub(crate) fn post(&self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
+        self.shared.order(Order::Post { host, kind, fields });
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        // Full means that it is readable already.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        self.wake();
+    }
+}
+
+impl Server {
+    /// Ends it before it is dropped.
+    pub(crate) fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.look();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic there has been printed
+        }
+        if let Some(watch) = self.watch.take() {
+            self.board.note_change();
+            let _ = watch.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Service {
+    listener: OwnedFd,
+    shared: Arc<Shared>,
+    tables: Tables,
+    /// Those that came first come first.
+    sessions: Vec<Session>,
+    /// Set while there was no descriptor for a new connection.
+    closed_until: Option<Instant>,
+    /// To other hosts, if there are any.
+    bridge: Option<Bridge>,
+}
+
+impl Service {
+    fn run(&mut self) {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let ready = self.wait();
+            if ready.woken {
+                let _ = rustix::io::read(&self.shared.wake, &mut [0; 8]);
+            }
+            let now = Instant::now();
+            let mut readable = ready.sessions.into_iter();
+            self.keep(|session, tables| match readable.next() {
+                Some(Readable { process: true, .. }) => session.ended(tables),
+                Some(Readable { socket: true, .. }) => session.hear(tables),
+                _ => Next::Stay,
+            });
+            self.turn();
+            // Only now: what one puts another may wait for.
+            self.keep(|session, tables| session.look(tables, now));
+            if ready.visitors {
+                self.accept(now);
+            }
+        }
+        // Last words for who waits for a value, if it never comes because somebody died.
+        self.keep(|session, tables| session.look(tables, Instant::now()));
+        self.turn();
+        if let Some(bridge) = self.bridge.take() {
+            bridge.end(&mut self.tables);
+        }
+    }
+
+    /// What there is to do for other hosts.
+    fn turn(&mut self) {
+        let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        for order in orders {
+            match (order, &mut self.bridge) {
+                (Order::Bridge(bridge), _) => {
+                    self.tables.bridge(bridge.is_hub());
+                    self.bridge = Some(bridge);
+                }
+                (Order::Post { host, kind, fields }, Some(bridge)) => {
+                    bridge.tell(&self.tables); // what happened before goes before
+                    bridge.post(host, kind, fields);
+                }
+                (Order::Post { .. }, None) => {}
+            }
+        }
+        if let Some(bridge) = &mut self.bridge {
+            bridge.turn(&mut self.tables);
+        }
+    }
+
+    fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {
+        let tables = &mut self.tables;
+        self.sessions.retain_mut(|session| {
+            let stays = next(session, tables) == Next::Stay;
+            if !stays {
+                session.end(tables);
+            }
+            stays
+        });
+    }
+
+    fn wait(&mut self) -> Ready {
+        let now = Instant::now();
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        let bridge = self.bridge.as_ref();
+        let until = self.sessions.iter().filter_map(Session::deadline);
+        let until = until.chain(self.closed_until).chain(bridge.and_then(Bridge::deadline)).min();
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
+        let visitors = if self.closed_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut polled = Vec::with_capacity(2 * self.sessions.len() + 2);
+        polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
+        polled.push(PollFd::new(&self.listener, visitors));
+        for session in &self.sessions {
+            // Where there is no process to be watched, the socket once more, for nothing but its end.
+            let (process, what) =
+                session.process().map_or((session.socket(), PollFlags::empty()), |p| (p, PollFlags::IN));
+            polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
+            polled.push(PollFd::from_borrowed_fd(process, what));
+        }
+        let to_hosts = bridge.into_iter().flat_map(Bridge::polled);
+        polled.extend(to_hosts.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
+        if poll(&mut polled, timeout.as_ref()).is_err() {
+            return Ready::default(); // a signal; or no memory, which may pass
+        }
+        let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        Ready {
+            woken: ready(&polled[0]),
+            visitors: ready(&polled[1]),
+            sessions: polled[2..2 + 2 * self.sessions.len()]
+                .chunks_exact(2)
+                .map(|pair| Readable { socket: ready(&pair[0]), process: pair[1].revents().contains(PollFlags::IN) })
+                .collect(),
+        }
+    }
+
+    /// Lets some of those in who wait at the door: not all, who may come without end.
+    fn accept(&mut self, now: Instant) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..A_TURN {
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => {
+                    self.make_room();
+                    self.sessions.extend(Session::begin(socket, now));
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => {
+                    self.closed_until = Some(now + NO_ROOM);
+                    return self.drop_oldest_stranger();
+                }
+            }
+        }
+    }
+
+    /// A flood of strangers drives out strangers, the oldest first: whoever knows the secret proves it at once.
+    fn make_room(&mut self) {
+        let strangers = self.sessions.iter().filter(|session| session.is_stranger()).count();
+        if strangers >= STRANGERS + self.tables.size() as usize {
+            self.drop_oldest_stranger();
+        }
+    }
+
+    fn drop_oldest_stranger(&mut self) {
+        if let Some(oldest) = self.sessions.iter().position(Session::is_stranger) {
+            self.sessions.remove(oldest);
+        }
+    }
+}
+
+/// What the poll found.
+#[derive(Default)]
+struct Ready {
+    woken: bool,
+    visitors: bool,
+    /// In the order of the sessions.
+    sessions: Vec<Readable>,
+}
+
+struct Readable {
+    socket: bool,
+    process: bool,
+}
+
+#[cfg(test)]
+mod tests;

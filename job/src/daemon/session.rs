@@ -1,0 +1,224 @@
+//! The launcher's side of one connection.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::Rank;
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::daemon::tables::{Answer, Put, Tables};
+use crate::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
+use crate::secret::{Side, random_bytes};
+use crate::wire::{self, Descriptor};
+
+/// How long a connection may take to prove that it knows the secret.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    socket: OwnedFd,
+    /// The process at the other end: a child that it forked would keep the connection open after its end.
+    process: Option<OwnedFd>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has been challenged and has proven nothing yet.
+    Stranger { nonce: Nonce, until: Instant },
+    /// A rank that may ask.
+    Rank(Rank),
+    /// A rank whose `get` waits for a value; it may not ask for anything else meanwhile.
+    Waiting { rank: Rank, name: String, until: Option<Instant> },
+    /// A rank whose `put` waits for the hub's word.
+    Putting { rank: Rank, ticket: u64 },
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Stay,
+    Close,
+}
+
+impl Session {
+    /// Challenges a new connection. `None`: it is another user's, or gone already.
+    pub(crate) fn begin(socket: OwnedFd, now: Instant) -> Option<Self> {
+        // An abstract socket has no permissions of its own.
+        let peer = rustix::net::sockopt::socket_peercred(&socket).ok()?;
+        if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
+            return None;
+        }
+        let nonce = random_bytes();
+        let session = Self { socket, process: None, state: State::Stranger { nonce, until: now + PATIENCE } };
+        (session.say(&FromLauncher::Challenge { nonce }, None) == Next::Stay).then_some(session)
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What becomes readable when the rank's process ends, where there is such a thing.
+    pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(OwnedFd::as_fd)
+    }
+
+    pub(crate) const fn is_stranger(&self) -> bool {
+        matches!(self.state, State::Stranger { .. })
+    }
+
+    const fn rank(&self) -> Option<Rank> {
+        match self.state {
+            State::Stranger { .. } => None,
+            State::Rank(rank) | State::Waiting { rank, .. } | State::Putting { rank, .. } => Some(rank),
+        }
+    }
+
+    /// When [`look`](Self::look) has something to do at the latest.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Stranger { until, .. } => Some(*until),
+            State::Rank(_) | State::Putting { .. } => None,
+            State::Waiting { until, .. } => *until,
+        }
+    }
+
+    /// The rank's process has ended. It never ends between a question and the answer that the question waits for, so
+    /// nothing that counts is left unread.
+    pub(crate) fn ended(&self, tables: &Tables) -> Next {
+        self.gone(tables)
+    }
+
+    /// Takes in one frame and answers it.
+    pub(crate) fn hear(&mut self, tables: &mut Tables) -> Next {
+        let packet = match wire::receive(&self.socket) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return self.gone(tables),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Next::Stay,
+                ErrorKind::ConnectionReset => return self.gone(tables), // with an answer unread
+                _ => return self.refuse(Refusal::Malformed),
+            },
+        };
+        let Ok(said) = FromRank::decode(&packet.frame) else {
+            return self.refuse(Refusal::Malformed);
+        };
+        let fits = match packet.descriptor {
+            Descriptor::None => !said.brings_descriptor(),
+            Descriptor::One(_) | Descriptor::Lost => said.brings_descriptor(),
+            Descriptor::TooMany => false,
+        };
+        let memory = match packet.descriptor {
+            Descriptor::One(memory) => Some(memory),
+            _ => None,
+        };
+        match (&self.state, said) {
+            _ if !fits => self.refuse(Refusal::Malformed),
+            (State::Stranger { nonce, .. }, FromRank::Hello { rank, nonce: theirs, proof }) => {
+                let nonces = (*nonce, theirs);
+                self.admit(tables, rank, nonces, &proof)
+            }
+            (State::Stranger { .. } | State::Waiting { .. } | State::Putting { .. }, _)
+            | (State::Rank(_), FromRank::Hello { .. }) => self.refuse(Refusal::Malformed),
+            (State::Rank(rank), FromRank::Put { name, value }) => match tables.put_by_rank(name, value) {
+                Put::Done(outcome) => {
+                    self.answer(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+                }
+                Put::Asked(ticket) => {
+                    self.state = State::Putting { rank: *rank, ticket };
+                    Next::Stay // `look`, when the answer has come
+                }
+            },
+            (State::Rank(rank), FromRank::Get { name, patience_ms }) => {
+                let until = Instant::now().checked_add(Duration::from_millis(patience_ms));
+                self.state = State::Waiting { rank: *rank, name, until };
+                Next::Stay // `look` comes next
+            }
+            (State::Rank(rank), request) => {
+                let answer = tables.serve(*rank, request, memory);
+                self.answer(answer)
+            }
+        }
+    }
+
+    /// Does what is due: drops a silent stranger, answers a `get` that waits.
+    pub(crate) fn look(&mut self, tables: &mut Tables, now: Instant) -> Next {
+        match &self.state {
+            State::Stranger { until, .. } if *until <= now => Next::Close,
+            State::Waiting { rank, name, until } => {
+                let late = until.is_some_and(|until| until <= now);
+                match tables.value(name, late) {
+                    Some(answer) => {
+                        self.state = State::Rank(*rank);
+                        self.answer(answer)
+                    }
+                    None => Next::Stay,
+                }
+            }
+            State::Putting { rank, ticket } => match tables.stored(*ticket) {
+                Some(answer) => {
+                    self.state = State::Rank(*rank);
+                    self.answer(answer)
+                }
+                None => Next::Stay,
+            },
+            _ => Next::Stay,
+        }
+    }
+
+    /// Says goodbye to the tables.
+    pub(crate) fn end(&self, tables: &mut Tables) {
+        if let Some(rank) = self.rank() {
+            tables.disconnected(rank);
+        }
+    }
+
+    fn admit(&mut self, tables: &mut Tables, rank: Rank, (ours, theirs): (Nonce, Nonce), proof: &Proof) -> Next {
+        let secret = tables.secret();
+        // First of all: who does not know the secret learns nothing else.
+        if !secret.accepts(proof, Side::Rank, rank, &ours, &theirs) {
+            return self.refuse(Refusal::Secret);
+        }
+        let proof = *secret.proof(Side::Launcher, rank, &ours, &theirs).as_bytes();
+        if let Err(refusal) = tables.take_seat(rank) {
+            return self.refuse(refusal);
+        }
+        self.state = State::Rank(rank);
+        // Without it (no descriptors) the connection's end has to do.
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
+        self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        let board = tables.board();
+        self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
+    }
+
+    /// The other side is no more. A rank that had not left has died, even if what the launcher started, a script around
+    /// it perhaps, goes on.
+    fn gone(&self, tables: &Tables) -> Next {
+        if let Some(rank) = self.rank() {
+            tables.board().declare_dead(rank);
+        }
+        Next::Close
+    }
+
+    fn answer(&self, answer: Answer<'_>) -> Next {
+        match answer {
+            Answer::Say(frame) => self.say(&frame, None),
+            Answer::Hand(memory) => self.say(&FromLauncher::Memory, Some(memory)),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Next {
+        self.say(&FromLauncher::Refused(refusal), None);
+        Next::Close
+    }
+
+    /// A rank has at most one answer under way, so a full socket is a peer that does not read.
+    fn say(&self, frame: &FromLauncher, descriptor: Option<BorrowedFd<'_>>) -> Next {
+        match wire::send(&self.socket, &frame.encode(), descriptor) {
+            Ok(()) => Next::Stay,
+            Err(_) => Next::Close,
+        }
+    }
+}

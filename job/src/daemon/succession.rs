@@ -1,0 +1,109 @@
+//! Who declares deaths when the rank that kept its host is no more: rank 0, or the lowest rank of another host.
+//!
+//! Without it nobody could take memory or values any more, which is an error at whoever tries. But a rank that waits for
+//! another must still learn of that one's death, so the watch goes on: each rank waits for the ends of the processes
+//! before it, in turn, and the first that still runs watches all behind it. A process that left the job watches on for as
+//! long as it runs.
+//!
+//! With its keeper a host has lost the way to all others, which declare its ranks dead. Its ranks do the same.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onesided_remote_memory::{Liveness, Rank};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::segment::Board;
+use crate::timespec;
+
+/// Who keeps a job that no launcher of ours started, and its own host.
+pub(crate) const KEEPER: Rank = Rank(0);
+/// How soon to look again where the system cannot tell.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Watches the keeper of this host, at the other end of `connection`, from a thread of its own; and after it the others.
+///
+/// # Errors
+/// The system's: no descriptors, no thread.
+pub(crate) fn watch(connection: impl AsFd, board: &Arc<Board>, me: Rank) -> io::Result<()> {
+    let connection = connection.as_fd().try_clone_to_owned()?;
+    let keeper = pidfd_open(rustix::net::sockopt::socket_peercred(&connection)?.pid, PidfdFlags::empty())?;
+    let board = Arc::clone(board);
+    let run = move || {
+        wait_for_the_keeper(&connection, &keeper, &board, keeper_of(&board, me));
+        drop((connection, keeper));
+        succeed(&board, me);
+    };
+    std::thread::Builder::new().name("succession".to_owned()).spawn(run).map(drop)
+}
+
+/// The lowest rank of the same host.
+fn keeper_of(board: &Board, me: Rank) -> Rank {
+    on_the_host_of(board, me).next().unwrap_or(KEEPER)
+}
+
+fn on_the_host_of(board: &Board, me: Rank) -> impl Iterator<Item = Rank> {
+    (0..board.size()).map(Rank).filter(move |rank| board.host_of(*rank) == board.host_of(me))
+}
+
+/// Until the keeper's process has ended, or it serves no more although it goes on: it panicked, or left when all others had.
+fn wait_for_the_keeper(connection: &OwnedFd, keeper: &OwnedFd, board: &Board, rank: Rank) {
+    let mut hung_up = false;
+    while board.liveness(rank) == Liveness::Alive || !hung_up {
+        // Asked for nothing, a socket tells of its end alone. That may be ours alone, too.
+        let mut polled = [PollFd::new(keeper, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
+        let (polled, limit) = if hung_up { (&mut polled[..1], Some(timespec(SOON))) } else { (&mut polled[..], None) };
+        if poll(polled, limit.as_ref()).is_err() {
+            continue; // a signal; or no memory, which may pass
+        }
+        if !polled[0].revents().is_empty() {
+            return board.declare_dead(rank); // unless it left
+        }
+        hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
+    }
+}
+
+fn succeed(board: &Board, me: Rank) {
+    let elsewhere = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) != board.host_of(me));
+    elsewhere.for_each(|rank| board.declare_dead(rank)); // unless it left
+    let others = on_the_host_of(board, me).skip(1).filter(|rank| *rank != me);
+    let (before, behind): (Vec<_>, Vec<_>) = others.partition(|rank| *rank < me);
+    before.into_iter().for_each(|before| declare_ends(board, vec![before]));
+    declare_ends(board, behind);
+}
+
+/// Waits until these ranks' processes have ended, and declares each dead that had not left; a rank that has not come by
+/// now never will.
+fn declare_ends(board: &Board, ranks: Vec<Rank>) {
+    let mut watched: Vec<(Rank, Option<OwnedFd>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
+    loop {
+        watched.retain_mut(|(rank, watch)| {
+            let ended = match watch {
+                Some(watch) => poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1),
+                None => match board.process(*rank).map_or(Ok(None), |process| process.watch()) {
+                    Ok(Some(opened)) => {
+                        *watch = Some(opened);
+                        false
+                    }
+                    Ok(None) => true,
+                    Err(_) => false, // asked again below
+                },
+            };
+            if ended {
+                board.declare_dead(*rank);
+            }
+            !ended
+        });
+        if watched.is_empty() {
+            return;
+        }
+        let unknown = watched.iter().any(|(_, watch)| watch.is_none());
+        let limit = unknown.then(|| timespec(SOON));
+        let mut polled: Vec<_> =
+            watched.iter().filter_map(|(_, watch)| Some(PollFd::new(watch.as_ref()?, PollFlags::IN))).collect();
+        let _ = poll(&mut polled, limit.as_ref()); // whatever it says, look
+    }
+}

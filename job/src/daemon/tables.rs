@@ -1,0 +1,233 @@
+//! What the launcher keeps for the ranks: seats, values by name, memory by region.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use onesided_remote_memory::{Liveness, Rank, RegionId};
+
+use crate::Secret;
+use crate::daemon::bridge::frames::Said;
+use crate::protocol::{Failure, FromLauncher, FromRank, Refusal};
+use crate::segment::Board;
+
+/// The most bytes of names and values together that are kept a rank.
+const BYTES_A_RANK: usize = 4 << 20;
+
+/// What the launcher keeps for the ranks.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    board: Arc<Board>,
+    secret: Secret,
+    seated: Vec<bool>,
+    values: HashMap<String, Vec<u8>>,
+    /// What may still be put, in bytes.
+    room: usize,
+    regions: HashMap<(Rank, RegionId), OwnedFd>,
+    most_regions: usize,
+    /// What the keepers of other hosts are to hear; `None` where there are no other hosts.
+    outbox: Option<Outbox>,
+}
+
+/// What waits to be told to the keepers of other hosts.
+#[derive(Debug, Default)]
+struct Outbox {
+    waiting: Vec<Said>,
+    /// The hub decides about values; on other hosts, it is asked.
+    asks: Asks,
+}
+
+/// Whether the hub is asked about values.
+#[derive(Debug, Default)]
+enum Asks {
+    /// This is the hub.
+    #[default]
+    Nobody,
+    /// The next ticket, and the answers to those before.
+    Hub { next: u64, answers: HashMap<u64, Result<(), Failure>> },
+    /// The hub is no more: a rank that was there, and what it still answered.
+    Gone { rank: Rank, answers: HashMap<u64, Result<(), Failure>> },
+}
+
+/// What becomes of a value that a rank puts.
+#[derive(Debug)]
+pub(crate) enum Put {
+    Done(Result<(), Failure>),
+    /// Somebody else decides; ask for [`Tables::stored`].
+    Asked(u64),
+}
+
+/// What to answer a rank.
+#[derive(Debug)]
+pub(crate) enum Answer<'t> {
+    Say(FromLauncher),
+    Hand(BorrowedFd<'t>),
+}
+
+impl From<Failure> for Answer<'_> {
+    fn from(failure: Failure) -> Self {
+        Self::Say(FromLauncher::Failed(failure))
+    }
+}
+
+impl Tables {
+    pub(crate) fn new(board: Arc<Board>, secret: Secret, most_regions: usize) -> Self {
+        let size = board.size() as usize;
+        Self {
+            board,
+            secret,
+            seated: vec![false; size],
+            values: HashMap::new(),
+            room: size * BYTES_A_RANK,
+            regions: HashMap::new(),
+            most_regions,
+            outbox: None,
+        }
+    }
+
+    /// From now on there are other hosts; `hub`: whether this one decides about values.
+    pub(crate) fn bridge(&mut self, hub: bool) {
+        let asks = if hub { Asks::Nobody } else { Asks::Hub { next: 0, answers: HashMap::new() } };
+        // What was put before there was a bridge goes to the others all the same.
+        let values = self.values.iter().map(|(name, value)| Said::Value { name: name.clone(), value: value.clone() });
+        let waiting = if hub { values.collect() } else { Vec::new() };
+        self.outbox = Some(Outbox { waiting, asks });
+    }
+
+    /// What the keepers of other hosts are to hear, in this order.
+    pub(crate) fn outgoing(&mut self) -> Vec<Said> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| std::mem::take(&mut outbox.waiting))
+    }
+
+    /// The hub has answered.
+    pub(crate) fn answered(&mut self, ticket: u64, outcome: Result<(), Failure>) {
+        if let Some(Outbox { asks: Asks::Hub { answers, .. }, .. }) = &mut self.outbox {
+            answers.insert(ticket, outcome);
+        }
+    }
+
+    /// The hub is no more; a rank that was there. What it answered holds, even if nobody has looked yet.
+    pub(crate) fn hub_gone(&mut self, rank: Rank) {
+        if let Some(Outbox { waiting, asks }) = &mut self.outbox {
+            waiting.clear();
+            let answers = match std::mem::take(asks) {
+                Asks::Hub { answers, .. } | Asks::Gone { answers, .. } => answers,
+                Asks::Nobody => HashMap::new(),
+            };
+            *asks = Asks::Gone { rank, answers };
+        }
+    }
+
+    /// The hub's answer, once it is there.
+    pub(crate) fn stored(&mut self, ticket: u64) -> Option<Answer<'_>> {
+        let outcome = match &mut self.outbox.as_mut()?.asks {
+            Asks::Hub { answers, .. } => answers.remove(&ticket)?,
+            Asks::Gone { rank, answers } => answers.remove(&ticket).unwrap_or(Err(Failure::PeerDied(*rank))),
+            Asks::Nobody => return None,
+        };
+        Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+    }
+
+    /// A rank of this host puts a value.
+    pub(crate) fn put_by_rank(&mut self, name: String, value: Vec<u8>) -> Put {
+        match &mut self.outbox {
+            Some(Outbox { waiting, asks: Asks::Hub { next, .. } }) => {
+                let ticket = *next;
+                *next += 1;
+                waiting.push(Said::Put { ticket, name, value });
+                Put::Asked(ticket)
+            }
+            Some(Outbox { asks: Asks::Gone { rank, .. }, .. }) => Put::Done(Err(Failure::PeerDied(*rank))),
+            _ => Put::Done(self.put(name, value)),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.board.size()
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// A rank joins once: a second process in its seat would be taken for the first.
+    pub(crate) fn take_seat(&mut self, rank: Rank) -> Result<(), Refusal> {
+        let seat = self.seated.get_mut(rank.index()).ok_or(Refusal::NoSuchRank)?;
+        if std::mem::replace(seat, true) { Err(Refusal::Taken) } else { Ok(()) }
+    }
+
+    /// A rank that left takes its memory with it; that of a dead one stays for whoever recovers from its death.
+    pub(crate) fn disconnected(&mut self, rank: Rank) {
+        if self.board.liveness(rank) == Liveness::Left {
+            self.regions.retain(|(owner, _), _| *owner != rank);
+        }
+    }
+
+    /// Serves a request that has its answer at once. `memory` is missing where it was lost on the way.
+    pub(crate) fn serve(&mut self, from: Rank, request: FromRank, memory: Option<OwnedFd>) -> Answer<'_> {
+        let done = match request {
+            FromRank::Publish { region } => self.publish((from, region), memory),
+            FromRank::Retract { region } => {
+                self.regions.remove(&(from, region));
+                Ok(())
+            }
+            FromRank::Fetch { rank, region } => {
+                return match self.regions.get(&(rank, region)) {
+                    Some(memory) => Answer::Hand(memory.as_fd()),
+                    None => Failure::NoSuchRegion.into(),
+                };
+            }
+            FromRank::Hello { .. } | FromRank::Put { .. } | FromRank::Get { .. } => {
+                unreachable!("the session answers these")
+            }
+        };
+        done.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done))
+    }
+
+    /// The answer to a `get`; `None` while it has to wait.
+    pub(crate) fn value(&self, name: &str, late: bool) -> Option<Answer<'_>> {
+        if let Some(value) = self.values.get(name) {
+            return Some(Answer::Say(FromLauncher::Value(value.clone())));
+        }
+        // Nobody knows whose value it would be. Like a barrier, a wait needs everybody.
+        match self.board.failed_rank() {
+            Some(rank) => Some(Failure::PeerDied(rank).into()),
+            None => late.then(|| Failure::TimedOut.into()),
+        }
+    }
+
+    /// Keeps a value, and tells the other hosts if this one is the hub.
+    pub(crate) fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
+        let room = self.room.checked_sub(name.len() + value.len()).ok_or(Failure::Full)?;
+        match self.values.entry(name) {
+            Entry::Occupied(_) => Err(Failure::NameTaken),
+            Entry::Vacant(entry) => {
+                if let Some(Outbox { waiting, asks: Asks::Nobody }) = &mut self.outbox {
+                    waiting.push(Said::Value { name: entry.key().clone(), value: value.clone() });
+                }
+                entry.insert(value);
+                self.room = room;
+                Ok(())
+            }
+        }
+    }
+
+    fn publish(&mut self, region: (Rank, RegionId), memory: Option<OwnedFd>) -> Result<(), Failure> {
+        if self.regions.len() >= self.most_regions {
+            return Err(Failure::NoDescriptors);
+        }
+        match (self.regions.entry(region), memory) {
+            (Entry::Occupied(_), _) => Err(Failure::RegionTaken),
+            (Entry::Vacant(_), None) => Err(Failure::NoDescriptors),
+            (Entry::Vacant(entry), Some(memory)) => {
+                entry.insert(memory);
+                Ok(())
+            }
+        }
+    }
+}

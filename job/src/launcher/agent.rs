@@ -1,0 +1,291 @@
+//! An agent: keeps its host for a launcher elsewhere.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::Rank;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::Error;
+use crate::daemon::bridge::{Bridge, Desk, End as LinkEnd, Layout, Link, Lost, News, Said, Stream as LinkStream};
+use crate::launcher::control::{MARK, Order, PART, Report, Start, WINDOW};
+use crate::launcher::output::{Stream, Target};
+use crate::launcher::ranks::Ranks;
+use crate::launcher::supervisor::settle;
+use crate::launcher::{Launch, OnFailure, Surroundings, failed};
+use crate::protocol::{Nonce, VERSION};
+use crate::secret::random_bytes;
+use crate::segment::Board;
+use crate::{Secret, Server, timespec};
+
+/// How long the launcher may take to say what to start: other hosts' agents may be slow to come.
+const ORDERS: Duration = Duration::from_secs(600);
+/// The longest first line, in bytes: two numbers of 64 digits, a space and the end.
+const LINE: usize = 130;
+
+/// Keeps this host for the launcher at the other end of standard input and output, which a remote shell carries. Returns
+/// when the launcher needs it no more, or is lost; the host's ranks have been killed then.
+///
+/// # Errors
+/// [`Error::Launch`]: what comes is no launcher of this version; no memory, no descriptors.
+pub fn agent() -> Result<(), Error> {
+    let Some((start, layout, secret, link)) = introduce()? else { return Ok(()) };
+    serve(start, &layout, &secret, link)
+}
+
+/// Up to the launcher's first order. `None`: it went away before that, and knows why.
+fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
+    let stream = || -> io::Result<LinkStream> {
+        Ok(LinkStream::Pipes(
+            rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?,
+            rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?,
+        ))
+    };
+    let (secret, theirs) = first_line()?;
+    let ours: Nonce = random_bytes();
+    let hex = blake3::Hash::from_bytes(ours).to_hex();
+    // On a line of its own, whatever was printed before.
+    let answer = format!("\n{MARK}{VERSION} {} {hex}\n", env!("CARGO_PKG_VERSION"));
+    write_all(io::stdout().as_fd(), answer.as_bytes()).map_err(failed("answer the launcher"))?;
+    let stream = stream().map_err(failed("use the stream to the launcher"))?;
+    let link = Link::new(stream, LinkEnd::Host, &secret, &theirs, &ours);
+    let mut link = link.map_err(failed("use the stream to the launcher"))?;
+    let until = Instant::now() + ORDERS;
+    let layout = match link.hear_until(until) {
+        Ok(Said::Layout(layout)) => layout,
+        Ok(_) => return Err(lost(Lost::OutOfTurn)),
+        Err(Lost::Ended) => return Ok(None),
+        Err(why) => return Err(lost(why)),
+    };
+    let mut begun = Vec::new();
+    loop {
+        let Said::Control { kind, fields } = link.hear_until(until).map_err(lost)? else {
+            return Err(lost(Lost::OutOfTurn));
+        };
+        if let Some(start) = Start::decode(kind, &fields, &mut begun).map_err(|error| lost(Lost::Nonsense(error)))? {
+            return Ok(Some((start, layout, secret, link)));
+        }
+    }
+}
+
+fn lost(why: Lost) -> Error {
+    Error::Launch { what: format!("hear from the launcher: {why}"), source: None }
+}
+
+/// Starts this host's ranks, and keeps them.
+fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(), Error> {
+    let size = u32::try_from(layout.hosts.len()).map_err(|_| lost(Lost::OutOfTurn))?;
+    let launch = Launch {
+        size,
+        program: start.program,
+        args: start.args,
+        fabric: start.fabric.to_string_lossy().into_owned(),
+        on_failure: OnFailure::Continue,
+        labels: true, // so that there are pipes; the launcher labels
+    };
+    let spare = launch.check()?;
+    let board = Arc::new(Board::create(size).map_err(failed("make the job's board"))?);
+    (0..).map(Rank).zip(&layout.hosts).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
+    let mut server = Server::start(Arc::clone(&board), secret.clone(), spare)?;
+    let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
+    server.bridge(Bridge::host(start.host, link, layout, Some(Arc::clone(&desk))))?;
+
+    let surroundings = Surroundings { reads: false, folder: Some(start.folder), variables: start.variables };
+    let own = (0..).map(Rank).zip(&layout.hosts).filter(|(_, host)| **host == start.host);
+    let report = |report: &Report| {
+        let (kind, fields) = report.encode();
+        server.post(None, kind, fields);
+    };
+    let folder = surroundings.folder.clone().unwrap_or_default();
+    if !std::path::Path::new(&folder).is_dir() {
+        report(&Report::Failed { errno: 0, what: format!("there is no folder {}", folder.to_string_lossy()) });
+        return wait_for_the_end(&desk);
+    }
+    match launch.start_all(own.map(|(rank, _)| rank), &server, secret, &surroundings) {
+        Ok((ranks, streams)) => {
+            report(&Report::Started);
+            let pipes = streams.into_iter().filter_map(Pipe::new).collect();
+            Agent { ranks, board, server, desk, pipes }.run().map_err(failed("wait for the ranks"))
+        }
+        Err(error) => {
+            let errno = match &error {
+                Error::Program { source, .. } => source.raw_os_error().unwrap_or(0),
+                _ => 0,
+            };
+            report(&Report::Failed { errno, what: error.to_string() });
+            wait_for_the_end(&desk)
+        }
+    }
+}
+
+/// Until the launcher has taken in what was said.
+fn wait_for_the_end(desk: &Desk) -> Result<(), Error> {
+    loop {
+        let _ = poll(&mut [PollFd::new(&desk.readable(), PollFlags::IN)], None);
+        if desk.take().iter().any(|news| matches!(news, News::Lost { .. })) {
+            return Ok(());
+        }
+    }
+}
+
+/// The secret, and the launcher's nonce. Byte by byte: what follows is the link's.
+fn first_line() -> Result<(Secret, Nonce), Error> {
+    let wrong = |source| Error::Launch { what: "an agent is started by `onesided run --hosts`".to_owned(), source };
+    let until = Instant::now() + ORDERS;
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now());
+        if line.len() >= LINE || left.is_zero() {
+            return Err(wrong(None));
+        }
+        let _ = poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], Some(&timespec(left)));
+        let mut byte = [0];
+        match rustix::io::read(io::stdin(), &mut byte) {
+            Ok(0) => return Err(wrong(None)),
+            Ok(_) => line.push(byte[0]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(wrong(Some(error.into()))),
+        }
+    }
+    let line = String::from_utf8_lossy(&line);
+    let (secret, nonce) = line.trim_end().split_once(' ').ok_or_else(|| wrong(None))?;
+    let nonce = blake3::Hash::from_hex(nonce).map_err(|_| wrong(None))?;
+    Ok((Secret::from_hex(secret).ok_or_else(|| wrong(None))?, nonce.into()))
+}
+
+fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&to, bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A host's ranks, once they run.
+struct Agent {
+    /// First to be dropped, and so killed.
+    ranks: Ranks,
+    board: Arc<Board>,
+    server: Server,
+    desk: Arc<Desk>,
+    pipes: Vec<Pipe>,
+}
+
+/// A stream of a rank on its way to the launcher.
+struct Pipe {
+    rank: Rank,
+    target: Target,
+    fd: OwnedFd,
+    /// What may still be sent.
+    room: usize,
+    /// Once the job is over, how much is still to be read: what a rank left running may write for ever.
+    rest: Option<usize>,
+}
+
+impl Pipe {
+    fn new(stream: Stream) -> Option<Self> {
+        stream.into_parts().map(|(rank, target, fd)| Self { rank, target, fd, room: WINDOW, rest: None })
+    }
+}
+
+impl Agent {
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            self.wait()?;
+            for news in self.desk.take() {
+                match news {
+                    News::Lost { .. } => return Ok(()), // the ranks are killed as they are dropped
+                    News::Said { kind, fields, .. } => {
+                        if let Ok(order) = Order::decode(kind, &fields) {
+                            self.obey(&order);
+                        }
+                    }
+                }
+            }
+            self.pass_on();
+            for (rank, pid, end) in self.ranks.ended() {
+                let failed = settle(&self.board, &self.server, rank, end);
+                let (pid, end) = (pid.as_raw_nonzero().get(), failed.unwrap_or(end));
+                self.report(&Report::Ended { rank, pid, failed: failed.is_some(), end });
+            }
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let pipes = self.pipes.iter().filter(|pipe| pipe.room > 0).map(|pipe| pipe.fd.as_fd());
+        let all = [self.desk.readable()].into_iter().chain(self.ranks.ends()).chain(pipes);
+        let mut polled: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn obey(&mut self, order: &Order) {
+        match order {
+            Order::Signal(signal) => {
+                if let Some(signal) = Signal::from_named_raw(*signal) {
+                    self.ranks.signal(signal);
+                }
+            }
+            Order::Taken { rank, target, count } => {
+                let pipe = self.pipes.iter_mut().find(|pipe| (pipe.rank, pipe.target) == (*rank, *target));
+                if let Some(pipe) = pipe {
+                    pipe.room = (pipe.room + *count as usize).min(WINDOW);
+                }
+            }
+            Order::Closed { rank, target } => self.pipes.retain(|pipe| (pipe.rank, pipe.target) != (*rank, *target)),
+            Order::Finish => {
+                let held = |pipe: &Pipe| rustix::io::ioctl_fionread(&pipe.fd).map_or(0, |held| held as usize);
+                self.pipes.iter_mut().for_each(|pipe| pipe.rest = Some(held(pipe)));
+            }
+        }
+    }
+
+    /// Passes on what the ranks wrote.
+    fn pass_on(&mut self) {
+        let Self { pipes, server, .. } = self;
+        let mut buffer = vec![0; PART];
+        pipes.retain_mut(|pipe| {
+            let Pipe { rank, target, .. } = *pipe;
+            let post = |bytes| {
+                let (kind, fields) = Report::Output { rank, target, bytes }.encode();
+                server.post(None, kind, fields);
+            };
+            if pipe.rest != Some(0) {
+                let ready = poll(&mut [PollFd::new(&pipe.fd, PollFlags::IN)], Some(&timespec(Duration::ZERO)));
+                if pipe.room == 0 || ready != Ok(1) {
+                    return true;
+                }
+                let most = pipe.room.min(PART).min(pipe.rest.unwrap_or(PART));
+                let read = match rustix::io::read(&pipe.fd, &mut buffer[..most]) {
+                    Ok(read) => read,
+                    Err(Errno::INTR | Errno::AGAIN) => return true,
+                    Err(_) => 0,
+                };
+                pipe.room -= read;
+                pipe.rest = if read == 0 { Some(0) } else { pipe.rest.map(|rest| rest - read) };
+                if read > 0 {
+                    post(buffer[..read].to_vec());
+                }
+            }
+            let ended = pipe.rest == Some(0);
+            if ended {
+                post(Vec::new());
+            }
+            !ended
+        });
+    }
+
+    fn report(&self, report: &Report) {
+        let (kind, fields) = report.encode();
+        self.server.post(None, kind, fields);
+    }
+}

@@ -1,0 +1,276 @@
+//! What the launcher and its agents on other hosts say to each other, in the control frames of their
+//! [bridge](crate::daemon::bridge).
+//!
+//! Before there are frames there is a line of text each way, whose form never changes. The launcher writes its secret and
+//! its nonce, in hexadecimal with a space between, to the agent's input. The agent answers `onesided agent`, the version of
+//! the protocol, that of the package, and its nonce; whatever a login shell printed before is passed over.
+//!
+//! | kind | the launcher says | fields |
+//! |---|---|---|
+//! | 512 | more of a start | part of the next |
+//! | 513 | start | host 2, program, folder, fabric, number of arguments 4, arguments, variables (name, value) |
+//! | 514 | signal | its number 4 |
+//! | 515 | taken | rank 4, stream 1 (1: output, 2: error), how many bytes 4 |
+//! | 516 | closed | rank 4, stream 1: nobody reads it any more |
+//! | 517 | finish | all ranks have ended: each stream ends with what its pipe holds now |
+//!
+//! | kind | an agent says | fields |
+//! |---|---|---|
+//! | 640 | started | |
+//! | 641 | failed | the system's error 4 or 0, what 2 + n |
+//! | 642 | output | rank 4, stream 1, bytes (none: its end) |
+//! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted, 3: lost), status or signal 4 |
+//!
+//! Strings have their length, 4 bytes, before them. An agent has at most [`WINDOW`] bytes of a stream under way that the
+//! launcher has not taken.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use onesided_remote_memory::Rank;
+
+use crate::launcher::End;
+use crate::launcher::output::Target;
+use crate::protocol::{Fields, Malformed};
+
+/// How many bytes of a rank's stream may be under way.
+pub(super) const WINDOW: usize = 64 << 10;
+/// The longest part of a start, and of output.
+pub(super) const PART: usize = 32 << 10;
+/// Begins the agent's line.
+pub(super) const MARK: &str = "onesided agent ";
+
+/// What the launcher says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Signal(i32),
+    Taken { rank: Rank, target: Target, count: u32 },
+    Closed { rank: Rank, target: Target },
+    Finish,
+}
+
+/// The first order of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The agent's own.
+    pub(super) host: u16,
+    pub(super) program: OsString,
+    pub(super) folder: OsString,
+    pub(super) fabric: OsString,
+    pub(super) args: Vec<OsString>,
+    pub(super) variables: Vec<(OsString, OsString)>,
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Started,
+    Failed { errno: i32, what: String },
+    Output { rank: Rank, target: Target, bytes: Vec<u8> },
+    Ended { rank: Rank, pid: i32, failed: bool, end: End },
+}
+
+const MORE: u16 = 512;
+const START: u16 = 513;
+
+impl Start {
+    /// As control frames: kinds and fields.
+    pub(super) fn encode(&self) -> Vec<(u16, Vec<u8>)> {
+        let Self { host, program, folder, fabric, args, variables } = self;
+        let mut bytes = host.to_le_bytes().to_vec();
+        let mut add = |text: &OsStr| {
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        };
+        [program, folder, fabric].into_iter().for_each(|text| add(text));
+        add(OsStr::from_bytes(&(args.len() as u32).to_le_bytes()));
+        args.iter().for_each(|arg| add(arg));
+        variables.iter().for_each(|(name, value)| {
+            add(name);
+            add(value);
+        });
+        let count = bytes.chunks(PART).len();
+        bytes.chunks(PART).zip(1..).map(|(part, at)| (if at < count { MORE } else { START }, part.to_vec())).collect()
+    }
+
+    /// Collects parts. `None` while there are more to come.
+    pub(super) fn decode(kind: u16, part: &[u8], begun: &mut Vec<u8>) -> Result<Option<Self>, Malformed> {
+        begun.extend_from_slice(part);
+        match kind {
+            MORE if begun.len() <= 16 << 20 => return Ok(None), // no system takes so many arguments
+            START => {}
+            _ => return Err(Malformed::Kind(kind)),
+        }
+        let mut fields = Fields::of(begun);
+        let host = fields.u16()?;
+        let [program, folder, fabric] = [string(&mut fields)?, string(&mut fields)?, string(&mut fields)?];
+        let count = string(&mut fields)?;
+        let count = u32::from_le_bytes(count.as_bytes().try_into().map_err(|_| Malformed::Short(4))?);
+        let args = (0..count).map(|_| string(&mut fields)).collect::<Result<_, _>>()?;
+        let mut variables = Vec::new();
+        while !fields.is_empty() {
+            variables.push((string(&mut fields)?, string(&mut fields)?));
+        }
+        Ok(Some(Self { host, program, folder, fabric, args, variables }))
+    }
+}
+
+fn string(fields: &mut Fields<'_>) -> Result<OsString, Malformed> {
+    let len = fields.u32()? as usize;
+    fields.bytes(len).map(|bytes| OsString::from_vec(bytes.to_vec()))
+}
+
+impl Order {
+    pub(super) fn encode(&self) -> (u16, Vec<u8>) {
+        match self {
+            Self::Signal(signal) => (514, signal.to_le_bytes().to_vec()),
+            Self::Taken { rank, target, count } => (515, [&of(*rank, *target), &count.to_le_bytes()[..]].concat()),
+            Self::Closed { rank, target } => (516, of(*rank, *target)),
+            Self::Finish => (517, Vec::new()),
+        }
+    }
+
+    pub(super) fn decode(kind: u16, fields: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields::of(fields);
+        let decoded = match kind {
+            514 => Self::Signal(fields.u32()? as i32),
+            515 => {
+                let (rank, target) = stream(&mut fields)?;
+                Self::Taken { rank, target, count: fields.u32()? }
+            }
+            516 => {
+                let (rank, target) = stream(&mut fields)?;
+                Self::Closed { rank, target }
+            }
+            517 => Self::Finish,
+            _ => return Err(Malformed::Kind(kind)),
+        };
+        fields.end().map(|()| decoded)
+    }
+}
+
+impl Report {
+    pub(super) fn encode(&self) -> (u16, Vec<u8>) {
+        match self {
+            Self::Started => (640, Vec::new()),
+            Self::Failed { errno, what } => (641, [&errno.to_le_bytes(), what.as_bytes()].concat()),
+            Self::Output { rank, target, bytes } => (642, [&of(*rank, *target), &bytes[..]].concat()),
+            Self::Ended { rank, pid, failed, end } => {
+                let (how, number) = match end {
+                    End::Exited(status) => (0, i32::from(*status)),
+                    End::Killed(signal) => (1, *signal),
+                    End::Deserted => (2, 0),
+                    End::Lost => (3, 0),
+                };
+                let flags = [u8::from(*failed), how];
+                (643, [&rank.0.to_le_bytes()[..], &pid.to_le_bytes(), &flags, &number.to_le_bytes()].concat())
+            }
+        }
+    }
+
+    pub(super) fn decode(kind: u16, fields: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields::of(fields);
+        let decoded = match kind {
+            640 => Self::Started,
+            641 => {
+                let errno = fields.u32()? as i32;
+                Self::Failed { errno, what: String::from_utf8_lossy(fields.rest()).into_owned() }
+            }
+            642 => {
+                let (rank, target) = stream(&mut fields)?;
+                Self::Output { rank, target, bytes: fields.rest().to_vec() }
+            }
+            643 => {
+                let (rank, pid) = (Rank(fields.u32()?), fields.u32()? as i32);
+                let [failed, how] = fields.array()?;
+                let number = fields.u32()?;
+                let end = match how {
+                    0 => End::Exited(number as u8),
+                    1 => End::Killed(number as i32),
+                    2 => End::Deserted,
+                    3 => End::Lost,
+                    _ => return Err(Malformed::Reason(how.into())),
+                };
+                Self::Ended { rank, pid, failed: failed != 0, end }
+            }
+            _ => return Err(Malformed::Kind(kind)),
+        };
+        fields.end().map(|()| decoded)
+    }
+}
+
+fn of(rank: Rank, target: Target) -> Vec<u8> {
+    let target = match target {
+        Target::Stdout => 1,
+        Target::Stderr => 2,
+    };
+    [&rank.0.to_le_bytes()[..], &[target]].concat()
+}
+
+fn stream(fields: &mut Fields<'_>) -> Result<(Rank, Target), Malformed> {
+    let rank = Rank(fields.u32()?);
+    match fields.array()? {
+        [1] => Ok((rank, Target::Stdout)),
+        [2] => Ok((rank, Target::Stderr)),
+        [other] => Err(Malformed::Reason(other.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_reports_travel_whole_or_not_at_all() {
+        let (rank, target) = (Rank(7), Target::Stderr);
+        let taken = Order::Taken { rank, target, count: 99 };
+        for order in [Order::Signal(15), taken, Order::Closed { rank, target }, Order::Finish] {
+            let (kind, fields) = order.encode();
+            assert_eq!(Order::decode(kind, &fields), Ok(order));
+            assert!((0..fields.len()).all(|cut| Order::decode(kind, &fields[..cut]).is_err()));
+            assert!(
+                Order::decode(kind, &[&fields[..], &[0]].concat()).is_err() && Report::decode(kind, &fields).is_err()
+            );
+        }
+        let end = |failed, end| Report::Ended { rank, pid: 4711, failed, end };
+        for report in [
+            Report::Started,
+            Report::Failed { errno: 2, what: "a folder".to_owned() },
+            Report::Output { rank, target: Target::Stdout, bytes: vec![0, 10, 255] },
+            end(true, End::Killed(9)),
+            end(false, End::Exited(0)),
+            end(true, End::Deserted),
+            end(true, End::Lost),
+        ] {
+            let (kind, fields) = report.encode();
+            assert_eq!(Report::decode(kind, &fields), Ok(report));
+        }
+        assert!(Report::decode(643, &[0; 5]).is_err() && Report::decode(1, &[]).is_err());
+    }
+
+    #[test]
+    fn a_start_travels_in_parts() {
+        let text = |text: &str| OsString::from(text);
+        for long in [0, 10, PART, 3 * PART + 1] {
+            let start = Start {
+                host: 3,
+                program: text("sh"),
+                folder: OsString::from_vec(vec![b'/', 0xff]),
+                fabric: text("verbs"),
+                args: vec![text("-c"), text(""), "x".repeat(long).into()],
+                variables: vec![(text("A"), text("1"))],
+            };
+            let (mut begun, mut whole) = (Vec::new(), None);
+            for (kind, part) in start.encode() {
+                assert!(whole.is_none() && part.len() <= PART);
+                whole = Start::decode(kind, &part, &mut begun).unwrap();
+            }
+            assert_eq!(whole, Some(start));
+            assert!((0..begun.len()).all(|cut| {
+                let cut = &begun[..cut];
+                // What ends between two variables is a whole start of fewer.
+                Start::decode(START, cut, &mut Vec::new()).map_or(true, |start| start.unwrap().variables.is_empty())
+            }));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The remote shell that starts an agent, until the agent has answered.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use crate::Error;
+use crate::daemon::bridge::Stream as LinkStream;
+use crate::environment::OF_A_JOB;
+use crate::launcher::control::MARK;
+use crate::launcher::hosts::{Hosts, Slots};
+use crate::launcher::limits::{Limits, NotStarted};
+use crate::launcher::{End, Session, die_with_the_launcher};
+use crate::protocol::{Nonce, VERSION};
+use crate::{Secret, timespec};
+
+/// The most that is read of what a login shell prints before the agent speaks.
+const MOST_NOISE: usize = 256 << 10;
+/// How long a remote shell may take to end whose stream has ended.
+const ENDING: Duration = Duration::from_millis(500);
+
+/// A host's agent, at the other end of a remote shell. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub(super) host: u16,
+    pub(super) name: String,
+    shell: String,
+    /// The remote shell with its options, as one would type it.
+    by_hand: String,
+    child: Child,
+    greeting: Option<Greeting>,
+    pub(super) started: bool,
+}
+
+/// What comes before an agent's line.
+#[derive(Debug)]
+struct Greeting {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    heard: Vec<u8>,
+    begin: usize,
+}
+
+impl Agent {
+    pub(super) fn spawn(
+        host: u16,
+        slots: &Slots,
+        hosts: &Hosts,
+        secret: &Secret,
+        nonce: &Nonce,
+    ) -> Result<Self, Error> {
+        let Some((shell, options)) = hosts.rsh.split_first() else {
+            return Err(Error::Launch { what: "no remote shell was named".to_owned(), source: None });
+        };
+        let agent = format!("'{}' agent", hosts.agent.to_string_lossy().replace('\'', "'\\''"));
+        let mut command = Command::new(shell);
+        command.args(options).arg(&slots.name).args(&hosts.before_line).arg(&agent);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        for name in OF_A_JOB {
+            command.env_remove(name); // a remote shell may be set up to send it
+        }
+        // Without a terminal: a question of the shell's would be one for each host at once, and is an error instead.
+        die_with_the_launcher(&mut command, Session::Own);
+        let shell = shell.to_string_lossy().into_owned();
+        let failed = |what: &str, source| {
+            let what = format!("host {}: {what} {shell}", slots.name);
+            Error::Launch { what, source: Some(source) }
+        };
+        let mut child = command.spawn().map_err(|source| failed("start", source))?;
+        // By its input: arguments and environments can be read by others.
+        let line = format!("{} {}\n", secret.to_hex(), blake3::Hash::from_bytes(*nonce).to_hex());
+        // A remote shell that has ended has said why, or its exit status does.
+        let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()));
+        let greeting = child.stdin.take().zip(child.stdout.take()).map(|(stdin, stdout)| Greeting {
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            heard: Vec::new(),
+            begin: 0,
+        });
+        let words: Vec<_> = hosts.rsh.iter().map(|word| word.to_string_lossy()).collect();
+        let by_hand = format!("{} {} true", words.join(" "), slots.name);
+        Ok(Self { host, name: slots.name.clone(), shell, by_hand, child, greeting, started: false })
+    }
+
+    /// Waits for all agents' lines. The first that fails is told of, whatever the others do.
+    pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, LinkStream)>, NotStarted> {
+        let mut come: Vec<_> = agents.iter().map(|_| None).collect();
+        while let Some(missing) = come.iter().position(Option::is_none) {
+            let waiting = agents.iter().filter_map(|agent| agent.greeting.as_ref());
+            let streams: Vec<_> = waiting.map(|greeting| greeting.stdout.as_fd()).collect();
+            if !limits.wait_for_any(&streams)? {
+                return Err(agents[missing].late(limits.patience).into());
+            }
+            for (agent, come) in agents.iter_mut().zip(&mut come).filter(|(_, come)| come.is_none()) {
+                *come = agent.hear()?;
+            }
+        }
+        Ok(come.into_iter().flatten().collect())
+    }
+
+    /// Reads what there is, until the agent's line.
+    fn hear(&mut self) -> Result<Option<(Nonce, LinkStream)>, Error> {
+        let Some(mut greeting) = self.greeting.take() else { return Err(self.failed("it has no streams", None)) };
+        let mut buffer = [0; 4096];
+        let polled = &mut [PollFd::new(&greeting.stdout, PollFlags::IN)];
+        if poll(polled, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0) {
+            match rustix::io::read(&greeting.stdout, &mut buffer) {
+                Ok(0) => return Err(self.never_came()),
+                Ok(read) => greeting.heard.extend_from_slice(&buffer[..read]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(self.failed("hear from its agent", Some(error.into()))),
+            }
+        }
+        while let Some(end) = greeting.heard[greeting.begin..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&greeting.heard[greeting.begin..greeting.begin + end]).into_owned();
+            greeting.begin += end + 1;
+            if let Some(at) = line.find(MARK) {
+                let nonce = self.understand(&line[at + MARK.len()..])?;
+                return Ok(Some((nonce, LinkStream::Pipes(greeting.stdout, greeting.stdin))));
+            }
+        }
+        if greeting.heard.len() > MOST_NOISE {
+            return Err(self.failed("something else than an agent answers, and does not stop", None));
+        }
+        self.greeting = Some(greeting);
+        Ok(None)
+    }
+
+    /// The line behind its mark: version of the protocol, version of the package, nonce.
+    fn understand(&self, line: &str) -> Result<Nonce, Error> {
+        let mut words = line.split_ascii_whitespace();
+        let (version, package, nonce) = (words.next(), words.next(), words.next());
+        if version.and_then(|version| version.parse().ok()) != Some(VERSION) {
+            let package = package.unwrap_or("?");
+            let what = format!(
+                "onesided {package} is installed there, and this is {}: they do not understand each other",
+                env!("CARGO_PKG_VERSION")
+            );
+            return Err(self.failed(&what, None));
+        }
+        let nonce = nonce.and_then(|nonce| blake3::Hash::from_hex(nonce).ok());
+        nonce.map(blake3::Hash::into).ok_or_else(|| self.failed("its agent speaks nonsense", None))
+    }
+
+    pub(super) fn failed(&self, what: &str, source: Option<io::Error>) -> Error {
+        Error::Launch { what: format!("host {}: {what}", self.name), source }
+    }
+
+    fn late(&self, patience: Duration) -> Error {
+        let seconds = patience.as_secs();
+        let what = format!("no agent answered within {seconds} s (ONESIDED_JOIN_TIMEOUT); {}", self.advice());
+        self.failed(&what, None)
+    }
+
+    fn advice(&self) -> String {
+        format!("`{}` has to succeed here without asking anything", self.by_hand)
+    }
+
+    /// The remote shell's output ended before the agent said anything.
+    fn never_came(&self) -> Error {
+        let shell = &self.shell;
+        let what = match self.ending() {
+            Some(End::Exited(127)) => {
+                "no `onesided` is there where this one is here; install it there, or say where it is (--agent)".into()
+            }
+            Some(End::Exited(126)) => "the `onesided` there cannot be executed".into(),
+            Some(End::Exited(255)) => {
+                format!("{shell} did not reach it (exit status 255), and says above why; {}", self.advice())
+            }
+            Some(end) => {
+                format!("{shell} {end} before an agent answered; is another version of onesided there?")
+            }
+            None => format!("{shell} closed its output before an agent answered"),
+        };
+        self.failed(&what, None)
+    }
+
+    pub(super) fn lost(&self, why: &str) -> Error {
+        let why = self.why_lost(why);
+        self.failed(&why, None)
+    }
+
+    pub(super) fn why_lost(&self, why: &str) -> String {
+        match self.ending() {
+            Some(end) if end != End::Exited(0) => format!("{why}, {} {end}", self.shell),
+            _ => why.to_owned(),
+        }
+    }
+
+    /// How the remote shell ended, if it does so soon.
+    fn ending(&self) -> Option<End> {
+        let until = Instant::now() + ENDING;
+        loop {
+            match self.ended() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// How the remote shell ended. It is not reaped, so that its process group keeps its number.
+    pub(super) fn ended(&self) -> Option<End> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), look).ok()??;
+        Some(match status.terminating_signal() {
+            Some(signal) => End::Killed(signal),
+            None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}

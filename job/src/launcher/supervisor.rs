@@ -1,0 +1,243 @@
+//! Watching over a job until all its ranks have ended.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::{Liveness, Rank};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal};
+
+use crate::launcher::limits::raised_of;
+use crate::launcher::output::Output;
+use crate::launcher::ranks::Ranks;
+use crate::launcher::remote::Remote;
+use crate::launcher::{End, Event, GRACE, Interrupt, OnFailure};
+use crate::segment::Board;
+use crate::{Server, timespec};
+
+/// How long a process may take to end whose connection has ended.
+const DYING: Duration = Duration::from_millis(200);
+/// How long what a rank left running may take to write its last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Watches over a running job.
+pub(super) struct Supervisor<'i> {
+    board: Arc<Board>,
+    server: Server,
+    ranks: Ranks,
+    remote: Remote,
+    output: Output,
+    on_failure: OnFailure,
+    interrupts: &'i [Interrupt],
+    phase: Phase,
+}
+
+/// How far the job's end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// A rank failed; the others may end by themselves until then.
+    Failed(Instant),
+    /// The ranks have been asked to end; until then.
+    Asked(Instant),
+    /// They have been killed.
+    Killed,
+}
+
+impl<'i> Supervisor<'i> {
+    pub(super) fn new(
+        board: Arc<Board>,
+        server: Server,
+        (ranks, remote): (Ranks, Remote),
+        output: Output,
+        on_failure: OnFailure,
+        interrupts: &'i [Interrupt],
+    ) -> Self {
+        Self { board, server, ranks, remote, output, on_failure, interrupts, phase: Phase::Running }
+    }
+
+    pub(super) fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
+        let mut failure = None;
+        let mut interrupt = None;
+        // What ended while agents were starting others is still to be told.
+        while self.left() > 0 || self.remote.has_news() {
+            let raised = self.wait()?;
+            if let Some(signal) = raised {
+                interrupt.get_or_insert(signal);
+                self.interrupt(signal);
+            }
+            for Ended { rank, pid, end, remote } in self.ended()? {
+                let end = if remote { Some(end) } else { settle(&self.board, &self.server, rank, end) };
+                let Some(end) = end else { continue };
+                // What ends because it was told to does not fail.
+                if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
+                    failure.get_or_insert(end);
+                    if end != End::Lost {
+                        observe(Event::Failed { rank, pid, end });
+                    }
+                }
+            }
+            self.remote.lost().for_each(|lost| {
+                if !matches!(self.phase, Phase::Killed) {
+                    observe(lost);
+                }
+            });
+            if failure.is_some() && self.phase == Phase::Running && self.on_failure == OnFailure::Abort {
+                self.phase = Phase::Failed(Instant::now() + GRACE);
+            }
+            self.escalate(observe);
+        }
+        interrupt = interrupt.or(self.last_lines()?);
+        let lost = self.output.lost();
+        if let Some(errno) = lost {
+            observe(Event::OutputLost { errno });
+        }
+        let interrupted = interrupt.map(|signal| End::Killed(signal.as_raw()));
+        // Ranks that write on get SIGPIPE: then that was the cause.
+        Ok(interrupted.or(lost.map(|_| End::Exited(1))).or(failure).map_or(0, End::code))
+    }
+
+    /// How many ranks run.
+    fn left(&self) -> usize {
+        self.ranks.left() + self.remote.left()
+    }
+
+    /// Those that ended, the first that died first: others fail because of it. They may learn of its death by its
+    /// connection and end before the kernel has quite finished with it, or its host has told how.
+    fn ended(&mut self) -> io::Result<Vec<Ended>> {
+        let own =
+            |(rank, pid, end): (Rank, Pid, End)| Ended { rank, pid: pid.as_raw_nonzero().get(), end, remote: false };
+        self.remote.take_in(&self.server);
+        let mut ended: Vec<_> = self.ranks.ended().into_iter().map(own).chain(self.remote.ended()).collect();
+        let Some(first) = self.board.failed_rank().filter(|_| !ended.is_empty()) else { return Ok(ended) };
+        let until = Instant::now() + DYING; // not for long: it may have been inside a script that goes on
+        while !ended.iter().any(|ended| ended.rank == first) && Instant::now() < until {
+            let dying = self.ranks.end_of(first).or_else(|| self.remote.runs(first).then(|| self.remote.readable()));
+            let Some(dying) = dying else { break };
+            let left = until.saturating_duration_since(Instant::now());
+            match poll(&mut [PollFd::new(&dying, PollFlags::IN)], Some(&timespec(left))) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.remote.take_in(&self.server);
+            ended.extend(self.ranks.ended().into_iter().map(own).chain(self.remote.ended()));
+        }
+        ended.sort_by_key(|ended| (ended.rank != first, !matches!(ended.end, End::Killed(_))));
+        Ok(ended)
+    }
+
+    /// To all ranks that run, wherever.
+    fn signal(&self, signal: Signal) {
+        self.ranks.signal(signal);
+        self.remote.signal(&self.server, signal);
+    }
+
+    fn interrupt(&mut self, signal: Signal) {
+        self.phase = match self.phase {
+            Phase::Running | Phase::Failed(_) => {
+                self.signal(signal);
+                Phase::Asked(Instant::now() + GRACE)
+            }
+            Phase::Asked(_) | Phase::Killed => {
+                self.signal(Signal::KILL);
+                Phase::Killed
+            }
+        };
+    }
+
+    fn escalate(&mut self, observe: &mut dyn FnMut(Event)) {
+        let now = Instant::now();
+        let (signal, next) = match self.phase {
+            Phase::Failed(until) if until <= now => (Signal::TERM, Phase::Asked(now + GRACE)),
+            Phase::Asked(until) if until <= now => (Signal::KILL, Phase::Killed),
+            _ => return,
+        };
+        let left = self.left();
+        if left > 0 {
+            observe(Event::Stopping { left, signal });
+            self.signal(signal);
+        }
+        self.phase = next;
+    }
+
+    /// Waits until a rank ends, an interrupt is raised (that one is returned), or the phase is over.
+    fn wait(&self) -> io::Result<Option<Signal>> {
+        let until = match self.phase {
+            _ if self.remote.has_news() => Some(Instant::now()),
+            Phase::Failed(until) | Phase::Asked(until) => Some(until),
+            Phase::Running | Phase::Killed => None,
+        };
+        self.wait_for(self.ranks.ends(), until)
+    }
+
+    fn wait_for<'f>(
+        &'f self,
+        others: impl Iterator<Item = BorrowedFd<'f>>,
+        until: Option<Instant>,
+    ) -> io::Result<Option<Signal>> {
+        let raised = self.interrupts.iter().map(|interrupt| interrupt.raised.as_fd());
+        let read = raised.chain(others).chain([self.remote.readable()]);
+        let mut polled: Vec<_> = read.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        polled.extend(self.remote.full().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(raised_of(self.interrupts, &polled))
+    }
+
+    /// All ranks have ended. What they left running may write its last lines before it is killed; what the ranks wrote is
+    /// printed whole, however slow its reader, and on its way from other hosts there may be several pipes full of it. An
+    /// interrupt ends the printing: whoever should read may have stopped reading.
+    fn last_lines(&mut self) -> io::Result<Option<Signal>> {
+        let until = Instant::now() + LAST_LINES;
+        while !self.output.is_done() && Instant::now() < until {
+            if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), Some(until))? {
+                return Ok(Some(signal));
+            }
+            self.remote.take_in(&self.server);
+        }
+        self.remote.finish(&self.server);
+        let mut finished = false;
+        while !self.output.is_done() {
+            if !finished && !self.remote.has_output() {
+                self.output.finish();
+                finished = true;
+            }
+            if let Some(signal) = self.wait_for(std::iter::once(self.output.done()), None)? {
+                return Ok(Some(signal));
+            }
+            self.remote.take_in(&self.server);
+        }
+        Ok(None)
+    }
+}
+
+/// How a rank ended.
+pub(super) struct Ended {
+    pub(super) rank: Rank,
+    pub(super) pid: i32,
+    pub(super) end: End,
+    /// Then its agent has settled the rest, and it failed.
+    pub(super) remote: bool,
+}
+
+/// Tells the board how a rank of this host ended. `Some` if it failed.
+pub(super) fn settle(board: &Board, server: &Server, rank: Rank, end: End) -> Option<End> {
+    if end == End::Exited(0) && board.join(rank).is_ok() {
+        // A program that knows nothing of the job. Nobody has to wait for it any more.
+        board.leave(rank);
+        return None;
+    }
+    board.declare_dead(rank); // unless it left
+    server.look();
+    match (end, board.liveness(rank)) {
+        (End::Exited(0), Liveness::Dead) => Some(End::Deserted),
+        (End::Exited(0), _) => None,
+        _ => Some(end),
+    }
+}

@@ -1,0 +1,195 @@
+//! Jobs inside one process: ranks as threads, and a world of one.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use crate::Error;
+use crate::segment::{Board, Mapping};
+use crate::{Exchange, Job, Process};
+
+/// How soon a wait for a value looks whether somebody has died.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A job for each of `size` ranks of this process.
+///
+/// # Errors
+/// [`Error::Join`]: no memory or descriptors for the board, or a bad size.
+pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
+    let failed =
+        |source: io::Error| Error::Join { what: format!("make a board for {size} ranks"), source: Some(source) };
+    let board = Arc::new(Board::create(size).map_err(failed)?);
+    let place = Arc::new(Place::default());
+    (0..size)
+        .map(Rank)
+        .map(|rank| {
+            board.introduce(rank, Process::own());
+            board.join(rank).map_err(failed)?;
+            let exchange = Arc::new(Local { rank, board: Arc::clone(&board), place: Arc::clone(&place) });
+            Ok(Job { rank, board: Arc::clone(&board), exchange })
+        })
+        .collect()
+}
+
+/// Runs a thread for each of `ranks` ranks, and gives what each returned, by rank.
+///
+/// # Errors
+/// [`Error::Join`]: no memory for the board, or no threads; and the first that `run` gives: its rank counts as dead.
+///
+/// # Panics
+/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+    let run = |job: Job| {
+        let (board, rank) = (Arc::clone(&job.board), job.rank);
+        // Whoever never had an endpoint cannot leave, and the others must not wait for it.
+        run(job).inspect_err(|_| board.declare_dead(rank))
+    };
+    let jobs = jobs(ranks)?;
+    std::thread::scope(|scope| {
+        let start = |job: Job| {
+            let (board, rank) = (Arc::clone(&job.board), job.rank);
+            let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, || run(job));
+            thread.map_err(|source| {
+                board.declare_dead(rank);
+                Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
+            })
+        };
+        // All are started, or declared dead, before any is waited for.
+        let threads: Vec<_> = jobs.into_iter().map(start).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
+        let joined: Vec<_> = threads.into_iter().map(|thread| thread.map(join)).collect();
+        let outcome = |joined| match joined {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(error),
+        };
+        joined.into_iter().map(outcome).collect()
+    })
+}
+
+impl Job {
+    /// A world of one: what a program is that nobody launched.
+    ///
+    /// # Errors
+    /// [`Error::Join`]: no memory or descriptors for the board.
+    pub fn alone() -> Result<Self, Error> {
+        jobs(1)?.pop().ok_or(Error::Join { what: "make a job of one".into(), source: None })
+    }
+}
+
+/// One rank's exchange with the others of its process.
+#[derive(Debug)]
+struct Local {
+    rank: Rank,
+    board: Arc<Board>,
+    place: Arc<Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    tables: Mutex<Tables>,
+    put: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    values: HashMap<String, Vec<u8>>,
+    regions: HashMap<(Rank, RegionId), Arc<Mapping>>,
+}
+
+impl Local {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.place.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Exchange for Local {
+    fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        match self.tables().values.entry(name.into()) {
+            Entry::Occupied(_) => {
+                return Err(Error::Join { what: format!("the name {name} is taken"), source: None });
+            }
+            Entry::Vacant(place) => drop(place.insert(value.into())),
+        }
+        self.place.put.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
+        let deadline = Instant::now().checked_add(patience);
+        let mut tables = self.tables();
+        loop {
+            if let Some(value) = tables.values.get(name) {
+                return Ok(value.clone());
+            }
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let fault = match self.board.failed_rank() {
+                Some(rank) => Some(Fault::of(FaultKind::PeerDied, rank)),
+                None => left.is_zero().then(|| Fault::new(FaultKind::TimedOut)),
+            };
+            if let Some(fault) = fault {
+                return Err(Error::Operation { operation: "wait for a value of the job", fault });
+            }
+            // A death rings no bell here.
+            tables = self.place.put.wait_timeout(tables, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error> {
+        self.tables().regions.insert((self.rank, region), Arc::clone(memory));
+        Ok(())
+    }
+
+    fn retract(&self, region: RegionId) {
+        self.tables().regions.remove(&(self.rank, region));
+    }
+
+    fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error> {
+        self.tables().regions.get(&(rank, region)).cloned().ok_or_else(|| Error::Open {
+            rank,
+            what: format!("it has no region {}", region.0),
+            fault: Fault::of(FaultKind::NoSuchRegion, rank),
+            source: None,
+        })
+    }
+
+    fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
+        let failed = |kind, source| {
+            let fault = Fault::of(kind, rank);
+            Error::Open { rank, what: "have its file".into(), fault, source }
+        };
+        let memory = self.fetch(rank, region)?;
+        let file = memory.file().ok_or_else(|| failed(FaultKind::NoSuchRegion, None))?;
+        file.try_clone_to_owned().map_err(|source| failed(FaultKind::NoDescriptors, Some(source)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_given_once() {
+        let job = Job::alone().unwrap();
+        job.exchange.put("name", &[1]).unwrap();
+        assert!(job.exchange.put("name", &[2]).unwrap_err().to_string().contains("taken"));
+        assert_eq!(job.exchange.get("name", Duration::ZERO).unwrap(), [1]);
+    }
+
+    #[test]
+    fn a_death_ends_a_wait_for_a_value() {
+        let jobs = jobs(2).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| jobs[0].exchange.get("what never comes", Duration::from_secs(3600)));
+            jobs[1].board.declare_dead(Rank(1));
+            assert_eq!(waits.join().unwrap().unwrap_err().fault(), Fault::of(FaultKind::PeerDied, Rank(1)));
+        });
+        let error = Job::alone().unwrap().exchange.get("what never comes", Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.fault().kind(), FaultKind::TimedOut);
+    }
+}

@@ -1,0 +1,173 @@
+//! Started by a process manager that speaks PMI-1: MPICH's `mpiexec` (Hydra), or Slurm's `srun --mpi=pmi2`.
+//!
+//! Rank 0 [keeps the job](super#who-keeps-a-job). It puts its socket, a fresh secret, and the addresses at which it listens
+//! into the manager's key-value space, which the manager gives to the job's processes alone; the others put their hosts.
+//! After a barrier those of rank 0's host go to its socket, and those of other hosts to its addresses, where they
+//! [meet](super::rendezvous). Then the manager is told that this process needs nothing more of it (`finalize`), and
+//! everything else is as under our own launcher.
+//!
+//! The manager is believed in one thing only: that who can ask it belongs to the job.
+
+mod descriptor;
+mod manager;
+mod place;
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::Rank;
+
+pub use crate::pmi::place::{Contact, Place};
+
+use crate::Error;
+use crate::daemon::bridge::suspect_after;
+use crate::environment::Environment;
+use crate::host::{self, Host};
+use crate::host_name::{self, HostId};
+use crate::pmi::manager::Manager;
+use crate::{Job, SUSPECT_AFTER, Secret, addresses, rendezvous};
+
+/// The key under which rank 0 says where it is.
+const KEY: &str = "onesided";
+/// What stands there if rank 0 could not start.
+const FAILED: &str = "failed";
+const ANOTHER: &str = "rank 0 speaks another version of onesided, or is another program";
+
+/// Joins the job that the process manager started.
+///
+/// # Errors
+/// [`Error::Join`]: the manager says something that makes no sense, refuses, or is gone; rank 0, on another host, cannot be
+/// reached.
+/// [`Error::Operation`]: it, or another rank, did not answer within `patience`. And what joining at rank 0 reports.
+pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
+    let until = Instant::now().checked_add(patience).ok_or_else(|| failed("the patience is too long"))?;
+    let (manager, rank, size) = Manager::connect(place, until)?;
+    join_by(manager, rank, size, until)
+}
+
+fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Result<Job, Error> {
+    let suspect_after = suspect_after(std::env::var_os(SUSPECT_AFTER))?;
+    let place = |host: HostId, address: String, secret: Secret| {
+        let told_by = "as rank 0 told by the process manager";
+        rendezvous::Place { address, rank, size, secret, host, suspect_after, told_by }
+    };
+    let own = host_name::own();
+    manager.init()?;
+    if rank == Rank(0) {
+        // The others wait for the barrier, whatever becomes of rank 0.
+        let host = Host::start(size, Secret::random());
+        let listener =
+            TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
+        let port = listener.as_ref().ok().and_then(|listener| listener.local_addr().ok()).map(|address| address.port());
+        let reached = port.map_or_else(Vec::new, reached_at);
+        let said = host.as_ref().map(|host| Card {
+            host: own,
+            socket: host.address().to_owned(),
+            secret: host.secret().clone(),
+            reached,
+        });
+        manager.put(KEY, &said.as_ref().map_or_else(|_| FAILED.to_owned(), |card| card.to_string()))?;
+        manager.barrier()?;
+        let host = host?;
+        let mut hosts = vec![Some(own)];
+        for other in 1..size {
+            // Who has not said it has not come either, and is missed by its name later.
+            let said = manager.get(&key_of(Rank(other))).ok();
+            let elsewhere = said.and_then(|said| parse_host(&said)).is_some_and(|theirs| theirs != own);
+            hosts.push((!elsewhere).then_some(own));
+        }
+        manager.finalize()?;
+        if hosts.iter().all(Option::is_some) {
+            drop(listener);
+            return host.join(rank, until);
+        }
+        let listener = listener.map_err(|source| {
+            let what = "open a port, for there are ranks on other hosts".to_owned();
+            Error::Join { what, source: Some(source) }
+        })?;
+        let place = place(own, format!("port {}", port.unwrap_or(0)), host.secret().clone());
+        return rendezvous::host_at(&place, listener, hosts, host, until);
+    }
+    manager.put(&key_of(rank), &format!("{:032x}", u128::from_be_bytes(own)))?;
+    manager.barrier()?;
+    let said = manager.get(KEY)?;
+    manager.finalize()?;
+    if said == FAILED {
+        return Err(failed("rank 0 could not start the job; it says why"));
+    }
+    let Some(card) = Card::parse(&said) else { return Err(failed(ANOTHER)) };
+    if card.host == own {
+        return host::join(&Environment { rank, size, address: card.socket, secret: card.secret }, None, until);
+    }
+    // What is an address of this host, too, does not lead to another.
+    let ours = addresses::own();
+    let reached: Vec<_> = card.reached.into_iter().filter(|address| !ours.contains(&address.ip())).collect();
+    let listed: Vec<_> = reached.iter().map(SocketAddr::to_string).collect();
+    if reached.is_empty() {
+        return Err(failed("rank 0 runs on another host, and has no address that leads there from here"));
+    }
+    rendezvous::come_to(&place(own, listed.join(", "), card.secret), &reached, until)
+}
+
+/// Where a rank says on which host it is.
+fn key_of(rank: Rank) -> String {
+    format!("{KEY}-{}", rank.0)
+}
+
+fn reached_at(port: u16) -> Vec<SocketAddr> {
+    addresses::own().into_iter().map(|address| SocketAddr::new(address, port)).collect()
+}
+
+fn parse_host(text: &str) -> Option<HostId> {
+    u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
+}
+
+/// Where rank 0 is: `2/HOST/SOCKET/SECRET/ADDRESS:PORT,...`, host and secret in hexadecimal.
+#[derive(Debug)]
+struct Card {
+    host: HostId,
+    socket: String,
+    secret: Secret,
+    /// Where it listens for ranks of other hosts.
+    reached: Vec<SocketAddr>,
+}
+
+impl Card {
+    const VERSION: &str = "2";
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (Self::VERSION, host, socket, secret, reached, None) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next())
+        else {
+            return None;
+        };
+        Some(Self {
+            host: parse_host(host)?,
+            socket: socket.to_owned(),
+            secret: Secret::from_hex(secret)?,
+            reached: reached
+                .split(',')
+                .filter(|one| !one.is_empty())
+                .map(|one| one.parse().ok())
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl fmt::Display for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, socket, secret, reached } = self;
+        let reached: Vec<_> = reached.iter().map(SocketAddr::to_string).collect();
+        let (host, secret) = (u128::from_be_bytes(*host), secret.to_hex());
+        write!(f, "{}/{host:032x}/{socket}/{secret}/{}", Self::VERSION, reached.join(","))
+    }
+}
+
+fn failed(what: &str) -> Error {
+    Error::Join { what: what.to_owned(), source: None }
+}
+
+#[cfg(test)]
+mod tests;

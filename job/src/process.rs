@@ -1,0 +1,121 @@
+//! Which process a rank is, so that others can watch it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process, told apart from a later one of the same number by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// In the kernel's ticks since it was booted; 0: nobody knows.
+    pub started: u64,
+}
+
+impl Process {
+    /// This process.
+    pub fn own() -> Self {
+        let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        Self { pid, started: started(pid).unwrap_or(0) }
+    }
+
+    /// Whether that is the process that runs here.
+    pub fn is_own(self) -> bool {
+        self.pid == rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Ends it as nothing else can, if it has not ended.
+    ///
+    /// # Errors
+    /// It may not, or has no descriptors for it.
+    pub fn kill(self) -> io::Result<()> {
+        let Some(pidfd) = self.watch()? else { return Ok(()) };
+        match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
+            Err(Errno::SRCH) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What becomes readable when the process ends; `None` if it has ended.
+    ///
+    /// # Errors
+    /// No descriptors, no memory: nobody knows whether it runs.
+    pub fn watch(self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Asked after it was opened: a number that is used again only then does no harm. Where the system does not say
+            // when processes start, the number has to do.
+            Ok(opened) => {
+                let another = self.started != 0 && started(self.pid).is_some_and(|started| started != self.started);
+                Ok((!another).then_some(opened))
+            }
+            Err(Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The process that made something: a child made by `fork` gets a copy of it, which must not end what the parent goes on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker(i32);
+
+impl Maker {
+    /// This process.
+    pub fn this() -> Self {
+        Self(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// No process of ours.
+    pub const fn another() -> Self {
+        Self(0)
+    }
+
+    /// Whether that is the process that runs here.
+    pub fn is_here(self) -> bool {
+        self.0 == Self::this().0
+    }
+}
+
+/// When a process started; `None` if there is none of that number.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may contain anything, so the fields are counted from its end: the state is the third, the start the 22nd.
+    stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
+}
+
+/// A duration for the system's calls.
+pub fn timespec(duration: Duration) -> rustix::time::Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    rustix::time::Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_is_seen_and_another_of_its_number_is_not_taken_for_it() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process { pid: child.id(), started: started(child.id()).unwrap() };
+        let watch = process.watch().unwrap().unwrap();
+        let ended =
+            |limit: Duration| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(limit))).unwrap() == 1;
+        assert!(!ended(Duration::ZERO));
+        let another = Process { started: process.started + 1, ..process };
+        assert!(another.watch().unwrap().is_none());
+        child.kill().unwrap();
+        assert!(ended(Duration::from_secs(10)));
+        child.wait().unwrap();
+        assert!(process.watch().unwrap().is_none());
+        assert!(Process::own().watch().unwrap().is_some());
+    }
+}

@@ -1,0 +1,144 @@
+//! Ranks that are started by hand, by ssh, by any script: they meet at a TCP address.
+//!
+//! Everybody gets `ONESIDED_ADDRESS` (`HOST:PORT`, where rank 0 listens), `ONESIDED_RANK`, `ONESIDED_SIZE` and
+//! `ONESIDED_SECRET_FILE`. In whatever order they start, rank 0 listens, the others connect until somebody listens, and
+//! both sides prove that they know the secret before anything else is said. Then rank 0 says where its socket is, and
+//! everything else goes on there: rank 0 [keeps the job](super#who-keeps-a-job).
+//!
+//! The address is only where ranks meet; once all have come nobody listens there. Of each other host the lowest rank keeps
+//! it: the stream over which it came stays, as a bridge between its board and that of rank 0.
+
+mod caller;
+pub(crate) mod frames;
+mod listener;
+mod place;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use onesided_remote_memory::Rank;
+
+pub use crate::rendezvous::place::Place;
+
+use crate::Error;
+use crate::Job;
+use crate::daemon::bridge::{Bridge, Layout, Link, Lost, Said, hear_ready};
+use crate::environment::Environment;
+use crate::host::{self, Host};
+use crate::host_name::HostId;
+use crate::rendezvous::caller::Found;
+use crate::rendezvous::listener::Gathered;
+
+/// Joins the job whose ranks meet at a place.
+///
+/// # Errors
+/// [`Error::Join`]: rank 0 cannot listen, or what listens there is no rank 0 of this job and version; it refuses.
+/// [`Error::Secret`]: either side does not know the secret. [`Error::Operation`]: not all came within `patience`. And
+/// what joining at rank 0 reports.
+pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
+    let too_long = || Error::Join { what: "the patience is too long".to_owned(), source: None };
+    let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
+    if place.rank == Rank(0) {
+        let mut host = Host::start(place.size, place.secret.clone())?;
+        let gathered = listener::gather(place, host.address(), until)?;
+        bridge_hosts(place, &mut host, gathered, until)?;
+        return host.join(place.rank, until);
+    }
+    join_where(place, caller::find(place, until)?, until)
+}
+
+/// Joins where rank 0 told.
+fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error> {
+    let Place { rank, size, secret, .. } = place;
+    match found {
+        Found::Here(address) => {
+            let environment = Environment { rank: *rank, size: *size, address, secret: secret.clone() };
+            host::join(&environment, None, until)
+        }
+        Found::Keep(link) => keep(place, link, until)?.join(*rank, until),
+    }
+}
+
+/// Rank 0 of a job whose ranks learn in some other way where it listens and where its socket is: joins it when those of
+/// other hosts have come. `hosts`: by rank, for those that are on its own host, which do not come by the port.
+///
+/// # Errors
+/// As [`join`].
+pub(crate) fn host_at(
+    place: &Place,
+    listener: TcpListener,
+    hosts: Vec<Option<HostId>>,
+    mut host: Host,
+    until: Instant,
+) -> Result<Job, Error> {
+    let gathered = listener::gather_at(place, listener, host.address(), hosts, until)?;
+    bridge_hosts(place, &mut host, gathered, until)?;
+    host.join(place.rank, until)
+}
+
+/// Joins the job of a rank 0 on another host, which listens at one of these addresses.
+///
+/// # Errors
+/// As [`join`].
+pub(crate) fn come_to(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Job, Error> {
+    join_where(place, caller::find_at_any(place, addresses, until)?, until)
+}
+
+/// Rank 0: appoints a keeper on each other host, and bridges to them.
+fn bridge_hosts(
+    place: &Place,
+    host: &mut Host,
+    Gathered { hosts, waiting }: Gathered,
+    until: Instant,
+) -> Result<(), Error> {
+    let suspect_after = place.suspect_after;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let lost = |rank: Rank| {
+        move |why: Lost| {
+            let what = format!("{rank} came from another host, and then {why}");
+            Error::Join { what, source: None }
+        }
+    };
+    let layout = Layout {
+        suspect_after_ms: u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX),
+        hub: Some(0),
+        hosts: hosts.clone(),
+    };
+    let (mut links, mut others) = (Vec::new(), Vec::new());
+    for rank in waiting {
+        let (name, number) = (rank.rank(), hosts[rank.rank().index()]);
+        if links.iter().any(|(_, known, _)| *known == number) {
+            others.push((number, rank));
+            continue;
+        }
+        let mut link = rank.keep(&place.secret).map_err(|error| lost(name)(Lost::Broke(error)))?;
+        link.say(&Said::Layout(layout.clone()));
+        link.flush().map_err(lost(name))?;
+        links.push((name, number, link));
+    }
+    let keepers: Vec<_> = links.iter().map(|(rank, ..)| *rank).collect();
+    let mut open: Vec<_> = links.iter_mut().map(|(.., link)| link).collect();
+    let sockets = hear_ready(&mut open, suspect_after, until).map_err(|(at, why)| lost(keepers[at])(why))?;
+    for ((_, number, _), socket) in links.iter().zip(&sockets) {
+        others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, socket));
+    }
+    let links = links.into_iter().map(|(_, number, link)| (number, link)).collect();
+    host.bridge(&layout, Bridge::hub(links, suspect_after, None))
+}
+
+/// The lowest rank of another host: keeps it.
+fn keep(place: &Place, mut link: Link, until: Instant) -> Result<Host, Error> {
+    let lost = |why: Lost| Error::Join { what: format!("hear from rank 0: {why}"), source: None };
+    let Said::Layout(layout) = link.hear_until(until).map_err(lost)? else { return Err(lost(Lost::OutOfTurn)) };
+    let me = layout.hosts.get(place.rank.index()).copied().filter(|_| layout.hosts.len() == place.size as usize);
+    let me = me.ok_or(Lost::OutOfTurn).map_err(lost)?;
+    let mut host = Host::start(place.size, place.secret.clone())?;
+    link.say(&Said::Ready { socket: host.address().to_owned() });
+    host.bridge(&layout, Bridge::host(me, link, &layout, None))?;
+    Ok(host)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,386 @@
+//! What all ranks of a job on one host share from the start.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use onesided_remote_memory::{Liveness, Rank};
+use rustix::thread::futex;
+
+use crate::process::{Maker, Process};
+use crate::segment::WORLD_BYTES;
+use crate::segment::doorbell::{Doorbell, Ticket};
+use crate::segment::mapping::Mapping;
+
+/// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
+
+// The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
+const HEADER: u64 = 64;
+const SEAT: u64 = 128;
+
+// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first failed_rank plus one,
+// how often a rank left or died.
+const SIZE_AT: u64 = 8;
+const SLOTS_AT: u64 = 12;
+const CASUALTY_AT: u64 = 16;
+const CHANGES_AT: u64 = 20;
+
+// A seat's fields: its status first, who sits there, on which host, whether it knows that all have come, and the doorbell in
+// a line of its own.
+const PID_AT: u64 = 4;
+const STARTED_AT: u64 = 8;
+const HOST_AT: u64 = 16;
+const ARRIVED_AT: u64 = 20;
+const RINGS_AT: u64 = 64;
+const SLEEPERS_AT: u64 = 68;
+
+/// A ring: a line for the receiver's count, then the slots.
+pub const RING_LINE: u64 = 64;
+/// Slots of all rings of one receiver together, and the bounds of one ring.
+const SLOTS_A_RANK: u32 = 4096;
+const SLOTS: std::ops::RangeInclusive<u32> = 8..=64;
+
+const UNUSED: u32 = 0;
+const ALIVE: u32 = 1;
+const LEFT: u32 = 2;
+const DEAD: u32 = 3;
+
+/// What all ranks of a job on one host share from the start: who lives, a doorbell a rank, a world segment a rank, and
+/// a ring of small messages for each pair.
+///
+/// One memory file, made by who keeps the job: the launcher, rank 0, or [`threads`](crate::local::threads). Deaths are declared
+/// by who can know of them.
+#[derive(Debug)]
+pub struct Board {
+    memory: Arc<Mapping>,
+    size: u32,
+    slots: u32,
+    maker: Maker,
+}
+
+impl Board {
+    /// Makes a board for `size` ranks.
+    ///
+    /// # Errors
+    /// As [`Mapping::create`]; `InvalidInput` for 0 ranks or more than 65,535.
+    pub fn create(size: u32) -> io::Result<Self> {
+        if size == 0 || size > 0xffff {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host has 1 to 65535 ranks"));
+        }
+        let slots = Self::slots_for(size);
+        let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots, maker: Maker::this() };
+        board.half(SIZE_AT).store(size, Ordering::Relaxed);
+        board.half(SLOTS_AT).store(slots, Ordering::Relaxed);
+        if let Some(magic) = board.memory.word(0) {
+            magic.store(MAGIC, Ordering::Release);
+        }
+        Ok(board)
+    }
+
+    /// Maps the board that the launcher made.
+    ///
+    /// # Errors
+    /// As [`Mapping::open`]; `InvalidData` if it is no board of this version.
+    pub fn open(file: OwnedFd) -> io::Result<Self> {
+        let memory = Arc::new(Mapping::open(file)?);
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job board of this version of onesided");
+        let magic = memory.word(0).ok_or_else(wrong)?.load(Ordering::Acquire);
+        let size = memory.half(SIZE_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        let slots = memory.half(SLOTS_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        if magic != MAGIC || !SLOTS.contains(&slots) || memory.len() as u64 != Self::length(size, slots) {
+            return Err(wrong());
+        }
+        Ok(Self { memory, size, slots, maker: Maker::this() })
+    }
+
+    /// How many bytes a board for `size` ranks (at least one) takes.
+    pub fn bytes(size: u32) -> u64 {
+        Self::length(size, Self::slots_for(size))
+    }
+
+    fn slots_for(size: u32) -> u32 {
+        (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end())
+    }
+
+    fn length(size: u32, slots: u32) -> u64 {
+        let rings = (u64::from(size) * u64::from(size)).saturating_mul(Self::ring_bytes(slots));
+        Self::rings_start(size).saturating_add(rings)
+    }
+
+    const fn rings_start(size: u32) -> u64 {
+        (HEADER + size as u64 * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
+    }
+
+    const fn ring_bytes(slots: u32) -> u64 {
+        RING_LINE + RING_LINE * slots as u64
+    }
+
+    /// The file, to be handed to a rank.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file().unwrap_or_else(|| unreachable!("a board is never made without its file"))
+    }
+
+    /// How many ranks the job has.
+    #[must_use]
+    #[inline]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The memory of it all.
+    #[inline]
+    pub const fn memory(&self) -> &Arc<Mapping> {
+        &self.memory
+    }
+
+    #[inline]
+    fn half(&self, offset: u64) -> &AtomicU32 {
+        // Every caller's offset follows from `size`, which the length was checked against.
+        self.memory.half(offset).expect("the layout fits the board")
+    }
+
+    #[inline]
+    fn seat(&self, rank: Rank) -> u64 {
+        assert!(rank.0 < self.size, "{rank} has no seat among {}", self.size);
+        HEADER + u64::from(rank.0) * SEAT
+    }
+
+    /// Where a rank's world segment lies in the board.
+    #[inline]
+    pub fn world(&self, rank: Rank) -> u64 {
+        HEADER + u64::from(self.size) * SEAT + u64::from(rank.0) * WORLD_BYTES
+    }
+
+    /// Where the ring from one rank to another lies in the board.
+    #[inline]
+    pub fn ring(&self, from: Rank, to: Rank) -> u64 {
+        let ring = u64::from(to.0) * u64::from(self.size) + u64::from(from.0);
+        Self::rings_start(self.size) + ring * Self::ring_bytes(self.slots)
+    }
+
+    /// How many slots each ring has.
+    #[inline]
+    pub const fn ring_slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline]
+    fn status(&self, rank: Rank) -> &AtomicU32 {
+        self.half(self.seat(rank))
+    }
+
+    /// Says which process a rank is, for whoever has to watch it. Before it joins.
+    pub fn introduce(&self, rank: Rank, process: Process) {
+        let seat = self.seat(rank);
+        self.memory
+            .word(seat + STARTED_AT)
+            .expect("the layout fits the board")
+            .store(process.started, Ordering::Relaxed);
+        self.half(seat + PID_AT).store(process.pid, Ordering::Release);
+    }
+
+    /// Which process a rank is, if it said so.
+    pub fn process(&self, rank: Rank) -> Option<Process> {
+        let seat = self.seat(rank);
+        let pid = self.half(seat + PID_AT).load(Ordering::Acquire);
+        let started = self.memory.word(seat + STARTED_AT)?.load(Ordering::Relaxed);
+        (pid != 0).then_some(Process { pid, started })
+    }
+
+    /// Says on which host a rank is: for who keeps the job, before any rank may ask.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn place(&self, rank: Rank, host: u32) {
+        self.half(self.seat(rank) + HOST_AT).store(host, Ordering::Release);
+    }
+
+    /// The host of a rank, see [`Job::host_of`](crate::Job::host_of).
+    #[inline]
+    pub fn host_of(&self, rank: Rank) -> u32 {
+        self.half(self.seat(rank) + HOST_AT).load(Ordering::Acquire)
+    }
+
+    /// Takes a seat: from now on the rank counts as alive.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the seat was taken before.
+    pub fn join(&self, rank: Rank) -> io::Result<()> {
+        match self.status(rank).compare_exchange(UNUSED, ALIVE, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{rank} has joined before"))),
+        }
+    }
+
+    /// The rank has been told that all have come, where no launcher of ours keeps the job.
+    pub fn arrive(&self, rank: Rank) {
+        self.half(self.seat(rank) + ARRIVED_AT).store(1, Ordering::Release);
+    }
+
+    /// Whether a rank has said so.
+    pub fn has_arrived(&self, rank: Rank) -> bool {
+        self.half(self.seat(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
+    }
+
+    /// Leaves in good order. A child made by `fork` says nothing on its parent's behalf, here and in what follows.
+    pub fn leave(&self, rank: Rank) {
+        if !self.maker.is_here() {
+            return;
+        }
+        let left = self.status(rank).compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+        if left.is_ok() {
+            self.ring_all();
+        }
+    }
+
+    /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
+    /// reaped the process, whoever watched it end, the thread that ran the rank.
+    pub fn declare_dead(&self, rank: Rank) {
+        if !self.maker.is_here() {
+            return;
+        }
+        let status = self.status(rank);
+        let died = status
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
+        if died.is_ok() {
+            self.note_casualty(rank);
+            self.ring_all();
+        }
+    }
+
+    fn note_casualty(&self, rank: Rank) {
+        let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    fn ring_all(&self) {
+        self.note_change();
+        for rank in (0..self.size).map(Rank) {
+            self.wake(rank);
+        }
+    }
+
+    /// How often a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
+    pub fn changes(&self) -> u32 {
+        self.half(CHANGES_AT).load(Ordering::Acquire)
+    }
+
+    /// Ends the waits for a change.
+    pub fn note_change(&self) {
+        self.half(CHANGES_AT).fetch_add(1, Ordering::AcqRel);
+        let _ = futex::wake(self.half(CHANGES_AT), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Sleeps until a rank has left or died since `changes` were counted; may return early.
+    pub fn wait_for_change(&self, changes: u32) {
+        let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
+    }
+
+    /// What is known of a rank. One that has not come yet counts as alive: it is on its way, or the launcher will say.
+    #[must_use]
+    #[inline]
+    pub fn liveness(&self, rank: Rank) -> Liveness {
+        match self.status(rank).load(Ordering::Acquire) {
+            LEFT => Liveness::Left,
+            DEAD => {
+                // Whoever declares it may not have come so far: nobody knows of a death while others here know of none.
+                if self.failed_rank().is_none() {
+                    self.note_casualty(rank);
+                }
+                Liveness::Dead
+            }
+            _ => Liveness::Alive,
+        }
+    }
+
+    /// The first rank that died, if any did.
+    #[must_use]
+    #[inline]
+    pub fn failed_rank(&self) -> Option<Rank> {
+        self.half(CASUALTY_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
+    }
+
+    /// The doorbell of a rank.
+    #[inline]
+    pub fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
+        let seat = self.seat(rank);
+        Doorbell { rings: self.half(seat + RINGS_AT), sleepers: self.half(seat + SLEEPERS_AT) }
+    }
+
+    /// Wakes a rank that sleeps.
+    #[inline]
+    pub fn wake(&self, rank: Rank) {
+        self.doorbell(rank).ring(wake_all);
+    }
+
+    /// Wakes the other threads of a rank that sleep, for one that has armed; see [`Doorbell::ring_others`].
+    #[inline]
+    pub fn wake_others(&self, rank: Rank, armed: Ticket) -> Ticket {
+        self.doorbell(rank).ring_others(armed, wake_all)
+    }
+
+    /// Sleeps until the rank's doorbell has rung since the ticket was given, or for `limit`.
+    #[inline]
+    pub fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
+        let timeout =
+            futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        // Not private: the ringer is another process. Every outcome (woken, too late, timed out, signal) means: look.
+        let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
+    }
+}
+
+fn wake_all(rings: &AtomicU32) {
+    let _ = futex::wake(rings, futex::Flags::empty(), i32::MAX as u32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_disjoint_and_checked() {
+        for size in [1, 2, 3, 64, 200] {
+            let board = Board::create(size).unwrap();
+            let last = Rank(size - 1);
+            assert!(board.world(Rank(0)) >= board.seat(last) + SEAT);
+            assert!(board.ring(Rank(0), Rank(0)) >= board.world(last) + WORLD_BYTES);
+            assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
+            let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
+            assert_eq!((again.size, again.slots), (board.size, board.slots));
+            board.half(SIZE_AT).store(size + 1, Ordering::Relaxed);
+            assert!(Board::open(board.file().try_clone_to_owned().unwrap()).is_err());
+        }
+        assert!(Board::create(0).is_err() && Board::create(1 << 16).is_err());
+    }
+
+    #[test]
+    fn death_is_final_and_leaving_is_not_death() {
+        let board = Board::create(3).unwrap();
+        for rank in [0, 1] {
+            board.join(Rank(rank)).unwrap();
+            assert!(board.join(Rank(rank)).is_err());
+        }
+        board.leave(Rank(0));
+        board.declare_dead(Rank(0));
+        assert_eq!((board.liveness(Rank(0)), board.failed_rank()), (Liveness::Left, None));
+        board.declare_dead(Rank(1));
+        board.leave(Rank(1));
+        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        board.declare_dead(Rank(2)); // before it joined
+        assert_eq!((board.liveness(Rank(2)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        assert!(board.join(Rank(2)).is_err());
+    }
+
+    /// Who declares it was stopped in between.
+    #[test]
+    fn who_sees_a_death_tells_of_a_casualty() {
+        let board = Board::create(2).unwrap();
+        board.status(Rank(1)).store(DEAD, Ordering::Release);
+        assert_eq!((board.failed_rank(), board.liveness(Rank(0)), board.failed_rank()), (None, Liveness::Alive, None));
+        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+    }
+}

@@ -1,0 +1,28 @@
+//! The memory that the ranks of a host share from the start, and what it is made of: [mappings](Mapping) of sealed memory
+//! files, doorbells, copies between private and shared bytes.
+//!
+//! Under loom only what it explores: its atomics cannot lie in memory that processes share.
+
+#[cfg(not(onesided_loom))]
+mod board;
+#[doc(hidden)]
+pub mod copy;
+#[doc(hidden)]
+pub mod doorbell;
+#[cfg(not(onesided_loom))]
+#[doc(hidden)]
+pub mod headroom;
+#[cfg(not(onesided_loom))]
+mod mapping;
+
+#[cfg(not(onesided_loom))]
+pub use crate::segment::board::Board;
+#[cfg(not(onesided_loom))]
+#[doc(hidden)]
+pub use crate::segment::board::RING_LINE;
+pub use crate::segment::doorbell::Ticket;
+#[cfg(not(onesided_loom))]
+pub use crate::segment::mapping::Mapping;
+
+/// How many bytes of the job segment each rank has for collectives: its world segment.
+pub const WORLD_BYTES: u64 = 4096;

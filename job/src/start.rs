@@ -1,0 +1,144 @@
+//! How this process was started, and joining the job that it was started for.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use onesided_remote_memory::Rank;
+
+use crate::Error;
+use crate::environment::{Environment, SECRET_FILE};
+use crate::{Job, client, pmi, rendezvous};
+
+/// How many seconds the ranks of a job may take to come together, where no launcher of ours starts them.
+pub const JOIN_TIMEOUT: &str = "ONESIDED_JOIN_TIMEOUT";
+/// Says that a process which `srun` or `mpirun` started with others is meant to be a world of one.
+const ALONE: &str = "ONESIDED_ALONE";
+/// If [`JOIN_TIMEOUT`] is not set.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How this process was started, as its environment tells. What comes first here goes first.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Start {
+    /// By `onesided run`.
+    Launched(Environment),
+    /// By whoever set `ONESIDED_ADDRESS`, `ONESIDED_RANK`, `ONESIDED_SIZE` and `ONESIDED_SECRET_FILE`.
+    Rendezvous(rendezvous::Place),
+    /// By a process manager that speaks PMI-1: MPICH's `mpiexec`, Slurm's `srun --mpi=pmi2`.
+    Pmi(pmi::Place),
+    /// Like any program.
+    Alone,
+}
+
+impl Start {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`Error::Join`] that names the variable which is missing or makes no sense.
+    pub fn find() -> Result<Self, Error> {
+        Self::parse(|name| std::env::var_os(name))
+    }
+
+    pub(crate) fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+        if variable(SECRET_FILE).is_some() {
+            return rendezvous::Place::parse(variable).map(Self::Rendezvous);
+        }
+        if let Some(environment) = Environment::parse(&variable)? {
+            return Ok(Self::Launched(environment));
+        }
+        if let Some(place) = pmi::Place::parse(&variable)? {
+            return Ok(Self::Pmi(place));
+        }
+        one_of_many(&variable).map_or(Ok(Self::Alone), Err)
+    }
+
+    /// This process's rank and how many there are, as far as the environment says.
+    #[must_use]
+    pub fn rank_and_size(&self) -> Option<(Rank, u32)> {
+        match self {
+            Self::Launched(environment) => Some((environment.rank, environment.size)),
+            Self::Rendezvous(place) => Some((place.rank, place.size)),
+            Self::Pmi(place) => place.rank_and_size,
+            Self::Alone => None,
+        }
+    }
+}
+
+/// Whoever started this process started others with it, and told them no way to one another: an error, rather than as many
+/// worlds of one, each of which takes itself for all.
+fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
+    let number = |name: &str| variable(name)?.to_str()?.parse::<u32>().ok();
+    let (by, size, instead) = if variable("SLURM_STEP_ID").is_some() && variable("SLURM_PROCID").is_some() {
+        let instead = "start it with `srun --mpi=pmi2`, in the allocation with `onesided run --hosts slurm`, or give it a \
+                       rendezvous (ONESIDED_ADDRESS and ONESIDED_SECRET_FILE)";
+        ("srun", number("SLURM_STEP_NUM_TASKS")?, instead)
+    } else {
+        let instead = "start it with `onesided run`, or by a rendezvous (ONESIDED_ADDRESS, see the manual)";
+        ("Open MPI's mpirun", number("OMPI_COMM_WORLD_SIZE")?, instead)
+    };
+    if size < 2 || variable(ALONE).is_some() {
+        return None;
+    }
+    let what = format!(
+        "{by} started {size} of this process and told them no way to one another that onesided knows; {instead}. \
+         With {ALONE}=1 each is a world of its own"
+    );
+    Some(Error::Join { what, source: None })
+}
+
+/// Joins the job that this process was started for. `None` if it was started alone. Where no launcher of ours keeps the
+/// job, this is collective, and rank 0 keeps it, see [there](super#who-keeps-a-job).
+///
+/// The rank's seat is taken when this returns: whoever ends without [leaving](crate::segment::Board::leave) from now on has
+/// died.
+///
+/// # Errors
+/// [`Error::Join`]: the environment is half set or makes no sense; whoever keeps the job is gone, refuses, or speaks
+/// something else. [`Error::Secret`]: either side does not know the job's secret. [`Error::Operation`]: not all came
+/// within `ONESIDED_JOIN_TIMEOUT` seconds (60 if it is not set; a launcher of ours has 30 s to answer), or one died.
+pub fn join() -> Result<Option<Job>, Error> {
+    match Start::find()? {
+        Start::Alone => Ok(None),
+        Start::Launched(environment) => client::join_as(&environment).map(Some),
+        Start::Rendezvous(place) => rendezvous::join(&place, patience()?).map(Some),
+        Start::Pmi(place) => pmi::join(&place, patience()?).map(Some),
+    }
+}
+
+/// How long the ranks may take to come together.
+pub fn patience() -> Result<Duration, Error> {
+    let Some(value) = std::env::var_os(JOIN_TIMEOUT) else { return Ok(PATIENCE) };
+    let seconds = value.to_str().and_then(|value| value.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
+    let wrong = || Error::Join { what: format!("{JOIN_TIMEOUT} is not a whole number of seconds"), source: None };
+    seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_tasks_is_no_world_of_one() {
+        let slurm = |tasks| vec![("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", tasks)];
+        // What a batch script gets before any `srun`.
+        let batch = vec![("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "7")];
+        let alone = [slurm("4"), vec![(ALONE, "1")]].concat();
+        let mpirun = vec![("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")];
+        let managed = [slurm("4"), vec![("PMI_FD", "3"), ("PMI_RANK", "1"), ("PMI_SIZE", "4")]].concat();
+        for (variables, told) in [
+            (slurm("4"), Some("srun --mpi=pmi2")),
+            (slurm("1"), None),
+            (batch, None),
+            (alone, None),
+            (mpirun, Some("onesided run")),
+            (managed, None),
+        ] {
+            let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            match (Start::parse(value), told) {
+                (Ok(_), None) => {}
+                (Err(error), Some(told)) => assert!(error.to_string().contains(told), "{error}"),
+                (parsed, _) => panic!("{variables:?}: {parsed:?}"),
+            }
+        }
+    }
+}
