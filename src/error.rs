@@ -1,19 +1,20 @@
-//! What the library reports.
+//! The error of the facade.
 
 use std::fmt;
 
 use onesided_remote_memory::{Fault, FaultKind};
 
-/// What the library reports. Every variant names the operation, the peer and the reason.
+/// Any error of the library. Every variant names the operation, the peer and the reason.
 ///
-/// Its `Debug` form is for people too, because that is what a `main` that returns it prints.
+/// Its `Debug` form is readable too, because a `main` that returns the error prints that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Joining the job, a barrier, or the fabric itself.
+    /// An error of joining the job, of a barrier, or of the fabric itself.
     #[error(transparent)]
     World(#[from] onesided_fabric::Error),
-    /// A window, its locks, an operation on it: a [`WindowError`](crate::WindowError), which can be matched on.
+    /// An error of a window, its locks or an operation on it: a
+    /// [`WindowError`](crate::WindowError), which can be matched on.
     #[error(transparent)]
     Window(#[from] onesided_windows::Error),
 }
@@ -34,7 +35,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// The cause in one word, where a fabric or a peer is the cause.
+    /// The fault that caused the error, if a fabric or a peer is the cause.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
@@ -43,14 +44,15 @@ impl Error {
         }
     }
 
-    /// Whether a lock could not be had because a rank died that held it, or that may have:
-    /// [`LockRequest::recover`](crate::LockRequest::recover) gets it.
+    /// Whether the acquire failed because a rank died that held the lock, or may have held it.
+    /// [`LockRequest::recover`](crate::LockRequest::recover) acquires it.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied))
     }
 
-    /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
+    /// Whether the acquire failed because the owner of the lock died; [`fault`](Self::fault) names
+    /// the owner.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)

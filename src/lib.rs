@@ -1,8 +1,9 @@
 //! One-sided remote memory access and distributed locks, over shared memory and RDMA verbs.
 //!
-//! Every rank of a [`World`] lays out a [`Window`]: memory that every other rank may read, write, change atomically and
-//! lock, **without its owner's help**. The same program runs as threads, as processes of one host over shared memory, and
-//! as processes over RDMA verbs (cards, or Soft-RoCE on any Ethernet).
+//! Every rank of a [`World`] exposes window memory ([`Window`]). Every other rank can read, write,
+//! update atomically and lock it, **without help of the target**. The same program runs as threads,
+//! as processes of one host over shared memory, and as processes over RDMA verbs (cards, or
+//! Soft-RoCE on any Ethernet).
 //!
 //! ```
 //! use onesided::{Window, World};
@@ -12,7 +13,7 @@
 //!     let scores = Window::<u64>::allocate(&world, 1024).wait()?; // collective: 1024 elements on every rank
 //!
 //!     let next = (world.rank() + 1) % world.size();
-//!     let epoch = scores.lock_exclusive(next).wait()?; // the first compare-swap has left when the call returns
+//!     let epoch = scores.lock_exclusive(next).wait()?; // the first compare-and-swap is posted when the call returns
 //!     let old = epoch.fetch_add(0, 1).wait()?;
 //!     epoch.put(8, &[old, 42])?;
 //!     epoch.unlock().wait()?; // data complete at the target, release posted
@@ -27,22 +28,25 @@
 //! # Where to go from here
 //!
 //! - [`World`]: rank, size, barrier, [`split`](World::split); [`threads`] for ranks as threads.
-//! - [`Window`]: its memory by [`allocate`](Window::allocate), [`create`](Window::create),
-//!   [`create_over`](Window::create_over), [`dynamic`](Window::dynamic);
-//!   synchronisation by [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
-//!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and [`start`](Window::start). Each
-//!   lends an [`Access`], which has the operations.
-//! - [`Mutex`] and [`RwLock`]: one value with its lock, as in `std::sync`. [`LockTable`]: a million locks, by number.
-//! - [`Epoch::fencing_token`]: numbers that rise from one holder of a lock to the next.
-//! - Shorter ways: [`Window::locked`] (lock, operate and unlock in one call), [`Window::versioned`] (reads without locks),
-//!   [`Window::scope`] (many operations on borrowed slices at once), [`Window::direct`] (loads and stores where a part is
-//!   mapped), [`Access::signal`] and [`Local::wait_until`].
-//! - [`manual`]: the memory model, processes, fabrics, errors and failures, how it is verified, how it is built.
-//! - [`onesided_lock_algos`]: the locks as algorithms; [`onesided_fabric`]: what is beneath.
+//! - [`Window`]: memory by [`allocate`](Window::allocate), [`create`](Window::create),
+//!   [`create_over`](Window::create_over), [`dynamic`](Window::dynamic); synchronisation by
+//!   [`lock_exclusive`](Window::lock_exclusive), [`lock_shared`](Window::lock_shared),
+//!   [`lock_all`](Window::lock_all), [`fence`](Window::fence), [`post`](Window::post) and
+//!   [`start`](Window::start). Each gives an [`Access`], which has the operations.
+//! - [`Mutex`] and [`RwLock`]: one value with its lock, as in `std::sync`. [`LockTable`]: a million
+//!   locks, by number.
+//! - [`Epoch::fencing_token`]: numbers that rise from one owner of a lock to the next.
+//! - Shortcuts: [`Window::locked`] (lock, operate and unlock in one call), [`Window::versioned`]
+//!   (reads without locks), [`Window::scope`] (many operations on borrowed slices at the same
+//!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
+//!   and [`Local::wait_until`].
+//! - [`manual`]: the memory model, processes, fabrics, locks, errors and failures, verification,
+//!   architecture.
+//! - [`onesided_lock_algos`]: the lock algorithms. [`onesided_fabric`]: the fabrics.
 //!
 //! # Features
 //!
-//! - `verbs`: the fabric over libibverbs. Off by default: shared memory needs nothing to be installed.
+//! - `verbs`: the fabric over libibverbs. Off by default: shared memory needs no other package.
 
 #![forbid(unsafe_code)]
 
@@ -67,5 +71,5 @@ pub mod manual;
 
 pub use crate::error::{Error, Result};
 
-/// The ranks that run together, seen from one of them, on the fabric that was chosen at run time.
+/// The ranks of a job as seen from one of them, on the fabric that was chosen at run time.
 pub type World<F = Any> = onesided_fabric::World<F>;

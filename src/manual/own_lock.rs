@@ -1,53 +1,58 @@
 //! Verify your own lock.
 //!
-//! A lock is a `LockAlgorithm` of `onesided-lock-algos`: a few `async fn`s over
-//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory). The crate `onesided-lock-kit` runs that source, as it is, through what the
-//! locks of this library go through. `lock-kit/examples/own_lock.rs` has all of it for a ticket lock of two words:
+//! A lock implements `LockAlgorithm` of `onesided-lock-algos`: a few `async fn`s over
+//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory). The crate `onesided-lock-kit`
+//! runs that source unchanged through the checks that the locks of this library pass.
+//! `lock-kit/examples/own_lock.rs` shows all of it for a ticket lock of two words:
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example own_lock
 //! ```
 //!
-//! One call does it all:
+//! One call runs everything:
 //!
 //! ```text
 //! let report = onesided_lock_kit::conformance(&lock);
 //! println!("{report}");
 //! ```
 //!
-//! It panics if something is violated, with the same report. `Conformance::of(&lock)` has its bounds, `.preemptions(n)`, `.states(n)`,
-//! `.cases(n)`, and what a lock promises: `.bypass(0)` if it serves who came first, `.without_inheritance()` if nobody takes it from
-//! the dead. What the suite is made of, for programs and bounds of one's own:
+//! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
+//! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
+//! if it is first come, first served, `.without_inheritance()` if it does not support recovery from
+//! a dead owner. The parts of the suite, for programs and bounds of your own:
 //!
 //! | a line | what it tries | what it finds |
 //! |---|---|---|
-//! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to so many preemptions; each load and store apart | exclusion, lost updates, lost wake-ups |
-//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of few rounds: in which order operations take effect and answers come, a crash at every step (with `.memory_goes()` the memory of the dead ends as well, before anybody hears of that), a lost operation or answer, a rank that is stopped | the same; recovery that does not end or tells the wrong ones; with `.bypass(n)` who is overtaken too often; with `.token(f)` tokens that do not rise |
+//! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to that many preemptions; each load and store is a step | violated exclusion, lost updates, lost wake-ups |
+//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few rounds: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
 //! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
 //! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
-//! | `Contest::of(&lock).origins(100).simulated()` | a contest, by threads or simulated ranks | rate, waits, fairness, operations |
+//! | `Contest::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
-//! A program is a list of rounds for each origin: `Round::EXCLUSIVE`, `Round::SHARED`, and what may be said of them: `.trying()`,
-//! `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`, `.fenced(Fencing::Fused)`: with a fencing token, which must
-//! be higher than those of all who held the lock before.
+//! A program is a list of rounds for each origin: `Round::EXCLUSIVE` or `Round::SHARED`, with
+//! modifiers: `.trying()`, `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`.
+//! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
+//! owners.
 //!
-//! # When something is wrong
+//! # When a check fails
 //!
-//! The message has the programs and what happened, an operation a line. To see it again:
+//! The message has the programs and the trace, one operation a line. To reproduce it:
 //!
 //! - an `Exploration` finds it again by itself: it depends on the lock and loom alone;
-//! - a `Checker` says the schedule, for `Checker::replay`;
-//! - a `Search` and a `Linearizability` say the seed: `LOCK_KIT_SEED=... cargo test NAME`.
+//! - a `Checker` prints the schedule, for `Checker::replay`;
+//! - a `Search` and a `Linearizability` print the seed: `LOCK_KIT_SEED=... cargo test NAME`.
 //!
-//! # How much was tried
+//! # Coverage
 //!
-//! Each says how much it explored, and `.at_least(n)` fails where that shrinks. A `Checker` is `complete` or stopped after so many
-//! states. Nobody has tried more than the programs that were given: two or three origins, one to three rounds each. The memory of
-//! the `Exploration` is sequentially consistent; the fences of a fabric are the fabric's matter, and are tested there.
+//! Each check reports how much it explored, and `.at_least(n)` fails where that shrinks. A
+//! `Checker` is either `complete` or stopped at its limit of states. The checks cover the given
+//! programs only: two or three origins, one to three rounds each. The memory of the `Exploration`
+//! is sequentially consistent. The fences of a fabric belong to the fabric and are tested there.
 //!
-//! # Whether the tests bite
+//! # Tests of the tests
 //!
-//! A test that finds nothing shows nothing, unless it finds what is wrong on purpose. `Checker::bend` and `Setting::bend` turn an
-//! operation of a right lock into another one (a release into a plain write, a grant into one of an old generation), so that a wrong lock
-//! is one closure. `onesided_lock_kit::wrong` has more, and `lock_kit`'s first page the list of all that are planted here, with who catches
-//! them.
+//! A check that finds nothing means little unless it also finds planted faults. `Checker::bend` and
+//! `Setting::bend` replace an operation of a correct lock with another one (a release with a plain
+//! write, a grant with one of an old generation), so that a broken lock is one closure.
+//! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
+//! and the checks that catch them.
