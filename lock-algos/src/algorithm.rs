@@ -28,9 +28,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     const HOME_WORDS: usize;
     /// Words of the node of each slot; all 0 is idle.
     const NODE_WORDS: usize;
-    /// Whether it has a [word at every rank](LockContext::spread) beside those at its home; all 0 is free.
+    /// Whether it has a [word at every rank](LockContext::per_rank_word) beside those at its home; all 0 is free.
     const PER_RANK_WORD: bool = false;
-    /// Words of the lock [at a rank](LockContext::near) for the ranks of its host; all 0 is free.
+    /// Words of the lock [at a rank](LockContext::host_word) for the ranks of its host; all 0 is free.
     const HOST_WORDS: usize = 0;
 
     /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
@@ -66,7 +66,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Posts the first operation of an acquire. From now on the owner may count, in its node or
-    /// [without](LockContext::count_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
+    /// [without](LockContext::announce_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
     /// sees to one of them, unless this fails.
     ///
     /// # Errors

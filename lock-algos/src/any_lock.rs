@@ -152,7 +152,7 @@ impl AnyLock {
 
     /// How many words the lock has at a rank for the ranks of its host.
     #[must_use]
-    pub fn near_words(&self) -> usize {
+    pub fn host_words(&self) -> usize {
         const fn of<A: LockAlgorithm>(_: &A) -> usize {
             A::HOST_WORDS
         }

@@ -51,7 +51,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
-    fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
         let _ = rank;
         Err(Fault::new(FaultKind::Unsupported))
     }
@@ -61,14 +61,14 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has none, and for a rank of another host.
-    fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         let _ = index;
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// At which rank the ranks of this owner's host have their [words](Self::near): the lowest one that lives, as far as is
+    /// At which rank the ranks of this owner's host have their [words](Self::host_word): the lowest one that lives, as far as is
     /// known here. `None` where there are none.
-    fn leader(&self) -> Option<Rank> {
+    fn cohort_home(&self) -> Option<Rank> {
         None
     }
 
@@ -93,7 +93,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
         let _ = rank;
         Ok(None)
     }
@@ -103,12 +103,12 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` where every owner has a slot.
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        let _ = counts;
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
+        let _ = announced;
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    /// Which of this rank's owners count without a slot, as far as this rank itself knows; the [tally](Self::tally) does not
+    /// Which of this rank's owners count without a slot, as far as this rank itself knows; the [tally](Self::participant_count) does not
     /// tell the locks apart. `None`: what the tally says.
     fn without_slot(&self) -> Option<WithoutSlot> {
         None
@@ -121,7 +121,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// How many lines each rank has at the home: words in which owners of that rank say what they want, one owner in each.
     /// At most 255. For locks that a thread at the home [serves](crate::LockAlgorithm::serve); by default one for each slot.
-    fn lines(&self) -> u16 {
+    fn request_slots(&self) -> u16 {
         self.slots()
     }
 
@@ -129,27 +129,27 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has no lines.
-    fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
         let _ = line;
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// Takes one of this rank's lines for this owner, from its acquire until it [gives it back](Self::give_line_back);
+    /// Takes one of this rank's lines for this owner, from its acquire until it [gives it back](Self::release_request_slot);
     /// `None` if all are in use.
-    fn take_line(&self) -> Option<u16> {
-        Some(self.owner().slot).filter(|line| *line < self.lines())
+    fn take_request_slot(&self) -> Option<u16> {
+        Some(self.owner().slot).filter(|line| *line < self.request_slots())
     }
 
     /// Ends this owner's use of a line: it has said its last word there.
-    fn give_line_back(&self, line: u16) {
-        let _ = line;
+    fn release_request_slot(&self, slot: u16) {
+        let _ = slot;
     }
 
     /// The word that the locks of all targets share, for a lock [with a room](crate::Global). All 0 at first.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
-    fn room(&self) -> Result<M::Word<'m>, Fault> {
+    fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
@@ -179,14 +179,14 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         let _ = reach;
     }
 
-    /// How often in a row this owner's slot was used to pass a queue: what was [kept](Self::keep_passes) last, at first 0.
-    fn passes(&self) -> u8 {
+    /// How often in a row this owner's slot was used to pass a queue: what was [kept](Self::keep_bypasses) last, at first 0.
+    fn bypasses(&self) -> u8 {
         0
     }
 
     /// Keeps it for the next owner with this slot, if that can be.
-    fn keep_passes(&self, passes: u8) {
-        let _ = passes;
+    fn keep_bypasses(&self, bypasses: u8) {
+        let _ = bypasses;
     }
 
     /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.

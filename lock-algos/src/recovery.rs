@@ -5,7 +5,7 @@
 //! release, those who wait give up. When no living rank counts any more, what the words still say is of the dead alone,
 //! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
 //!
-//! An owner without a node counts in its rank's [tally](LockContext::tally), for every lock at once: recovery waits for it even
+//! An owner without a node counts in its rank's [tally](LockContext::participant_count), for every lock at once: recovery waits for it even
 //! where it holds another lock. Its own rank [knows better](LockContext::without_slot), and does not wait for itself. Two ranks that
 //! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Deadlock`.
 //!
@@ -45,7 +45,7 @@ pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<
 
 #[inline(never)]
 fn count_without_node<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
-    if place.slots() == 0 { Ok(()) } else { place.count_without_slot(counts) }
+    if place.slots() == 0 { Ok(()) } else { place.announce_without_slot(counts) }
 }
 
 /// Whether the owner counts, as far as that can be told: one without a node is believed.
@@ -252,7 +252,7 @@ async fn in_use<'m, M: RemoteMemory>(
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
-    let tally = match place.tally(rank) {
+    let tally = match place.participant_count(rank) {
         Ok(None) => return Ok((place.slots(), 0)),
         Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
         Err(fault) => look(memory, rank, Err(fault)).await?,

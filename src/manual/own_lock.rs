@@ -16,7 +16,7 @@
 //! ```
 //!
 //! It panics if something is violated, with the same report. `Conformance::of(&lock)` has its bounds, `.preemptions(n)`, `.states(n)`,
-//! `.cases(n)`, and what a lock promises: `.bypass(0)` if it serves who came first, `.without_inheritance()` if nobody takes it from
+//! `.cases(n)`, and what a lock promises: `.bypass(0)` if it serves who came first, `.without_recovery()` if nobody takes it from
 //! the dead. What the suite is made of, for programs and bounds of one's own:
 //!
 //! | a line | what it tries | what it finds |
@@ -25,9 +25,9 @@
 //! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of few rounds: in which order operations take effect and answers come, a crash at every step (with `.memory_goes()` the memory of the dead ends as well, before anybody hears of that), a lost operation or answer, a rank that is stopped | the same; recovery that does not end or tells the wrong ones; with `.bypass(n)` who is overtaken too often; with `.token(f)` tokens that do not rise |
 //! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
 //! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
-//! | `Contest::of(&lock).origins(100).simulated()` | a contest, by threads or simulated ranks | rate, waits, fairness, operations |
+//! | `ThroughputRun::of(&lock).origins(100).simulated()` | a contest, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
-//! A program is a list of rounds for each origin: `Round::EXCLUSIVE`, `Round::SHARED`, and what may be said of them: `.trying()`,
+//! A program is a list of rounds for each origin: `Section::EXCLUSIVE`, `Section::SHARED`, and what may be said of them: `.trying()`,
 //! `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`, `.fenced(Fencing::Fused)`: with a fencing token, which must
 //! be higher than those of all who held the lock before.
 //!

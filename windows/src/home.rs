@@ -107,26 +107,26 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         let Self { inner, target, which, .. } = *self;
         match which.is_part() {
             true => inner.fabric().word_in(&target.locks, inner.homes.word(index)),
-            false if which.is_all() => self.room(),
+            false if which.is_all() => self.lock_all_word(),
             false => inner.fabric().word_in(&target.data, inner.table.word(which, index as u64)),
         }
     }
 
-    fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+    fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
         if !self.which.is_part() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
-    fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
+    fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.which.is_part() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
     }
 
-    fn leader(&self) -> Option<Rank> {
+    fn cohort_home(&self) -> Option<Rank> {
         let fabric = self.inner.fabric();
         self.inner.neighbours.iter().copied().find(|rank| fabric.liveness(*rank) == Liveness::Alive)
     }
@@ -180,31 +180,31 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     #[inline]
-    fn lines(&self) -> u16 {
+    fn request_slots(&self) -> u16 {
         crate::served::lines(self.inner.world.size())
     }
 
     #[inline]
-    fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
         let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         self.inner.fabric().word_in(&self.target.locks, self.inner.homes.line(of, line))
     }
 
     #[inline]
-    fn take_line(&self) -> Option<u16> {
-        self.target.lines_in_use.take(self.lines())
+    fn take_request_slot(&self) -> Option<u16> {
+        self.target.lines_in_use.take(self.request_slots())
     }
 
     #[inline]
-    fn give_line_back(&self, line: u16) {
-        self.target.lines_in_use.give_back(line);
+    fn release_request_slot(&self, slot: u16) {
+        self.target.lines_in_use.give_back(slot);
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
+    fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.nodes.tally).map(Some)
     }
 
-    fn room(&self) -> Result<F::Word<'w>, Fault> {
+    fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
         self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.homes.room())
     }
 
@@ -234,17 +234,17 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     #[inline]
-    fn passes(&self) -> u8 {
+    fn bypasses(&self) -> u8 {
         self.inner.nodes.passes(self.slot())
     }
 
     #[inline]
-    fn keep_passes(&self, passes: u8) {
-        self.inner.nodes.keep_passes(self.slot(), passes);
+    fn keep_bypasses(&self, bypasses: u8) {
+        self.inner.nodes.keep_passes(self.slot(), bypasses);
     }
 
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        self.inner.count_without_slot(self.lock(), counts)
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
+        self.inner.count_without_slot(self.lock(), announced)
     }
 
     fn without_slot(&self) -> Option<WithoutSlot> {
