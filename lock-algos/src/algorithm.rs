@@ -1,4 +1,4 @@
-//! What a lock algorithm is.
+//! The trait of a lock algorithm.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,57 +7,66 @@ use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
-/// A lock, written once for every fabric, the simulator and the model checkers.
+/// A lock algorithm, written once for every fabric, the simulator and the model checkers.
 ///
-/// An acquire is a synchronous [`start`](Self::start), which posts the first operation, and an `async` rest,
-/// [`contend`](Self::contend), for when that did not suffice: so the nonblocking lock of jiang-2004 (section 5.1) needs no
-/// other code than the blocking one, and nothing that is already polled has to move. The same for the release.
+/// An acquire has two parts: a synchronous [`start`](Self::start), which posts the first operation,
+/// and an `async` [`contend`](Self::contend), for when the first operation did not acquire the
+/// lock. So the nonblocking lock of jiang-2004 (section 5.1) shares its code with the blocking one,
+/// and no future is moved after it was polled. A release is split in the same way.
 ///
-/// An algorithm keeps no state but its words: `&self` is its configuration.
+/// An algorithm has no state other than the words in remote memory: `&self` is its configuration.
 ///
 /// # Death
 ///
-/// An owner that dies never keeps the others: whoever [recovers](Intent::recovers) takes the lock from it, or sets the lock
-/// right together with those who wait as well, and learns that somebody ended inside ([`Held::recovered`]). Whoever does
-/// not is told, `OwnerDied` or `ParticipantDied`, and so is everybody after him until somebody has inherited. What this rests
-/// on: when [`liveness`](RemoteMemory::liveness) calls a rank dead, all its operations have taken effect or never will.
+/// The death of an owner does not block the others. An acquire that [recovers](Intent::recovers)
+/// takes the lock from the dead owner, or restores it together with the other waiters, and learns
+/// that an owner died in its critical section ([`Held::recovered`]). Other acquires fail with
+/// `OwnerDied` or `ParticipantDied` until one has recovered the lock. This rests on one guarantee:
+/// when [`liveness`](RemoteMemory::liveness) reports a rank dead, all its operations have taken
+/// effect or never will.
 pub trait LockAlgorithm: Debug + Send + Sync + 'static {
-    /// Its name in configuration, benchmarks and reports.
+    /// The name in configuration, benchmarks and reports.
     const NAME: &'static str;
-    /// Words of a lock at its home; all 0 is free, and so is what [`is_free`](Self::is_free) says.
+    /// Words of a lock at its home. A lock is free if all are 0, or if [`is_free`](Self::is_free)
+    /// says so.
     const HOME_WORDS: usize;
-    /// Words of the node of each slot; all 0 is idle.
+    /// Words of the queue node of each slot. A node is idle if all are 0.
     const NODE_WORDS: usize;
-    /// Whether it has a [word at every rank](LockContext::spread) beside those at its home; all 0 is free.
+    /// Whether the lock has a [word at every rank](LockContext::per_rank_word) in addition to those
+    /// at its home; 0 is free.
     const PER_RANK_WORD: bool = false;
-    /// Words of the lock [at a rank](LockContext::near) for the ranks of its host; all 0 is free.
+    /// Words of the lock on [each host](LockContext::host_word), for the ranks of that host; all 0
+    /// is free.
     const HOST_WORDS: usize = 0;
 
-    /// Whether it works only where somebody at the home runs [`serve`](Self::serve).
+    /// Whether the lock works only while its home runs [`serve`](Self::serve).
     const SERVED: bool = false;
 
-    /// The lock's words, resolved. Small: whoever holds the lock keeps them, in registers if he can.
+    /// The resolved words of the lock. Small: a guard keeps them while it holds the lock.
     type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
 
-    /// Whether a lock's words at its home, while nothing is under way, say that nobody holds it or waits for it.
+    /// Whether the words at the home show a lock without owners and waiters. Meaningful only while
+    /// no operation is in flight.
     #[must_use]
     fn is_free(home: &[u64]) -> bool {
         home.iter().all(|word| *word == 0)
     }
 
-    /// Whether an owner in this mode uses its node, if it has one, from [`start`](Self::start) until the release is done:
-    /// then its slot is for nobody else meanwhile. One whose [`slot`](crate::Owner::slot) is none of the place's goes on
-    /// without, at a price that the algorithm names.
+    /// Whether an owner in this mode uses its queue node, if it has one, from
+    /// [`start`](Self::start) until the release is done. Its slot is then reserved for it. An owner
+    /// whose [`slot`](crate::Owner::slot) is not one of the context's slots works without a node,
+    /// at a cost that the algorithm documents.
     fn uses_node(&self, mode: Mode) -> bool;
 
-    /// Resolves the words of a lock. Done once for each acquire.
+    /// Resolves the words of a lock. Called once for each acquire.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
 
-    /// The same for an acquire that is wanted [only if free](Intent::TRY) from the beginning. With the usual words that may take
-    /// longer, where a first operation that did not suffice cannot be taken back at once.
+    /// The same for an acquire that starts as a [try](Intent::TRY). A try with the words of
+    /// [`words`](Self::words) is correct, but may take longer, because some first operations cannot
+    /// be undone at once.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
@@ -65,9 +74,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         self.words(place)
     }
 
-    /// Posts the first operation of an acquire. From now on the owner may count, in its node or
-    /// [without](LockContext::count_without_slot), until it has released or [`contend`](Self::contend) has failed: whoever starts
-    /// sees to one of them, unless this fails.
+    /// Posts the first operation of an acquire. From here on the owner may be announced, in its
+    /// node or [without one](LockContext::announce_without_slot), until it has released or
+    /// [`contend`](Self::contend) has failed: unless `start` fails, the caller has to complete one
+    /// of the two.
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
@@ -79,22 +89,24 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         mode: Mode,
     ) -> Result<M::Op, Fault>;
 
-    /// Whether the first operation alone acquired the lock. `first` is its value.
+    /// Whether the first operation alone acquired the lock. `first` is its result.
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
 
-    /// The acquire after a first operation that did not suffice, or failed. `first` is its outcome. `wish` is asked between
-    /// two operations.
+    /// The rest of an acquire whose first operation failed or did not acquire the lock. `first` is
+    /// the outcome of that operation. The intent is read between two operations.
     ///
     /// # Errors
-    /// The owner does not count any more then, with a slot or without. `Closed` where it was not wanted any more, `TimedOut`
-    /// where it was wanted only if free, `OwnerDied` and `ParticipantDied` where it would have had to be inherited, and what the
-    /// operations report. After an error the lock is not held, but for `Unknown`: an algorithm says when that is told, and what
-    /// becomes of the lock.
+    /// After an error the owner is not announced, with a slot or without. `Closed` if the acquire
+    /// was cancelled, `TimedOut` if a try would have had to wait, `OwnerDied` and `ParticipantDied`
+    /// if the lock is poisoned and the acquire does not recover, and the errors of the operations.
+    /// After an error the lock is not held, except after `Unknown`: each algorithm documents when
+    /// it returns that, and what becomes of the lock.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a dropped acquire may come to hold the lock. Whoever gives up hands the future, not wanted any
-    /// more, to `onesided_fabric::Fabric::spawn`, to be finished, and released if it took the lock all the same, or
-    /// [forsaken](Self::release_poisoned) if it inherited.
+    /// Not cancel safe: a dropped acquire may come to hold the lock. To cancel, set the intent to
+    /// [`Intent::CANCELLED`] and hand the future to `onesided_fabric::Fabric::spawn`, which
+    /// completes it. If it acquired the lock all the same, it is released, or [released as
+    /// poisoned](Self::release_poisoned) if the acquire recovered it.
     fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -105,7 +117,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         wish: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send;
 
-    /// The rest of an acquire: `started` is what [`start`](Self::start) gave.
+    /// Completes an acquire: `started` is the operation that [`start`](Self::start) posted.
     ///
     /// # Errors
     /// As [`contend`](Self::contend).
@@ -130,14 +142,17 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Whether [`finish_release`](Self::finish_release) does nothing: then nobody need ever run it.
+    /// Whether [`finish_release`](Self::finish_release) has nothing to do, so that it need not be
+    /// run.
     fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool;
 
-    /// Posts the first operation of a release. The caller has flushed what it did under the lock. `mode` is
-    /// [`Held::mode`], here and in what follows; `words` are those of the acquire.
+    /// Posts the first operation of a release. The caller has flushed the operations of its
+    /// critical section. `mode` is [`Held::mode`], here and in the other release methods; `words`
+    /// are those of the acquire.
     ///
     /// # Errors
-    /// `NotHeld` where the node tells so: nothing is posted then. `NotOwn` as [`start`](Self::start).
+    /// `NotHeld` if the node shows that the lock is not held: nothing is posted. `NotOwn` as
+    /// [`start`](Self::start).
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
@@ -146,8 +161,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         mode: Mode,
     ) -> Result<M::Op, Fault>;
 
-    /// The release as a link of a chain, of a lock that [releases in one step](Self::releases_in_one_step): to be posted
-    /// behind what is done under the lock, when nobody waits for that. `None`: it takes
+    /// The release as a link of a chain, for a lock that [releases in one
+    /// step](Self::releases_in_one_step): the caller posts it behind the operations of its critical
+    /// section, and waits for neither. `None`: the release needs
     /// [`start_release`](Self::start_release).
     fn release_link<'m, M: RemoteMemory>(
         &self,
@@ -159,10 +175,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether the first operation alone released the lock, and nothing is left to do. `found` is its value.
+    /// Whether the first operation alone completed the release. `found` is its result.
     ///
     /// # Errors
-    /// As [`finish_release`](Self::finish_release): the release is over.
+    /// As [`finish_release`](Self::finish_release); the release is over.
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
@@ -175,11 +191,12 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         Ok(false)
     }
 
-    /// The rest of the release. `started` is what [`start_release`](Self::start_release) gave, or its value if that was
-    /// not [enough](Self::released).
+    /// Completes a release. `started` is the operation that [`start_release`](Self::start_release)
+    /// posted, or its result if that did not [complete](Self::released) the release.
     ///
     /// # Errors
-    /// The owner does not count any more then. `NotHeld` where the algorithm can tell, and what the operations report.
+    /// After an error the owner is not announced. `NotHeld` if the algorithm can detect it, and the
+    /// errors of the operations.
     fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -189,8 +206,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
 
-    /// Whether that rest would wait for another owner if it began now. If not, it ends with its operations: at its first poll where
-    /// each of them is done when it is posted. `None`: that cannot be told beforehand.
+    /// Whether [`finish_release`](Self::finish_release) would wait for another owner if it started
+    /// now. If `Some(false)`, it waits only for its own operations, and is ready at its first poll
+    /// on a fabric whose operations complete at post. `None`: unknown.
     fn release_waits<'m, M: RemoteMemory>(
         &self,
         memory: &M,
@@ -201,9 +219,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Leaves a lock that was [inherited](Held::recovered) as the dead left it: whoever asks next is told of it as before, and may
-    /// inherit. For who finds out that it has inherited when it does not want to any more. `held` is what the acquire gave; for the
-    /// rest this is as a release. By default it is one: nobody is told any more.
+    /// Releases a [recovered](Held::recovered) lock as poisoned: the next acquire learns of the
+    /// death as before, and may recover the lock. For an acquire that recovered the lock after its
+    /// caller had cancelled it. `held` is the result of the acquire; otherwise this is a release.
+    /// The default implementation is a plain release, after which the lock is not poisoned.
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release).
@@ -220,16 +239,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         }
     }
 
-    /// What a thread at the home does for the lock, if it is [served](Self::SERVED): for as long as `is_open`, which is
-    /// asked between two requests. `memory` is that of the home's rank, and the place's owner means nothing. A task like any
-    /// other: it waits by [`RemoteMemory::wait_until`] alone, so that who runs it decides whether that spins or sleeps. One
-    /// at a time for each lock. When it ends, all who wait or come are told, `Closed`.
+    /// Serves the lock at its home, if it is a [served](Self::SERVED) one, until `is_open` returns
+    /// `false`; that is checked between two requests. `memory` is that of the home rank, and the
+    /// context's owner is ignored. The task waits by [`RemoteMemory::wait_until`] alone, so its
+    /// executor decides whether that spins or sleeps. At most one server runs for each lock. When
+    /// it ends, all waiting and later acquires fail with `Closed`.
     ///
     /// # Errors
-    /// Of the rank's own memory, and `PeerLeft` when this rank has left; those who wait are told then as well.
+    /// Those of the rank's own memory, and `PeerLeft` when this rank has left; waiting acquires
+    /// fail then as well.
     ///
     /// # Cancel safety
-    /// Not cancel safe: if it is dropped, nobody gets the lock any more, and who waits finds out only when this rank ends.
+    /// Not cancel safe: if the future is dropped, no acquire succeeds any more, and waiters notice
+    /// only when this rank ends.
     fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -240,10 +262,11 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Wakes who [serves](Self::serve) the lock, so that it looks whether it is still open. At the home.
+    /// Wakes the server of the lock ([`serve`](Self::serve)), so that it checks `is_open`. Called
+    /// at the home.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`], and those of a write to one's own memory.
+    /// As [`RemoteMemory::word`], and those of a write to this rank's own memory.
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,

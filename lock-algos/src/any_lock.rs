@@ -1,4 +1,4 @@
-//! A lock that is chosen when the program runs.
+//! A lock that is selected at run time.
 
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
@@ -77,14 +77,15 @@ macro_rules! any_lock {
 
 with_designs! {
     any_lock
-    /// One of the locks of this crate. What it keeps of a held lock is the same for all of them, two registers.
+    /// One of the locks of this crate. The state that it keeps for a held lock has the same type for
+    /// all of them, and fits in two registers.
     #[derive(Clone, Copy, Debug)]
     #[non_exhaustive]
 }
 
 impl AnyLock {
-    /// The lock, if an owner in this mode needs its word alone: no node, and no second step to release it. IntentFn first, so
-    /// that the shortest way has one branch.
+    /// The lock, if an owner in this mode needs its word alone: no node, and no second step to
+    /// release it. Checked first, so that the fast path has one branch.
     #[inline]
     #[must_use]
     pub const fn only_word(&self, mode: Mode) -> Option<&TestAndSet> {
@@ -100,7 +101,7 @@ impl AnyLock {
         chosen!(self, lock => lock.holds::<M>(words, mode, first))
     }
 
-    /// How many words the lock has at its home.
+    /// The number of words of the lock at its home.
     #[must_use]
     pub fn home_words(&self) -> usize {
         const fn of<A: LockAlgorithm>(_: &A) -> usize {
@@ -109,7 +110,7 @@ impl AnyLock {
         chosen!(self, lock => of(lock))
     }
 
-    /// Whether somebody at the home has to [serve](LockAlgorithm::serve) the lock.
+    /// Whether the home has to [serve](LockAlgorithm::serve) the lock.
     #[must_use]
     pub fn is_served(&self) -> bool {
         const fn of<A: LockAlgorithm>(_: &A) -> bool {
@@ -118,8 +119,8 @@ impl AnyLock {
         chosen!(self, lock => of(lock))
     }
 
-    /// Whether nobody but its own rank writes to an owner's node: others read there whether it counts. Then the node is free once
-    /// its owner has ended, however that was.
+    /// Whether only its own rank writes to an owner's node: other ranks read there whether the
+    /// owner is announced. The node is then free once its owner has ended, in whatever way.
     #[must_use]
     pub const fn nodes_are_own(&self) -> bool {
         matches!(
@@ -134,7 +135,7 @@ impl AnyLock {
         )
     }
 
-    /// Whether the lock has a word at every rank as well.
+    /// Whether the lock also has a word at every rank.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         const fn of<A: LockAlgorithm>(_: &A) -> bool {
@@ -143,9 +144,9 @@ impl AnyLock {
         chosen!(self, lock => of(lock))
     }
 
-    /// How many words the lock has at a rank for the ranks of its host.
+    /// The number of words of the lock on each host.
     #[must_use]
-    pub fn near_words(&self) -> usize {
+    pub fn host_words(&self) -> usize {
         const fn of<A: LockAlgorithm>(_: &A) -> usize {
             A::HOST_WORDS
         }
@@ -153,8 +154,8 @@ impl AnyLock {
     }
 }
 
-/// Whether an owner, of whom no more is known than these bits and its mode, needs to do no more than
-/// [`TestAndSet::release_word`] to release. No other lock marks its owners so.
+/// Whether an owner with these bits and in this mode releases by [`TestAndSet::release_word`]
+/// alone. No other lock marks its owners so.
 #[inline]
 #[must_use]
 pub const fn held_by_word(owner: u64, mode: Mode) -> bool {
@@ -175,12 +176,12 @@ const fn largest(all: &[usize]) -> usize {
 
 impl LockAlgorithm for AnyLock {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = largest(HOMES) + 1; // with the room
+    const HOME_WORDS: usize = largest(HOMES) + 1; // and the lock-all word
     const NODE_WORDS: usize = largest(NODES) + 1;
     const HOST_WORDS: usize = TwoLevel::HOST_WORDS;
 
-    /// The home's first word, and the owner's bits. The two bits above those are the algorithm's: words that are kept may be
-    /// made again of the same word and bits.
+    /// The first word at the home, and the owner's bits. The two bits above those belong to the
+    /// algorithm: kept words may be rebuilt from the same word and bits.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
@@ -275,7 +276,7 @@ impl LockAlgorithm for AnyLock {
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        // Of one type, so that the rest exists once for each lock.
+        // One type, so that the rest is compiled once for each lock.
         let found = std::future::ready(started.await);
         chosen!(self, lock => lock.finish_release(memory, place, words, mode, found).await)
     }

@@ -1,21 +1,22 @@
-//! How long to pause between two attempts on a lock.
+//! Backoff: how long to pause between two attempts on a lock.
 
 use std::time::Duration;
 
 use crate::Owner;
 
-/// A table of intervals, filled once when a lock is configured, so that a contended turn costs a table look-up: no
-/// clock, no floating point. Each owner varies the intervals in its own way, from half to one and a half times.
+/// A table of intervals, filled once when a lock is configured, so that an iteration of a contended
+/// loop costs a table look-up: no clock, no floating point. Each owner scales the intervals by its
+/// own pseudo-random factors between 0.5 and 1.5.
 ///
-/// The default suits shared memory: 64 ns, doubling up to 16 us. Over a network an attempt costs a round trip, so there
-/// the first interval should be a round trip.
+/// The default suits shared memory: 64 ns, doubling up to 16 us. Over a network an attempt costs a
+/// round trip, so the first interval should be a round trip there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     nanos: [u32; Self::STEPS],
 }
 
 impl Backoff {
-    /// How many intervals there are. Attempts beyond them pause by the last one.
+    /// The number of intervals. Later attempts pause by the last one.
     pub const STEPS: usize = 16;
 
     /// The first [`STEPS`](Self::STEPS) of these intervals; the last one given stands for those that are missing. None
@@ -52,7 +53,8 @@ impl Backoff {
         }
     }
 
-    /// No backoff: every attempt follows the one before at once (the other curve of jiang-2004, figure 4).
+    /// No backoff: every attempt follows the previous one immediately (the other curve of
+    /// jiang-2004, figure 4).
     #[must_use]
     pub const fn disabled() -> Self {
         Self { nanos: [0; Self::STEPS] }
@@ -70,20 +72,22 @@ impl Default for Backoff {
     }
 }
 
-/// How far a rank's pauses grow: as far as its acquires found that it takes. For a lock whose waiters try, the tries of many
-/// disturb each other, and with few the lock lies idle during a long pause, so no table suits both: the truncated backoff of
-/// Ren et al. (SMART, ASPLOS 2024) moves the longest pause by the share of tries that fail.
+/// The longest pause of a rank's acquires, as an index into the table of its [`Backoff`]. With many
+/// waiters the attempts disturb each other, and with few the lock stays idle during a long pause,
+/// so no fixed table suits both. The cap adapts: it moves with the share of attempts that fail, as
+/// the truncated backoff of Ren et al. (SMART, ASPLOS 2024) does.
 ///
-/// A rank keeps it from one acquire to the next ([`LockContext::backoff_cap`](crate::LockContext::backoff_cap)): a step of the table, which may be lost.
+/// A rank keeps the cap from one acquire to the next
+/// ([`LockContext::backoff_cap`](crate::LockContext::backoff_cap)). Losing it affects speed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffCap(pub u8);
 
 impl BackoffCap {
     /// The whole table.
     pub const ALL: Self = Self(Backoff::STEPS as u8 - 1);
-    /// An acquire with fewer tries in vain has the next one pause for less.
+    /// An acquire with fewer failed attempts lowers the cap.
     const FEW: u32 = 2;
-    /// So many tries in vain with the longest pause, and it is doubled.
+    /// This many failed attempts at the longest pause raise the cap.
     const MANY: u32 = 5;
 }
 
@@ -93,19 +97,19 @@ pub(crate) struct Pauses<'b> {
     table: &'b [u32; Backoff::STEPS],
     step: u8,
     reach: BackoffCap,
-    /// Pauses so far, and those as long as the reach allows.
+    /// Pauses so far, and those at the cap.
     taken: u32,
     longest: u32,
     random: u64,
 }
 
 impl Pauses<'_> {
-    /// The same, but no longer than this, unless that proves too short.
+    /// The same up to this cap, unless that proves too short.
     pub(crate) fn within(self, reach: BackoffCap) -> Self {
         Self { reach: BackoffCap(reach.0.min(BackoffCap::ALL.0)), ..self }
     }
 
-    /// How far the next acquire's pauses should grow.
+    /// The cap for the next acquire.
     pub(crate) const fn backoff_cap(&self) -> BackoffCap {
         if self.taken < BackoffCap::FEW { BackoffCap(self.reach.0.saturating_sub(1)) } else { self.reach }
     }
@@ -124,19 +128,20 @@ impl Pauses<'_> {
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
 
-    /// The next pause of somebody with so many others ahead: the first interval for each but the last, who may be done at any
-    /// time, and the next interval for that one.
+    /// The next pause behind `others` owners: the first interval for each but the last, which may
+    /// release at any time, and the next interval for that one.
     pub(crate) fn next_behind(&mut self, others: u64) -> u64 {
         let first = u64::from(self.table[0]);
         first.saturating_mul(others.saturating_sub(1)).saturating_add(self.next_nanos())
     }
 
-    /// Begins the table anew.
+    /// Restarts the table.
     pub(crate) const fn restart(&mut self) {
         self.step = 0;
     }
 
-    /// 32 bits, seeded by the owner, so that ranks do not march in step and a simulated run can be repeated.
+    /// 32 bits, seeded by the owner, so that ranks do not retry in lockstep and a simulated run can
+    /// be repeated.
     const fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(GOLDEN);
         mixed(self.random) >> 32
@@ -196,7 +201,8 @@ mod tests {
             let nanos: Vec<_> = (0..pauses).map(|_| under_way.next_nanos()).collect();
             (under_way.backoff_cap(), nanos)
         };
-        // A table of its own: who got it soon pauses for less the next time, who needed long for more, at once.
+        // With a cap, an acquire that succeeds early lowers it, and one that waits long raises it
+        // at once.
         assert_eq!(after(BackoffCap(3), 1).0, BackoffCap(2));
         assert_eq!(after(BackoffCap(0), 0).0, BackoffCap(0));
         assert_eq!(after(BackoffCap(3), 8).0, BackoffCap(3));
@@ -204,7 +210,7 @@ mod tests {
         assert_eq!(reach, BackoffCap::ALL);
         assert!(nanos[..5].iter().all(|nanos| *nanos < 24) && nanos[80] >= 1 << 18, "{nanos:?}");
         assert_eq!(after(BackoffCap(200), 100).0, BackoffCap::ALL);
-        // Without one, the table is as it is.
+        // Without a cap the whole table is used.
         assert_eq!(after(BackoffCap::ALL, 5).1, first_pauses(table, 7)[..5]);
     }
 

@@ -1,23 +1,25 @@
-//! Where a lock's words lie.
+//! The context of a lock: where its words lie, and which owner acquires it.
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::{BackoffCap, Owner};
 
-/// How many of a rank's owners count without a slot.
+/// The announced owners of a rank that have no slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithoutSlot {
-    /// For the place's lock.
+    /// Those of this context's lock.
     pub here: u32,
-    /// For other locks.
+    /// Those of other locks.
     pub elsewhere: u32,
 }
 
-/// Where a lock's words lie and on whose behalf it is taken: what windows, lock tables and tests tell an algorithm.
+/// Where the words of a lock lie and which owner acquires it. Windows, lock tables and tests
+/// implement it for the algorithms.
 ///
-/// A lock has a few words at its home, the target, and each owner has a queue node in its own rank's memory, which
-/// everybody may reach: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words for each of the rank's slots. Many locks
-/// share the nodes; an owner uses its node for one lock at a time.
+/// A lock has a few words at its home, the target. Each owner has a queue node in the memory of its
+/// own rank, which every rank can access: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words
+/// for each of the rank's slots. Many locks share the nodes; an owner uses its node for one lock at
+/// a time.
 pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Word `index` of the lock at its home.
     ///
@@ -25,174 +27,185 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`].
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// Word `index` of the node of some rank's slot.
+    /// Word `index` of the node of a rank's slot.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` where the place has no nodes.
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has no nodes.
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// Slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 where the place has no nodes.
+    /// The slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 if the context has no
+    /// nodes.
     fn slots(&self) -> u16;
 
-    /// How many owners that [count here](Self::is_counted) there may be at once, of all ranks, acquires that were given up
-    /// and go on included: a lock whose words have no room for that many takes more care. Any number, unless the place knows
-    /// better.
+    /// The most [counted](Self::is_counted) owners that there may be at once, of all ranks,
+    /// including cancelled acquires that still run. A lock whose words have no room for that many
+    /// takes more operations. Unbounded by default.
     fn owners(&self) -> u64 {
         u64::MAX
     }
 
-    /// Whether this owner is one of [those](Self::owners). Who is not leaves room for them, so the place sees to it that
-    /// there is some left: it counts none if it cannot, and then any number may come.
+    /// Whether this owner is among [those](Self::owners). An owner that is not leaves room for them
+    /// in the words of the lock. A context that cannot bound the number of its owners counts none.
     fn is_counted(&self) -> bool {
         true
     }
 
-    /// The word of the lock at some rank, of a lock that has [one at every rank](crate::LockAlgorithm::PER_RANK_WORD).
+    /// The lock's word at a rank, for a lock with a [word at every
+    /// rank](crate::LockAlgorithm::PER_RANK_WORD).
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
-    fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
+    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
         let _ = rank;
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    /// Word `index` of those that the lock has at some rank for the ranks of its own [host](Self::host_of), of a lock that has
-    /// [some](crate::LockAlgorithm::HOST_WORDS). Nobody else touches them: where others take a card, these are the CPU's.
+    /// Word `index` of the words that a lock has at a rank for the ranks of its own
+    /// [host](Self::host_of), for a lock with [host words](crate::LockAlgorithm::HOST_WORDS). Only
+    /// ranks of that host access them. On a fabric with cards their atomics are the CPU's.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none, and for a rank of another host.
-    fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none, and for a rank of another
+    /// host.
+    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         let _ = index;
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// At which rank the ranks of this owner's host have their [words](Self::near): the lowest one that lives, as far as is
-    /// known here. `None` where there are none.
-    fn leader(&self) -> Option<Rank> {
+    /// The rank that holds the [host words](Self::host_word) of this owner's host: the lowest live
+    /// rank, as far as this rank knows. `None` if there are none.
+    fn cohort_home(&self) -> Option<Rank> {
         None
     }
 
-    /// On which host a rank is.
+    /// The host of a rank.
     fn host_of(&self, rank: Rank) -> u32 {
         rank.0
     }
 
-    /// Whether owners of a rank may count for the lock at all: recovery does not ask the others.
+    /// Whether owners of a rank can participate in the lock at all. The participant scan of a
+    /// recovery skips the other ranks.
     fn may_count(&self, rank: Rank) -> bool {
         let _ = rank;
         true
     }
 
-    /// Whether owners without a node never count for the lock: recovery asks the others only.
+    /// Whether owners without a node never participate in the lock. The participant scan then reads
+    /// nodes alone.
     fn only_nodes_count(&self) -> bool {
         false
     }
 
-    /// Where a rank says how many of its slots may be in use, in the low 32 bits, and how many of its owners count
-    /// without a slot, in the high 32. `None`: all may be in use, and no owner is without.
+    /// The participant count of a rank: the low 32 bits bound its slots in use, the high 32 bits
+    /// count its announced owners without a slot. `None`: all slots may be in use, and no owner is
+    /// without one.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
         let _ = rank;
         Ok(None)
     }
 
-    /// Adds this owner, which is without a slot, to those of its rank that count, or takes it away: for all locks that
-    /// share the nodes.
+    /// Announces this owner, which has no slot, in the participant count of its rank, or retracts
+    /// it. The count is common to all locks that share the nodes.
     ///
     /// # Errors
-    /// `Unsupported` where every owner has a slot.
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        let _ = counts;
+    /// `Unsupported` if every owner has a slot.
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
+        let _ = announced;
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    /// Which of this rank's owners count without a slot, as far as this rank itself knows; the [tally](Self::tally) does not
-    /// tell the locks apart. `None`: what the tally says.
+    /// The announced owners of this rank that have no slot, as this rank itself knows them; the
+    /// [participant count](Self::participant_count) does not distinguish locks. `None`: only the
+    /// participant count is known.
     fn without_slot(&self) -> Option<WithoutSlot> {
         None
     }
 
-    /// The rank at whose memory the home lies, for a lock that a thread there serves; `None` if it need not be known.
+    /// The rank of the home, for a served lock; `None` if it is not needed.
     fn home_rank(&self) -> Option<Rank> {
         None
     }
 
-    /// How many lines each rank has at the home: words in which owners of that rank say what they want, one owner in each.
-    /// At most 255. For locks that a thread at the home [serves](crate::LockAlgorithm::serve); by default one for each slot.
-    fn lines(&self) -> u16 {
+    /// The number of request slots of each rank at the home, at most 255. A request slot is a word
+    /// in which one owner of the rank writes its request to the
+    /// [server](crate::LockAlgorithm::serve). One for each slot by default.
+    fn request_slots(&self) -> u16 {
         self.slots()
     }
 
-    /// A line of some rank at the home.
+    /// A request slot of a rank, at the home.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` where the place has no lines.
-    fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has no request slots.
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
         let _ = line;
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// Takes one of this rank's lines for this owner, from its acquire until it [gives it back](Self::give_line_back);
-    /// `None` if all are in use.
-    fn take_line(&self) -> Option<u16> {
-        Some(self.owner().slot).filter(|line| *line < self.lines())
+    /// Takes one of this rank's request slots for this owner, from its acquire until it [releases
+    /// the slot](Self::release_request_slot); `None` if all are in use.
+    fn take_request_slot(&self) -> Option<u16> {
+        Some(self.owner().slot).filter(|line| *line < self.request_slots())
     }
 
-    /// Ends this owner's use of a line: it has said its last word there.
-    fn give_line_back(&self, line: u16) {
-        let _ = line;
+    /// Releases a request slot. The owner writes nothing more to it.
+    fn release_request_slot(&self, slot: u16) {
+        let _ = slot;
     }
 
-    /// The word that the locks of all targets share, for a lock [with a room](crate::Global). All 0 at first.
+    /// The lock-all word, which the locks of all targets share, for a lock with a [lock-all
+    /// operation](crate::Global). All 0 initially.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` where the place has none.
-    fn room(&self) -> Result<M::Word<'m>, Fault> {
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
+    fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    /// Whether a shared lock that is asked for here is of all targets.
+    /// Whether a shared acquire here locks all targets.
     fn is_of_all(&self) -> bool {
         false
     }
 
-    /// Whether who asks has a lock here already, of this target or another one, for which somebody may wait: as far as it is
-    /// known.
+    /// Whether the caller's rank already holds a lock, of this or another target, that other ranks
+    /// may wait for, as far as the context knows.
     fn is_inside(&self) -> bool {
         false
     }
 
-    /// This owner has its lock, or gives it back.
+    /// Records that this owner acquired its lock, or released it.
     fn mark_inside(&self, inside: bool) {
         let _ = inside;
     }
 
-    /// How far this rank's pauses for locks grow now.
+    /// The current [`BackoffCap`] of this rank.
     fn backoff_cap(&self) -> BackoffCap {
         BackoffCap::ALL
     }
 
-    /// Keeps what its last acquire, which had to contend, made of that.
+    /// Keeps the cap that a contended acquire arrived at.
     fn keep_backoff_cap(&self, reach: BackoffCap) {
         let _ = reach;
     }
 
-    /// How often in a row this owner's slot was used to pass a queue: what was [kept](Self::keep_passes) last, at first 0.
-    fn passes(&self) -> u8 {
+    /// How often in a row this owner's slot has bypassed a queue, as it was
+    /// [kept](Self::keep_bypasses) last; 0 initially.
+    fn bypasses(&self) -> u8 {
         0
     }
 
-    /// Keeps it for the next owner with this slot, if that can be.
-    fn keep_passes(&self, passes: u8) {
-        let _ = passes;
+    /// Keeps the number for the next owner with this slot. An implementation may discard it.
+    fn keep_bypasses(&self, bypasses: u8) {
+        let _ = bypasses;
     }
 
-    /// Tells the lock from the others whose owners use the same nodes. Below 2<sup>63</sup>.
+    /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>63</sup>.
     fn lock(&self) -> u64;
 
-    /// On whose behalf.
+    /// The owner that acquires the lock.
     fn owner(&self) -> Owner;
 
     /// Whether the owner has a node.

@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that only rise, from one holder of a lock to the next.
+//! Fencing tokens: numbers that rise from one holder of a lock to the next.
 
 use std::fmt;
 use std::future::Future;
@@ -7,40 +7,42 @@ use std::task::{Context, Poll, ready};
 
 use onesided_remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory};
 
-/// A token that is being drawn: a fetch-add of a counter at the lock's home, which nobody else writes. The token is larger than
-/// all that were drawn before, from 1 on.
+/// A fencing token that is being drawn: a fetch-add of a counter at the lock's home that only token
+/// draws change. The first token is 1, and each is larger than all that were drawn before.
 ///
-/// It fences if it is drawn while the lock is surely held. That may be behind the acquire's [first
-/// operation](crate::LockAlgorithm::start), in the same round trip, if that operation [sufficed](crate::LockAlgorithm::holds) and was
-/// at the same rank as the counter: that of a lock that [is spread](crate::LockAlgorithm::PER_RANK_WORD) may have been at another one,
-/// and operations at two ranks have no order.
+/// A token fences if it is drawn while the lock is held. The draw may be posted behind the [first
+/// operation](crate::LockAlgorithm::start) of the acquire, in the same round trip, if that
+/// operation [acquired](crate::LockAlgorithm::holds) the lock and was at the rank of the counter.
+/// The first operation of a lock with [per-rank words](crate::LockAlgorithm::PER_RANK_WORD) may be
+/// at another rank, and operations at two ranks have no order.
 ///
 /// # Cancel safety
-/// Dropped before it is done it may have drawn a token that nobody has.
+/// A draw that is dropped before it is done may have used up a token.
 #[must_use = "the token is there only after it was awaited"]
 pub struct TokenDraw<O>(Drawn<O>);
 
 enum Drawn<O> {
     Alone(O),
-    /// With a look at the lock's word behind it, and what that must be.
+    /// With a read of the lock's word behind it, and the value that the word must have.
     Checked(Chain<O, 2>, Option<u64>),
 }
 
 impl<O> TokenDraw<O> {
-    /// From this counter.
+    /// Draws from this counter.
     pub fn from<M: RemoteMemory<Op = O>>(memory: &M, counter: M::Word<'_>) -> Self {
         Self(Drawn::Alone(memory.fetch_add(counter, 1)))
     }
 
-    /// From this counter, with a look at the lock's word behind it, at the same rank: if another rank may take the lock over
-    /// while its owner believes to hold it, its word tells of that. See [`held_as`](Self::held_as).
+    /// Draws from this counter and reads the lock's word behind it, at the same rank. If another
+    /// rank may take the lock while its owner believes that it holds it, the word shows that. See
+    /// [`held_as`](Self::held_as).
     pub fn checked<'m, M: RemoteMemory<Op = O>>(memory: &M, counter: M::Word<'m>, lock: M::Word<'m>) -> Self {
         let draw = Link::FetchAdd { word: counter, add: 1, waited: true };
         Self(Drawn::Checked(memory.post([draw, Link::Read { word: lock, waited: true }]), None))
     }
 
-    /// Says what the lock's word is while its owner has it, if it has it alone: another one makes the draw fail, `NotHeld`. Means
-    /// nothing to a draw without a look.
+    /// Sets the value that the lock's word has while its owner holds it exclusively. If the word
+    /// has another value, the draw fails with `NotHeld`. No effect on a draw without the read.
     pub fn held_as(mut self, word: Option<u64>) -> Self {
         if let Drawn::Checked(_, held) = &mut self.0 {
             *held = word;
@@ -49,12 +51,13 @@ impl<O> TokenDraw<O> {
     }
 }
 
-/// The token that was drawn from a counter that was so far.
+/// The token of a fetch-add that found this value.
 const fn after(drawn: u64) -> u64 {
     drawn.wrapping_add(1)
 }
 
-/// The token, if the lock was still held when it had been drawn: then it is smaller than any of whoever took the lock over.
+/// The token, if the lock was still held when it had been drawn. It is then smaller than any token
+/// of a later owner.
 fn checked([drawn, found]: [u64; 2], held: Option<u64>) -> Result<u64, Fault> {
     match held {
         Some(held) if held != found => Err(Fault::new(FaultKind::NotHeld)),

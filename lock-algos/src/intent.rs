@@ -1,50 +1,52 @@
-//! How far an acquire is to go.
+//! The intent of an acquire: how long it may wait, and whether it recovers.
 
-/// What is wanted of an acquire that is under way: asked between two operations, for it may change meanwhile.
+/// The intent of a running acquire. The acquire reads it between two operations, because it may
+/// change meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Whether, and how much.
+    /// How long the acquire may wait.
     pub wanted: WaitPolicy,
-    /// Whether the lock is taken from the dead. Otherwise it stays theirs, and the acquire ends with their fault.
+    /// Whether the acquire recovers the lock from dead owners. Otherwise the lock stays poisoned,
+    /// and the acquire fails with their fault.
     pub recovers: bool,
 }
 
-/// Asks for the wish as it is now. A reference, of one type, so that the rest of an acquire exists once for each lock, whoever
-/// asks.
+/// Returns the current intent. A reference to a trait object, so that the slow path of each lock is
+/// compiled once.
 pub type IntentFn<'a> = &'a (dyn Fn() -> Intent + Send + Sync + 'a);
 
-/// How much a lock is wanted.
+/// How long an acquire may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// However long it takes.
+    /// Until the lock is acquired.
     Block,
-    /// If no owner has to be waited for.
+    /// Not at all: the acquire fails if it would have to wait for an owner.
     Try,
-    /// Not any more: the acquire ends as soon as it holds nothing that others wait for.
+    /// The acquire is cancelled: it ends as soon as it holds nothing that others wait for.
     Cancelled,
 }
 
 impl Intent {
-    /// However long it takes, but not from the dead.
+    /// Waits until the lock is acquired. Does not recover.
     pub const LOCK: Self = Self { wanted: WaitPolicy::Block, recovers: false };
-    /// If it can be had at once, but not from the dead.
+    /// Acquires the lock only if that needs no waiting. Does not recover.
     pub const TRY: Self = Self { wanted: WaitPolicy::Try, recovers: false };
-    /// Not any more.
+    /// Cancels the acquire.
     pub const CANCELLED: Self = Self { wanted: WaitPolicy::Cancelled, recovers: false };
 
-    /// The same, from the dead as well.
+    /// The same intent, and the acquire recovers the lock from dead owners.
     #[must_use]
     pub const fn recovering(self) -> Self {
         Self { recovers: true, ..self }
     }
 
-    /// Whether nobody wants the lock any more.
+    /// Whether the acquire is cancelled.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self.wanted, WaitPolicy::Cancelled)
     }
 
-    /// Whether others may be waited for.
+    /// Whether the acquire may wait for other owners.
     #[must_use]
     pub const fn is_patient(self) -> bool {
         matches!(self.wanted, WaitPolicy::Block)

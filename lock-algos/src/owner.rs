@@ -1,31 +1,34 @@
-//! Who holds a lock, and how.
+//! Owners of a lock, and how they hold it.
 
 use onesided_remote_memory::{Fault, Rank};
 
-/// How a lock is held.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// By one owner.
+    /// One owner.
     Exclusive,
-    /// By any number of owners, none of them exclusive.
+    /// Any number of owners, none of them exclusive.
     Shared,
 }
 
-/// Who holds or waits: a rank has many slots, so that its threads and its several locks do not collide, and a slot's
-/// generation rises with each use, so that a late operation of an earlier use is recognised.
+/// An owner or waiter of a lock. A rank has many slots, so that its threads and its locks do not
+/// collide. The generation of a slot rises with each use, so that a late operation of an earlier
+/// use is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The rank; 24 bits.
     pub rank: Rank,
-    /// Which of the rank's slots; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for one that uses no node.
+    /// The slot of the rank; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for an owner without a node.
     pub slot: u16,
-    /// Which use of the slot; 26 bits, wrapping. Of those without a slot, which of the rank's; one that needs none may have 0
-    /// where the outcome of every operation is known.
+    /// The use of the slot; 26 bits, wrapping. Of owners without a slot, a number among those of
+    /// the rank; it may be 0 if the owner needs no slot and the outcome of every operation is
+    /// known.
     pub generation: u32,
 }
 
 impl Owner {
-    /// Bits of [`to_bits`](Self::to_bits): the two highest of a word are left to the algorithm.
+    /// The bits of [`to_bits`](Self::to_bits). The two highest bits of a word are left to the
+    /// algorithm.
     pub const BITS: u32 = 62;
 
     /// The slot of an owner without a node.
@@ -52,26 +55,28 @@ impl Owner {
     }
 }
 
-/// How an acquire came to hold the lock.
+/// The result of a successful acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// How it is held, and is to be released: as it was asked for, but whoever recovers from a dead owner has it alone,
-    /// for what the owner left half done is for nobody else to see.
+    /// The mode in which the lock is held, and has to be released: the requested one, except that a
+    /// recovering owner holds it exclusively, because the data may be inconsistent.
     pub mode: Mode,
-    /// What ended without releasing: `OwnerDied` with the rank that held the lock alone, or `ParticipantDied` with a rank that
-    /// may have been among the readers, for a count names nobody. Told to the first owner after it, and to no other.
+    /// The fault of the previous owner, if it died: `OwnerDied` names the rank that held the lock
+    /// exclusively; `ParticipantDied` names a rank that may have been among the readers, because a
+    /// count does not tell which ranks hold the lock. `LeaseExpired` names an owner whose lock was
+    /// taken from it. Reported to the first owner after the death, and to no other.
     pub recovered: Option<Fault>,
 }
 
 impl Held {
-    /// From nobody, or from an owner that released.
+    /// Acquired from an owner that released, or from none.
     #[must_use]
     #[inline]
     pub const fn cleanly(mode: Mode) -> Self {
         Self { mode, recovered: None }
     }
 
-    /// From somebody who ended inside.
+    /// Acquired from an owner that died or whose lease expired.
     #[must_use]
     pub const fn after(death: Fault, mode: Mode) -> Self {
         Self { mode, recovered: Some(death) }

@@ -1,31 +1,36 @@
-//! How a lock is set right after a death that its words cannot tell of.
+//! Recovery: how a lock is restored after a death that its words do not show.
 //!
-//! Each owner says in its node for which lock it counts, from before its first operation until its last one is complete.
-//! Who doubts a lock *freezes* it: a bit in its word, which turns away everybody who comes. Those who hold it go on and
-//! release, those who wait give up. When no living rank counts any more, what the words still say is of the dead alone,
-//! and whoever swaps the frozen word for his own first has the lock. Nobody leads, so nobody's death in between matters.
+//! Each owner announces itself: its node names the lock from before its first operation until its
+//! last one is complete. A waiter that suspects a dead holder puts the lock *under recovery*: a bit
+//! in its word, which rejects new arrivals. Live holders go on and release, waiters leave. When no
+//! live rank is announced, only dead owners are left in the word, and the first rank that swaps its
+//! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
+//! recovering rank does not matter.
 //!
-//! An owner without a node counts in its rank's [tally](LockContext::tally), for every lock at once: recovery waits for it even
-//! where it holds another lock. Its own rank [knows better](LockContext::without_slot), and does not wait for itself. Two ranks that
-//! hold locks without a slot and wait for a frozen one may wait for each other: so they end, with `Deadlock`.
+//! An owner without a node is announced in the [participant count](LockContext::participant_count)
+//! of its rank, for every lock at once: recovery waits for it even if it holds another lock. Its
+//! own rank [can tell the locks apart](LockContext::without_slot), and does not wait for itself.
+//! Two ranks that hold locks without a slot and wait for one under recovery may wait for each
+//! other; both fail with `Deadlock`.
 //!
-//! Whoever asked, was stopped, and swaps late must fail: meanwhile the lock may have been taken, released, and frozen once
-//! more. So no two freezes may make the same word: each is told from the others by a [`stamp`], or by what the word counts.
+//! A rank that scanned the participants, was stopped, and swaps late must fail: meanwhile the lock
+//! may have been taken, released, and put under recovery again. So no two recoveries may use the
+//! same word: a nonce ([`stamp`]) or the counts in the word distinguish them.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::{LockContext, Owner};
 
-/// The word of a node that names the lock for which its owner counts.
+/// The word of a node that names the lock for which its owner is announced.
 pub(crate) const COUNTS: usize = 0;
 
-/// What [`COUNTS`] says of a lock; 0 is none.
+/// The value of [`COUNTS`] for a lock; 0 is none.
 pub(crate) const fn counts_for(lock: u64) -> u64 {
     lock + 1
 }
 
-/// Says that the owner counts from now on.
+/// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
 pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     match place.has_node() {
@@ -34,7 +39,7 @@ pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m,
     }
 }
 
-/// Says that it does not count any more.
+/// Retracts the owner.
 #[inline(always)] // as `count`
 pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     match place.has_node() {
@@ -45,26 +50,27 @@ pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<
 
 #[inline(never)]
 fn count_without_node<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
-    if place.slots() == 0 { Ok(()) } else { place.count_without_slot(counts) }
+    if place.slots() == 0 { Ok(()) } else { place.announce_without_slot(counts) }
 }
 
-/// Whether the owner counts, as far as that can be told: one without a node is believed.
+/// Whether the owner is announced. Assumed of an owner without a node.
 #[inline(always)] // as `count`
 pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<bool, Fault> {
     Ok(!place.has_node() || memory.load(place.node(COUNTS)?)? == counts_for(place.lock()))
 }
 
-/// Whether an owner counts, kept while it acquires: so that it does once, and not any more once that has failed.
+/// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
+/// acquire fails.
 pub(crate) struct Count<'m, M, P> {
     memory: &'m M,
     place: P,
     counts: bool,
-    /// Whether it does at all.
+    /// Whether the owner is to be announced at all.
     may: bool,
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
-    /// Of an owner that counts since its acquire was started; or that needs not.
+    /// For an owner that was announced when its acquire started, or that need not be.
     pub(crate) const fn of(memory: &'m M, place: P, counts: bool) -> Self {
         Self { memory, place, counts, may: counts }
     }
@@ -73,17 +79,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
         self.counts
     }
 
-    /// Says that it counts from now on, if it does not.
+    /// Announces the owner, if it is not announced.
     pub(crate) fn begin(&mut self) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.counts, self.may) && self.may { count(self.memory, self.place) } else { Ok(()) }
     }
 
-    /// Says that it does not any more, if it does.
+    /// Retracts the owner, if it is announced.
     pub(crate) fn end(&mut self) -> Result<(), Fault> {
         if std::mem::take(&mut self.counts) { discount(self.memory, self.place) } else { Ok(()) }
     }
 
-    /// The end of an acquire.
+    /// Ends an acquire: retracts the owner if it failed.
     pub(crate) fn after<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         if outcome.is_err() {
             self.end()?;
@@ -92,10 +98,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
     }
 }
 
-/// For how long a waiter believes that members will release, in nanoseconds from when it saw that some rank had died.
+/// The suspicion timeout: how long a waiter expects participants to release after it saw that a
+/// rank had died, in nanoseconds.
 const MEMBERS_PATIENCE: u64 = 1_000_000_000;
 
-/// Members, readers mostly, who may be dead: a count names nobody.
+/// The suspicion of participants, readers mostly, that may be dead: a count names no rank.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     since: Option<u64>,
@@ -103,7 +110,7 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// How many members there are now: where some have released, the others have their time anew.
+    /// Records the current number of participants. If it fell, the timeout starts again.
     pub(crate) const fn seen(&mut self, members: u64) {
         if members < self.members {
             self.since = None;
@@ -111,40 +118,44 @@ impl Doubt {
         self.members = members;
     }
 
-    /// Who died, if the members had their time since.
+    /// A rank that died, if the timeout has passed since.
     pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
         let dead = memory.failed_rank()?;
         self.lasts(memory).then_some(dead)
     }
 
-    /// Whether they had it since this was asked first, whoever died.
+    /// Whether the timeout has passed since the first call.
     pub(crate) fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let now = memory.now();
         now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE
     }
 }
 
-/// Tells a freeze of a word from every other one, but for chance. An algorithm takes as many bits as it has room for.
+/// A nonce that distinguishes a recovery of a word from every other one, with high probability. An
+/// algorithm takes as many bits as fit.
 pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
     mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
 }
 
-/// Whether no living rank counts for the lock, this owner aside. The answer holds for a frozen lock whose word is what it
-/// was before the question: who counts later has changed it.
+/// Whether no live rank is announced for the lock, this owner aside. The answer holds for a lock
+/// under recovery whose word has not changed since before the scan: an owner that is announced
+/// later has changed it.
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
     matches!(census(memory, place).await, Census::Nobody)
 }
 
-/// Whether no living rank's owner counts for the lock with a node, this one aside: then nobody writes to its node any more, as
-/// owners without one link themselves behind nobody. It need not wait for those, who may count for any lock.
+/// Whether no live rank's owner is announced in a node for the lock, this one aside. Then no rank
+/// writes to this owner's node any more. Owners without a node do not matter, because they link
+/// themselves behind no one.
 pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
     matches!(census(memory, place).await, Census::Nobody | Census::Tallied(_))
 }
 
-/// The question of who waits for a frozen lock, who does not count for it himself.
+/// The participant scan of a waiter of a lock under recovery, which is not announced itself.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Since when nothing but owners without a slot, who may count for other locks, keep him waiting, and he such owners.
+    /// Since when only owners without a slot, which may be of other locks, block the recovery,
+    /// while this rank has such owners too.
     entangled: Option<u64>,
 }
 
@@ -152,8 +163,8 @@ impl Asks {
     /// As [`nobody_counts`].
     ///
     /// # Errors
-    /// `Deadlock` with a rank that has had owners without a slot for a second, as has this one for other locks: each may wait for
-    /// the other.
+    /// `Deadlock` with a rank that has had owners without a slot for one second, as this rank has
+    /// for other locks: each may wait for the other.
     pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
@@ -176,10 +187,10 @@ impl Asks {
     }
 }
 
-/// Who counts for a lock.
+/// The result of a participant scan.
 enum Census {
     Nobody,
-    /// Nobody with a slot, and this rank has owners without.
+    /// None with a slot, but this rank has owners without one.
     Tallied(Rank),
     Somebody,
 }
@@ -209,7 +220,7 @@ async fn census<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>)
     tallied.map_or(Census::Nobody, Census::Tallied)
 }
 
-/// Whether a rank lives, and none of its nodes says this of its owner.
+/// Whether a rank is alive and none of its nodes has this value.
 pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
     memory: &M,
     place: impl LockContext<'m, M>,
@@ -230,20 +241,21 @@ pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
     true
 }
 
-/// Whether a rank lives no more, or its nodes are gone.
+/// Whether a rank is not alive, or its nodes are gone.
 pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, rank: Rank) -> bool {
     matches!(look(memory, rank, place.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
 }
 
-/// Why a rank's nodes need not be looked at.
+/// Why the scan of a rank's nodes ends.
 enum End {
-    /// It lives no more, or has given up the nodes.
+    /// The rank is not alive, or has freed the nodes.
     HasNone,
-    /// It may count.
+    /// It may be announced.
     Counts,
 }
 
-/// How many of a rank's slots may be in use, and how many of its owners count without, for whatever lock.
+/// A bound on the slots of a rank in use, and the number of its announced owners without one, of
+/// any lock.
 async fn in_use<'m, M: RemoteMemory>(
     memory: &M,
     place: impl LockContext<'m, M>,
@@ -252,7 +264,7 @@ async fn in_use<'m, M: RemoteMemory>(
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
-    let tally = match place.tally(rank) {
+    let tally = match place.participant_count(rank) {
         Ok(None) => return Ok((place.slots(), 0)),
         Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
         Err(fault) => look(memory, rank, Err(fault)).await?,

@@ -1,41 +1,43 @@
-//! What became of an operation of which nobody knows.
+//! Resolving indeterminate operations.
 //!
-//! A fabric fails an operation with `Unknown` if it left and was not answered: it may have taken effect, or not. So it is not
-//! repeated blindly, but *settled*:
+//! A fabric fails an operation with `Unknown` if it left and no reply came: it may have taken
+//! effect, or not. Such an operation is not repeated blindly, but *resolved*:
 //!
 //! - a read has no effect, and is repeated;
-//! - so is a write of a word that nobody else writes meanwhile;
-//! - of a compare-swap the word itself tells, if what it writes is nobody else's and stays there until its owner takes it away;
-//! - of what a fetch-add did, and of a compare-swap that only counts, nobody can tell any more. Then the lock is frozen, and
-//!   set right as after a death (see [`crate::recovery`]): all who wait leave, those who hold it release, and when nobody
-//!   counts any more, whatever the word says is of nobody.
+//! - a write of a word that no other rank writes meanwhile is repeated;
+//! - a compare-swap is resolved by reading the word, if the value that it writes is unique and
+//!   stays there until its owner removes it;
+//! - a fetch-add, and a compare-swap that only counts, cannot be resolved. The lock is put under
+//!   recovery, as after a death (see [`crate::recovery`]): all waiters leave, holders release, and
+//!   when no owner is announced, no owner is left in the word.
 
 use onesided_remote_memory::{Fault, Notify, RemoteMemory};
 
-/// How often who waits for news looks, in nanoseconds.
+/// The poll interval of a waiter, in nanoseconds.
 pub(crate) const LOOK: u64 = 10_000_000;
 
-/// How long the news of a rank's end may take after an operation on its memory has failed, and for how long an operation is
-/// tried again whose outcome nobody knows, in nanoseconds.
+/// The failure-detection timeout, in nanoseconds: how long the end of a rank may take to become
+/// known after an operation on its memory has failed, and how long an indeterminate operation is
+/// retried.
 pub(crate) const NEWS: u64 = 8_000_000_000;
 
-/// Tries of one operation.
+/// The retry budget of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     until: Option<u64>,
 }
 
 impl Tries {
-    /// Whether there is time for another try, which is counted from the first question.
+    /// Whether the budget is used up. It starts at the first call.
     pub(crate) fn last<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let now = memory.now();
         now >= *self.until.get_or_insert(now.saturating_add(NEWS))
     }
 
-    /// Lets an operation of which nobody knows be tried again: the first time at once.
+    /// Permits a retry of an indeterminate operation, immediately the first time.
     ///
     /// # Errors
-    /// The fault itself, if it is another one or the time is over.
+    /// The fault itself, if it is another one or the budget is used up.
     pub(crate) async fn again<'m, M: RemoteMemory>(
         &mut self,
         memory: &'m M,
@@ -53,7 +55,7 @@ impl Tries {
     }
 }
 
-/// Reads a word, until somebody answers.
+/// Reads a word, and retries until the outcome is known.
 pub(crate) async fn read<'m, M: RemoteMemory>(memory: &'m M, word: M::Word<'m>) -> Result<u64, Fault> {
     let mut tries = Tries::default();
     loop {
@@ -64,7 +66,7 @@ pub(crate) async fn read<'m, M: RemoteMemory>(memory: &'m M, word: M::Word<'m>) 
     }
 }
 
-/// Writes a word that nobody else writes meanwhile, until somebody answers.
+/// Writes a word that no other rank writes meanwhile, and retries until the outcome is known.
 pub(crate) async fn write<'m, M: RemoteMemory>(
     memory: &'m M,
     word: M::Word<'m>,
@@ -80,8 +82,8 @@ pub(crate) async fn write<'m, M: RemoteMemory>(
     }
 }
 
-/// What a compare-swap from `found` to `new` found that ended so. `took_effect` tells that by the word as it is now, as far as it
-/// can: where it cannot, this gives that word as an error.
+/// Resolves the result of a compare-swap from `found` to `new`. `took_effect` decides by the
+/// current value of the word; if it cannot, the result is that value as an error.
 pub(crate) async fn swapped<'m, M: RemoteMemory>(
     memory: &'m M,
     word: M::Word<'m>,
@@ -105,7 +107,8 @@ pub(crate) async fn swapped<'m, M: RemoteMemory>(
     }
 }
 
-/// Swaps a word, which was `found`, for what `frozen` makes of it, until that is nothing. Gives the word as it is then.
+/// Swaps a word, which was `found`, for its successor by `frozen`, until there is none. Returns the
+/// current word.
 pub(crate) async fn freeze<'m, M: RemoteMemory>(
     memory: &'m M,
     word: M::Word<'m>,

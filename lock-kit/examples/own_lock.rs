@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use onesided_lock_kit::Conformance;
-use onesided_lock_kit::bench::Contest;
+use onesided_lock_kit::bench::ThroughputRun;
 use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
@@ -105,7 +105,7 @@ impl LockAlgorithm for Numbers {
 
 fn verify() {
     // All of the kit, with what this lock promises, and without what it does not.
-    let report = Conformance::of(&Numbers).bypass(0).without_inheritance().run();
+    let report = Conformance::of(&Numbers).bypass(0).without_recovery().run();
     print!("{report}");
 
     // What it does not do is found, and said so that it can be seen again.
@@ -116,10 +116,10 @@ fn verify() {
 
 fn measure() -> Result<(), Box<dyn std::error::Error>> {
     // The contest of the suite, with bounds of one's own.
-    let threads = Contest::of(&Numbers).origins(2).lasting(Duration::from_millis(50)).threads()?;
+    let threads = ThroughputRun::of(&Numbers).origins(2).lasting(Duration::from_millis(50)).threads()?;
     println!("two threads: {:.0} acquisitions a second, smallest share {:.2}", threads.rate(), threads.share());
     for origins in [10, 100] {
-        let simulated = Contest::of(&Numbers).origins(origins).lasting(Duration::from_millis(1)).simulated();
+        let simulated = ThroughputRun::of(&Numbers).origins(origins).lasting(Duration::from_millis(1)).simulated();
         let (rate, each) = (simulated.rate(), simulated.operations_each());
         println!("{origins} simulated origins: {rate:.0} a second, {each:.1} operations each");
     }

@@ -15,16 +15,16 @@
 //! [`conformance`] does all of it in one call, [`Conformance`] in bounds of one's own. Each of them holds fencing tokens to their rule
 //! too ([`Fencing`]), drawn by the very code that windows draw them with.
 //!
-//! What an origin does is data: a program of [`Round`]s. What happened is in a [`Record`], which is the sequential model. Locks
-//! that are wrong on purpose show whether a search bites: [`wrong`], and the bent operations of a [`Setting`] or a
+//! What an origin does is data: a program of [`Section`]s. What happened is in a [`Record`], which is the sequential model. Locks
+//! that are wrong on purpose show whether a search bites: [`wrong`], and the mutated operations of a [`Setting`] or a
 //! [`Checker`].
 //!
 //! ```
 //! use onesided_lock_algos::{Backoff, TestAndSet};
-//! use onesided_lock_kit::{Checker, Exploration, Round, Search};
+//! use onesided_lock_kit::{Checker, Exploration, Section, Search};
 //!
 //! let lock = TestAndSet::new(Backoff::default());
-//! let both = [&[Round::EXCLUSIVE][..], &[Round::SHARED]];
+//! let both = [&[Section::EXCLUSIVE][..], &[Section::SHARED]];
 //! Exploration::of(&lock).preemptions(2).run(&both);
 //! let explored = Checker::of(&lock).crashes(1).losses(1).at_least(1_000).run(&both);
 //! assert!(explored.complete && explored.heirs > 0, "{explored}");
@@ -122,7 +122,7 @@
 //!
 //! let suite = Conformance::of(&OneWord).preemptions(1).states(20_000).cases(100);
 //! // It waits for the dead for ever, and that is found. But for that it is a lock.
-//! println!("{}", suite.clone().without_inheritance().run());
+//! println!("{}", suite.clone().without_recovery().run());
 //! assert!(!suite.verdict().conforms());
 //! ```
 //!
@@ -135,7 +135,7 @@
 //! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
 //!   `OwnerDied` or `ParticipantDied`, until somebody [recovers](onesided_lock_algos::Intent::recovers); what an heir has that went away it
 //!   [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them out for a lock that has none
-//!   ([`Conformance::without_inheritance`]).
+//!   ([`Conformance::without_recovery`]).
 //! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
 //!   last is complete, and 0 again afterwards. The kit looks at that word alone.
 //!
@@ -145,13 +145,13 @@
 //!
 //! | flaw | in | caught by |
 //! |---|---|---|
-//! | released by a plain write where readers park their counts in the word | ticket, bent | [`Search`], [`Checker`] (`tickets`, `checked`) |
-//! | the same in the queue lock: frees the tail by a write | MCS, bent | [`Search`], [`Checker`] (`modelled`, `checked`) |
+//! | released by a plain write where readers park their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `checked`) |
+//! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`modelled`, `checked`) |
 //! | released by a plain write on a card, where a failing compare-swap undoes it | [`WritesRelease`](wrong::Flaw::WritesRelease) | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
 //! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
-//! | a grant of a stale generation | MCS, bent | [`Search`], [`Checker`] |
-//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, bent | a stopped waiter at every step (`stopped`) |
+//! | a grant of a stale generation | MCS, mutated | [`Search`], [`Checker`] |
+//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
 //! | an event's count that is set back by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
 //! | an event that is set again without a look at what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
 //! | who waits reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | [`ReadsAnewToWait`](wrong::Flaw::ReadsAnewToWait) | [`Exploration`], [`Checker`] |
@@ -161,14 +161,14 @@
 //! | a release that does nothing | [`ForgetsRelease`](wrong::Flaw::ForgetsRelease) | [`Exploration`], [`Search`], [`Checker`] |
 //! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
 //! | takes the lock from readers as soon as anybody is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
-//! | no link; no grant; a reader who does not count; who comes last forgets the readers | MCS, bent | [`Search`]; no grant: [`Checker`] as well |
-//! | nobody freezes a doubted lock | MCS, ticket, bent | [`Search`], [`Checker`] |
-//! | a reader without a ticket | ticket, bent | [`Search`], [`Checker`] |
-//! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, bent | [`Search`] (`tickets`) |
-//! | who does not announce itself, or does not count; who stays, or leaves by a write; who waits and does not step back, or steps back and does not wait; who is let in by a write, or by the same phase; nobody freezes; an heir who leaves the dead in; who does not ask | global, bent | [`Search`] (`global`) |
-//! | an owner without an entry; an entry that names another, or is of another turn; nobody is told; all are told the same; who comes late displaces who waits; who is displaced is not told | queue by fetch-add, bent | [`Search`], in a memory without time (`fetch_add_queues`) |
-//! | no marks; marks that stay; a mark set, or taken away, by a write; a reader who does not count, or stays | distributed counters, bent | [`Search`] (`distributed`) |
-//! | no ring, or none at a release; a release that is not told; a wish to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, bent | [`Search`] (`served`) |
+//! | no link; no grant; a reader who does not count; who comes last forgets the readers | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
+//! | nobody freezes a doubted lock | MCS, ticket, mutated | [`Search`], [`Checker`] |
+//! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |
+//! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, mutated | [`Search`] (`tickets`) |
+//! | who does not announce itself, or does not count; who stays, or leaves by a write; who waits and does not step back, or steps back and does not wait; who is let in by a write, or by the same phase; nobody freezes; an heir who leaves the dead in; who does not ask | global, mutated | [`Search`] (`global`) |
+//! | an owner without an entry; an entry that names another, or is of another turn; nobody is told; all are told the same; who comes late displaces who waits; who is displaced is not told | queue by fetch-add, mutated | [`Search`], in a memory without time (`fetch_add_queues`) |
+//! | no marks; marks that stay; a mark set, or taken away, by a write; a reader who does not count, or stays | distributed counters, mutated | [`Search`] (`distributed`) |
+//! | no ring, or none at a release; a release that is not told; a wish to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, mutated | [`Search`] (`served`) |
 //! | a token that is drawn before the lock is had | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`explored`, `modelled`, `checked`) |
 //! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
 //! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
@@ -179,26 +179,26 @@
 //!
 //! `run` panics and says which program, which schedule, and how to see it again; `verdict` gives the same as an error.
 //!
-//! Begin to read at [`Round`] and [`program::run`], which is what every origin does; then [`modelled::ModelMemory`].
+//! Begin to read at [`Section`] and [`program::run`], which is what every origin does; then [`random::ModelMemory`].
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "bench")]
 pub mod bench;
 #[cfg(feature = "verify")]
-pub mod checked;
-#[cfg(feature = "verify")]
 mod conformance;
-#[cfg(feature = "verify")]
-pub mod explored;
 #[cfg(feature = "verify")]
 pub mod linear;
 #[cfg(feature = "verify")]
-pub mod modelled;
+pub mod loom;
+#[cfg(feature = "verify")]
+pub mod model_check;
 #[cfg(feature = "verify")]
 mod posting;
 #[cfg(feature = "verify")]
 pub mod program;
+#[cfg(feature = "verify")]
+pub mod random;
 #[cfg(feature = "verify")]
 mod record;
 #[cfg(feature = "verify")]
@@ -207,19 +207,19 @@ mod trace;
 pub mod wrong;
 
 #[cfg(feature = "verify")]
-pub use crate::checked::{Checker, Explored};
-#[cfg(feature = "verify")]
 pub use crate::conformance::{Conformance, Report, Trial, conformance};
-#[cfg(feature = "verify")]
-pub use crate::explored::{Atomics, Exploration, LoomMemory};
 #[cfg(feature = "verify")]
 pub use crate::linear::Linearizability;
 #[cfg(feature = "verify")]
-pub use crate::modelled::{ModelMemory, Posted, Scenario, Search, Setting};
+pub use crate::loom::{Atomics, Exploration, LoomMemory};
 #[cfg(feature = "verify")]
-pub use crate::program::Mortal;
+pub use crate::model_check::{Checker, Explored};
 #[cfg(feature = "verify")]
-pub use crate::program::{Ending, Fencing, Ground, Manner, Round, Slots};
+pub use crate::program::Crashable;
+#[cfg(feature = "verify")]
+pub use crate::program::{AcquireKind, Ending, Fencing, Layout, Section, Slots};
+#[cfg(feature = "verify")]
+pub use crate::random::{ModelMemory, Posted, Scenario, Search, Setting};
 #[cfg(feature = "verify")]
 pub use crate::record::{Record, Stage};
 #[cfg(feature = "verify")]

@@ -147,7 +147,7 @@ pub fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
 /// The lock of two levels, with such pauses, that is handed over on a host so many times in a row, and whose owners all queue.
 pub fn two_level(handovers: u16) -> TwoLevel {
     let pauses = Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos));
-    TwoLevel::new(pauses, pauses).handovers(handovers).passes(0)
+    TwoLevel::new(pauses, pauses).handovers(handovers).bypasses(0)
 }
 
 impl LockAlgorithm for Wrong {

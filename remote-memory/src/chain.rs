@@ -1,4 +1,4 @@
-//! Several operations posted as one.
+//! Chains: several operations posted to one target in order.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -8,44 +8,44 @@ use crate::{Fault, Notify};
 
 /// One operation of a chain ([`RemoteMemory::post`](crate::RemoteMemory::post)).
 ///
-/// Lock and read in one round trip, write and release, a token's fetch-add behind a lock's compare-swap: each is a
-/// chain of two.
+/// Lock and read in one round trip, write and release, a compare-swap and the fetch-add of its
+/// fencing token: each is a chain of two.
 #[derive(Clone, Copy, Debug)]
 pub enum Link<W> {
     /// As [`RemoteMemory::read`](crate::RemoteMemory::read).
     Read {
-        /// Where.
+        /// The word to read.
         word: W,
         /// Whether the chain's future waits for it.
         waited: bool,
     },
     /// As [`RemoteMemory::write`](crate::RemoteMemory::write).
     Write {
-        /// Where.
+        /// The word to write.
         word: W,
-        /// What.
+        /// The value to write.
         value: u64,
-        /// Whether it rings.
+        /// Whether the write wakes a waiter at the target.
         notify: Notify,
         /// Whether the chain's future waits for it.
         waited: bool,
     },
     /// As [`RemoteMemory::compare_swap`](crate::RemoteMemory::compare_swap).
     CompareSwap {
-        /// Where.
+        /// The word to swap.
         word: W,
-        /// What must be there.
+        /// The value that the word must have.
         expected: u64,
-        /// What then comes there.
+        /// The value to store if it does.
         new: u64,
         /// Whether the chain's future waits for it.
         waited: bool,
     },
     /// As [`RemoteMemory::fetch_add`](crate::RemoteMemory::fetch_add).
     FetchAdd {
-        /// Where.
+        /// The word to add to.
         word: W,
-        /// How much.
+        /// The addend.
         add: u64,
         /// Whether the chain's future waits for it.
         waited: bool,
@@ -53,7 +53,7 @@ pub enum Link<W> {
 }
 
 impl<W> Link<W> {
-    /// The same link on another form of its word; `None` if there is none.
+    /// Maps the link's word to another representation; `None` if `word_of` returns `None`.
     pub fn filter_map<T>(self, word_of: impl FnOnce(W) -> Option<T>) -> Option<Link<T>> {
         Some(match self {
             Self::Read { word, waited } => Link::Read { word: word_of(word)?, waited },
@@ -65,7 +65,7 @@ impl<W> Link<W> {
         })
     }
 
-    /// Where.
+    /// The word that the link operates on.
     pub const fn word(&self) -> W
     where
         W: Copy,
@@ -89,7 +89,8 @@ impl<W> Link<W> {
     }
 }
 
-/// A chain under way: gives the value of every waited-for link (0 for the others), or the first fault among them.
+/// A posted chain. Its output is the value of every link that is waited for (0 for the others), or
+/// the first fault among them.
 #[derive(Debug)]
 #[must_use = "the links are posted, but only awaiting tells how they went"]
 pub struct Chain<O, const N: usize> {
@@ -98,14 +99,14 @@ pub struct Chain<O, const N: usize> {
 }
 
 impl<O, const N: usize> Chain<O, N> {
-    /// A chain of operations that are posted already; `None` where nobody waits for the link.
+    /// A chain of operations that are posted already. `None` marks a link that is not waited for.
     pub const fn of(links: [Option<O>; N]) -> Self {
         Self { links, values: [0; N] }
     }
 }
 
 impl<O, const N: usize> Chain<O, N> {
-    /// The same chain, its operations wrapped.
+    /// The same chain with each operation wrapped.
     pub fn map<T>(self, wrap: impl Fn(O) -> T) -> Chain<T, N> {
         Chain { links: self.links.map(|link| link.map(&wrap)), values: self.values }
     }

@@ -1,69 +1,73 @@
-//! What can go wrong on the path of an operation, in one word.
+//! Faults: why an operation failed, in one word.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
 use crate::Rank;
 
-/// What went wrong, which rank is to blame, and one number of detail: 8 bytes, `Copy`, no drop glue, because a wider
-/// error is paid for by every operation that succeeds. Whoever knows the operation and the place turns it into the
-/// error that a person reads.
+/// Why an operation failed: a kind, the rank it concerns, and one number of detail.
+///
+/// A fault has 8 bytes, is `Copy` and has no drop glue, because every operation that succeeds pays
+/// for a wider error. A caller that knows the operation and the address turns it into an error for
+/// users.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fault(NonZeroU64); // kind 8 bits | rank + 1 24 bits (0: nobody) | detail 32 bits
+pub struct Fault(NonZeroU64); // kind 8 bits | rank + 1 24 bits (0: none) | detail 32 bits
 
 /// The kinds of [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum FaultKind {
-    /// The place, or a part of it, lies past the end of its region.
+    /// The address range, or a part of it, lies past the end of its region.
     OutOfRange = 1,
-    /// The offset is no multiple of the access's size.
+    /// The offset is not a multiple of the access size.
     Misaligned,
     /// The world has no such rank.
     NoSuchRank,
-    /// The rank has no such region, or has taken it back.
+    /// The rank has no such region, or has deregistered it.
     NoSuchRegion,
-    /// The operation is for one's own memory, and the place is a peer's.
+    /// The operation requires the caller's own memory, and the word is a peer's.
     NotOwn,
     /// A peer that the operation needs died.
     PeerDied,
-    /// A peer that the operation needs left the world in good order.
+    /// A peer that the operation needs left the world in an orderly way.
     PeerLeft,
-    /// A waited-for lock is held by a rank that died; the fault's rank is that owner.
+    /// The lock is held by a rank that died. The fault names that rank.
     OwnerDied,
-    /// A rank died that may be among the holders of a waited-for shared lock: a count names nobody.
+    /// A rank died that may be among the holders of a shared lock. A reader count does not tell
+    /// which ranks hold the lock.
     ParticipantDied,
-    /// A waited-for lock is held by a rank that lives, and keeps it for longer than it may; the fault's rank is that owner.
+    /// The lock is held by a live rank whose lease has expired. The fault names that rank.
     LeaseExpired,
     /// The deadline passed first.
     TimedOut,
-    /// **The outcome is unknown**: the fabric failed the operation after it left, it may have taken effect.
-    /// The detail is the fabric's status (verbs: `ibv_wc_status`).
+    /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
+    /// have taken effect. The detail is the fabric's status (verbs: `ibv_wc_status`).
     Unknown,
-    /// The fabric refused the operation before it left; it had no effect. The detail is the fabric's error number.
+    /// The fabric refused the operation before it left, so it had no effect. The detail is the
+    /// fabric's error number.
     Refused,
-    /// A queue, a table or a count is full.
+    /// A queue, a table or a counter is full.
     Full,
-    /// No memory, or no more of it can be registered.
+    /// Memory could not be allocated or registered.
     NoMemory,
     /// No more file descriptors.
     NoDescriptors,
-    /// The message is longer than a message may be.
+    /// The message exceeds the maximum length.
     TooLong,
-    /// A peer sent what the protocol does not allow.
+    /// A peer violated the protocol.
     Protocol,
-    /// The lock is not held as the release assumed.
+    /// The release found the lock in a state in which the caller does not hold it.
     NotHeld,
-    /// This fabric cannot do it.
+    /// The fabric does not support the operation.
     Unsupported,
-    /// This rank has closed its end.
+    /// The operation was cancelled, or its endpoint is closed.
     Closed,
-    /// This rank and the fault's one may wait for each other: each has locks, and waits for one of which nobody can tell whether the
-    /// other one has it.
+    /// This rank and the named one may wait for each other: each holds locks without a slot, and
+    /// waits for a lock that the other may hold.
     Deadlock,
-    /// Between this rank and the fault's one nothing goes any more: one of them was late with a lock, and the other has revoked
-    /// its access. What was under way then has taken effect before that, or never will.
+    /// Access between this rank and the named one is revoked, because the lease of one of them
+    /// expired. Operations that were in flight took effect before the revocation, or never will.
     Revoked,
 }
 
@@ -96,7 +100,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// A fault of this kind that no rank is to blame for.
+    /// A fault of this kind that names no rank.
     #[must_use]
     #[inline]
     pub const fn new(kind: FaultKind) -> Self {
@@ -107,11 +111,11 @@ impl Fault {
     #[must_use]
     #[inline]
     pub const fn of(kind: FaultKind, rank: Rank) -> Self {
-        // A rank that no world can have is not named rather than named wrongly.
+        // A rank above the limit is left out rather than truncated to another rank.
         Self::pack(kind, if rank.0 < Rank::LIMIT { rank.0 + 1 } else { 0 }, 0)
     }
 
-    /// The same fault with a number of detail.
+    /// The same fault with this detail.
     #[must_use]
     #[inline]
     pub const fn with_detail(self, detail: u32) -> Self {
@@ -128,14 +132,14 @@ impl Fault {
         }
     }
 
-    /// The fault as a word that travels; never 0.
+    /// The fault as a word for a message or for shared memory; never 0.
     #[must_use]
     #[inline]
     pub const fn to_bits(self) -> u64 {
         self.0.get()
     }
 
-    /// The inverse of [`to_bits`](Self::to_bits); `None` if the word is no fault.
+    /// The inverse of [`to_bits`](Self::to_bits); `None` if the word is not a fault.
     #[must_use]
     #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
@@ -149,7 +153,7 @@ impl Fault {
         }
     }
 
-    /// What went wrong.
+    /// The kind of the fault.
     #[must_use]
     #[inline]
     pub const fn kind(self) -> FaultKind {
@@ -166,14 +170,14 @@ impl Fault {
         }
     }
 
-    /// The fabric's own number for it, 0 where there is none.
+    /// The fabric's own error number; 0 if there is none.
     #[must_use]
     #[inline]
     pub const fn detail(self) -> u32 {
         self.0.get() as u32
     }
 
-    /// Whether the operation may have taken effect all the same.
+    /// Whether the operation is indeterminate: it may have taken effect.
     #[must_use]
     #[inline]
     pub const fn is_unknown(self) -> bool {

@@ -1,4 +1,4 @@
-//! Small messages, for what a thread at the target serves.
+//! Small messages, for services that a thread at the target runs.
 
 use core::fmt;
 use core::future::Future;
@@ -8,32 +8,32 @@ use crate::{Fault, FaultKind, Notify, Patience, Rank, RemoteMemory};
 /// The longest message in bytes: with its header it fills one cache line.
 pub const MAX_MESSAGE: usize = 48;
 
-/// Who at the receiving rank a message is for. Each port is a queue of its own.
+/// A receive queue of a rank. Each port has a queue of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Port(pub u8);
 
 impl Port {
-    /// How many ports a rank has.
+    /// The number of ports of a rank.
     pub const COUNT: usize = 8;
-    /// Requests to the lock threads of jiang-2004, section 4.
+    /// Requests to the lock servers of jiang-2004, section 4.
     pub const LOCKS: Self = Self(0);
     /// The messaging engine.
     pub const MESSAGES: Self = Self(1);
-    /// The first of those that the library leaves to its users.
+    /// The first port that the library leaves to applications.
     pub const USER: Self = Self(4);
 }
 
-/// A message as it arrived.
+/// A received message.
 #[derive(Clone, Copy)]
 pub struct Message {
-    /// Who sent it.
+    /// The sender.
     pub from: Rank,
     length: u8,
     bytes: [u8; MAX_MESSAGE],
 }
 
 impl Message {
-    /// A message of these bytes.
+    /// Creates a message from these bytes.
     ///
     /// # Errors
     /// `TooLong` above [`MAX_MESSAGE`].
@@ -46,7 +46,7 @@ impl Message {
         Ok(message)
     }
 
-    /// What was sent.
+    /// The payload.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -59,32 +59,35 @@ impl fmt::Debug for Message {
     }
 }
 
-/// Small messages between ranks: in order between one sender and one port of one receiver, never lost, never doubled.
+/// Small messages between ranks: delivered exactly once, and in order from one sender to one port
+/// of one receiver.
 pub trait Mailbox: RemoteMemory {
     /// See [`send`](Self::send).
     type Send<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`recv`](Self::recv).
     type Recv<'f>: Future<Output = Result<Message, Fault>> + Unpin + Send;
 
-    /// Sends a message. It has left when the future is ready: at once, unless the way to the receiver is full. It waits for
-    /// room for as long as the fabric is told to (a minute, if nothing else is said), counted from the first poll that found
-    /// none.
-    /// [`Notify::Yes`] wakes a receiver that sleeps.
+    /// Sends a message. The future is ready once the message has left, which is at the first poll
+    /// unless the receive queue is full. While it is full, the future waits for space up to the
+    /// fabric's timeout (one minute by default), counted from the first poll that found none.
+    /// [`Notify::Yes`] wakes a sleeping receiver.
     ///
     /// # Errors
-    /// `TooLong`, `NoSuchRank`, `Protocol` (no such port), `PeerDied`, `PeerLeft`; `Full`, naming the receiver, where it made
-    /// no room in that time: nothing was sent, and it may be tried again.
+    /// `TooLong`, `NoSuchRank`, `Protocol` (no such port), `PeerDied`, `PeerLeft`; `Full`, which
+    /// names the receiver, if its queue had no space within the timeout: nothing was sent, and the
+    /// caller may retry.
     ///
     /// # Cancel safety
-    /// A future that was dropped before it was ready has sent nothing, or all of it.
+    /// A future that is dropped before it is ready has sent nothing, or the whole message.
     fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f>;
 
-    /// Receives the next message of a port, from whoever sent it.
+    /// Receives the next message of a port, from any sender.
     ///
     /// # Errors
-    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says; messages that have arrived come first.
+    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says. Messages that have arrived are
+    /// returned first.
     ///
     /// # Cancel safety
-    /// No message is lost by dropping the future.
+    /// Dropping the future loses no message.
     fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f>;
 }

@@ -1,62 +1,63 @@
-//! When a wait ends without what it waited for.
+//! Patience: when a wait ends without success.
 
 use crate::Rank;
 
-/// How a rank is doing, as far as is known here.
+/// The state of a rank, as far as this rank knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// Nothing else is known.
+    /// No end is known.
     Alive,
-    /// It closed its end in good order.
+    /// It left in an orderly way.
     Left,
-    /// It ended without closing.
+    /// It ended without leaving.
     Dead,
 }
 
-/// Whose end ends the wait.
+/// Which rank's end ends the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// Nobody's: only the deadline does.
+    /// No rank's: only the deadline ends it.
     NoRank,
-    /// This rank's death or leaving: what is waited for comes from it alone.
+    /// The death or departure of this rank, the only one that can end the wait with success.
     Rank(Rank),
-    /// This rank's end; at anybody's death the wait is polled again, for whoever knows whose death counts to him (a barrier
-    /// of some of the ranks).
+    /// The end of this rank. The wait is also polled again at the death of any rank, for a
+    /// predicate that depends on deaths (a barrier of some of the ranks).
     RankAndFailures(Rank),
 }
 
-/// When a wait ends without what it waited for: every wait has one.
+/// When a wait ends without success. Every wait has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// In nanoseconds of [`RemoteMemory::now`](crate::RemoteMemory::now); `u64::MAX` is never.
+    /// The deadline in nanoseconds of [`RemoteMemory::now`](crate::RemoteMemory::now); `u64::MAX`
+    /// is none.
     pub deadline: u64,
-    /// Whose end ends it.
+    /// Which rank's end ends the wait.
     pub watch: Watch,
 }
 
 impl Patience {
-    /// Waits for as long as `rank` lives.
+    /// Waits while `rank` is alive.
     #[must_use]
     #[inline]
     pub const fn on(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::Rank(rank) }
     }
 
-    /// Waits for as long as `rank` lives, and is polled at every death.
+    /// Waits while `rank` is alive, and is polled at every death.
     #[must_use]
     #[inline]
     pub const fn with_failures(rank: Rank) -> Self {
         Self { deadline: u64::MAX, watch: Watch::RankAndFailures(rank) }
     }
 
-    /// Waits until a point in time, whoever dies.
+    /// Waits until a point in time, whichever ranks die.
     #[must_use]
     #[inline]
     pub const fn until(deadline: u64) -> Self {
         Self { deadline, watch: Watch::NoRank }
     }
 
-    /// The same with a deadline, the earlier one if there was one already.
+    /// The same with a deadline; the earlier one applies if there was one already.
     #[must_use]
     #[inline]
     pub const fn and_until(self, deadline: u64) -> Self {

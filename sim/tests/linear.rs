@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_fabric::{Fabric, World};
-use onesided_lock_kit::linear::{Access, History, Section, Sections, Step, sections};
+use onesided_lock_kit::linear::{Access, DataSection, History, Sections, Step, sections};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign, Mode, Window};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ async fn section(
     scores: &Window<u64, SimFabric>,
     history: &History,
     number: u64,
-    section: Section,
+    section: DataSection,
 ) -> Result<(), Error> {
     let process = scores.world().rank();
     let exclusive = section.mode == Mode::Exclusive;

@@ -18,7 +18,7 @@
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
-//! if it is first come, first served, `.without_inheritance()` if it does not support recovery from
+//! if it is first come, first served, `.without_recovery()` if it does not support recovery from
 //! a dead owner. The parts of the suite, for programs and bounds of your own:
 //!
 //! | a line | what it tries | what it finds |
@@ -27,9 +27,9 @@
 //! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few rounds: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
 //! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
 //! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
-//! | `Contest::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
+//! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
-//! A program is a list of rounds for each origin: `Round::EXCLUSIVE` or `Round::SHARED`, with
+//! A program is a list of rounds for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
 //! modifiers: `.trying()`, `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`.
 //! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
 //! owners.

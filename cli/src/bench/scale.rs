@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use onesided_fabric::{AtomicAgent, Capabilities};
-use onesided_lock_kit::bench::{Contest, Outcome};
+use onesided_lock_kit::bench::{Outcome, ThroughputRun};
 use onesided_lock_kit::lock_algos::{AnyLock, LockAlgorithm, TwoLevel};
 use onesided_windows::LockDesign;
 
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MILLISECONDS")]
     lasting: Option<u64>,
 
-    /// What the dice start from
+    /// The seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -132,7 +132,7 @@ fn results<A: LockAlgorithm>(
     handovers: Option<u16>,
 ) -> Vec<Measured> {
     let lasting = args.lasting.map_or_else(|| lasting(args, origins), Duration::from_millis);
-    let outcome: Outcome = Contest::of(lock)
+    let outcome: Outcome = ThroughputRun::of(lock)
         .origins(origins)
         .readers(readers)
         .section(Duration::from_nanos(args.section))

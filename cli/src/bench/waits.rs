@@ -12,7 +12,7 @@ use crate::bench::rank::RankOfBench;
 use crate::bench::report::{Metric, Parameter};
 use crate::bench::worker::Effort;
 use crate::failure::Failure;
-use onesided_lock_kit::bench::{Dice, Histogram, jain, share};
+use onesided_lock_kit::bench::{Histogram, Rng, jain, share};
 
 /// A bare word: how often the lock was acquired, by all. Written by whoever holds it.
 const ACQUIRED: u64 = 20;
@@ -120,11 +120,11 @@ pub(crate) fn readers(rank: &RankOfBench, effort: Effort) -> Result<(), Failure>
         "lock + unlock, some to read",
         &READERS,
         |readers| Parameter::new("readers", readers as f64, "%"),
-        |over, dice, readers| {
+        |over, rng, readers| {
             let mut acquired = 0;
             while !over.is() {
                 let request =
-                    if dice.throw() % 100 < readers { window.lock_shared(0) } else { window.lock_exclusive(0) };
+                    if rng.next_u64() % 100 < readers { window.lock_shared(0) } else { window.lock_exclusive(0) };
                 let epoch = request.wait()?;
                 busy(SECTION);
                 epoch.unlock().wait()?;
@@ -208,12 +208,12 @@ fn sweep_zipf(
     let what = format!("lock + unlock, {locks} Zipf-distributed locks");
     let skew = |skew| Parameter::new("skew", skew as f64 / 100.0, "1");
     let tables = SKEWS.map(|skew| (skew, zipf_table(locks, skew as f64 / 100.0))); // they take as long as a short contest
-    sweep(rank, effort, &what, &SKEWS, skew, |over, dice, skew| {
+    sweep(rank, effort, &what, &SKEWS, skew, |over, rng, skew| {
         let table =
             tables.iter().find_map(|(of, table)| (*of == skew).then_some(table)).ok_or("there is no such skew")?;
         let mut acquired = 0;
         while !over.is() {
-            let throw = dice.throw();
+            let throw = rng.next_u64();
             once(table.partition_point(|up_to| *up_to < throw))?;
             acquired += 1;
         }
@@ -246,14 +246,14 @@ fn sweep(
     what: &str,
     values: &[u64],
     parameter: impl Fn(u64) -> Parameter,
-    contend: impl Fn(Over<'_>, &mut Dice, u64) -> Result<u64, Failure>,
+    contend: impl Fn(Over<'_>, &mut Rng, u64) -> Result<u64, Failure>,
 ) -> Result<(), Failure> {
     let mut contests = Contests::new(rank);
     let mut rates = vec![Vec::new(); values.len()];
     for _ in 0..effort.runs() {
         for (value, rates) in values.iter().zip(&mut rates) {
-            let mut dice = Dice::new(u64::from(rank.world.rank()) + 1);
-            rates.push(contests.run(effort.sweeping(), |over| contend(over, &mut dice, *value))?.rate());
+            let mut rng = Rng::new(u64::from(rank.world.rank()) + 1);
+            rates.push(contests.run(effort.sweeping(), |over| contend(over, &mut rng, *value))?.rate());
         }
         rank.step()?;
     }
@@ -289,8 +289,8 @@ mod tests {
         let skewed = zipf_table(3, 1.0); // 1, 1/2, 1/3: 6, 3 and 2 of 11
         assert!((skewed[0] as f64 / u64::MAX as f64 - 6.0 / 11.0).abs() < 1e-9, "{skewed:?}");
         assert_eq!(skewed[2], u64::MAX, "every throw is some lock");
-        let mut dice = Dice::new(1);
-        let first = std::iter::repeat_with(|| dice.throw()).take(11_000);
+        let mut rng = Rng::new(1);
+        let first = std::iter::repeat_with(|| rng.next_u64()).take(11_000);
         let first = first.filter(|throw| skewed.partition_point(|up_to| up_to < throw) == 0).count();
         assert!((5_700..6_300).contains(&first), "{first}");
     }

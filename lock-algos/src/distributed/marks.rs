@@ -109,7 +109,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
 
     /// Whether anybody reads by a counter.
     fn has_counters(&self) -> bool {
-        self.place.slots() > 0 && self.place.spread(self.memory.rank()).is_ok()
+        self.place.slots() > 0 && self.place.per_rank_word(self.memory.rank()).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
@@ -136,7 +136,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             if !std::mem::take(&mut first) || !fault.is_unknown() {
                 self.memory.pause(self.place.home(STATE)?, LOOK).await;
             }
-            outcome = match self.place.spread(rank) {
+            outcome = match self.place.per_rank_word(rank) {
                 Ok(counter) => task.repeat(self.memory, counter).await,
                 Err(fault) => Err(fault),
             };
@@ -145,8 +145,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
 
     /// Does this to the counters of all these ranks at once, and gives what they were; nothing of those that have gone.
     async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
-        let posted: Vec<_> =
-            ranks.map(|rank| (rank, self.place.spread(rank).map(|counter| task.post(self.memory, counter)))).collect();
+        let posted: Vec<_> = ranks
+            .map(|rank| (rank, self.place.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
+            .collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
         for (rank, posted) in posted {
@@ -188,7 +189,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
             // Who is counted said so before, and who has come since has changed the counter.
             if nobody_says(self.memory, self.place, *rank, reading(self.place)).await {
-                let Ok(word) = self.place.spread(*rank) else { continue }; // it has gone
+                let Ok(word) = self.place.per_rank_word(*rank) else { continue }; // it has gone
                 let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // it is read next
             }
         }
@@ -238,7 +239,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             }
             let Some((first, _)) = living.first() else { break };
             // Where that has gone there will be news of it.
-            let word = self.place.spread(*first).or_else(|_| self.place.home(STATE))?;
+            let word = self.place.per_rank_word(*first).or_else(|_| self.place.home(STATE))?;
             self.memory.pause(word, pauses.next_nanos()).await;
             let now = self.memory.now();
             found = self.read(living).await?;

@@ -19,7 +19,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ti
 /// mark takes itself out again and a shared ticket at the home, and holds the lock by that. A release takes the marks away,
 /// but for when another exclusive ticket is out: then they stay, and the next owner has only to look.
 ///
-/// Words: the tickets and the state of the marks at the home, one at [every rank](LockContext::spread), one a node.
+/// Words: the tickets and the state of the marks at the home, one at [every rank](LockContext::per_rank_word), one a node.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
@@ -247,7 +247,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words(place)?;
-        let near = place.has_node() && place.spread(place.owner().rank).is_ok();
+        let near = place.has_node() && place.per_rank_word(place.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
@@ -267,7 +267,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         if !is_near(words.1, mode) {
             return self.tickets.start(memory, place, of_tickets(words), mode);
         }
-        let counter = place.spread(Owner::from_bits(words.1).rank)?;
+        let counter = place.per_rank_word(Owner::from_bits(words.1).rank)?;
         memory.store(place.node(COUNTS)?, reading(place))?;
         Ok(memory.fetch_add(counter, marks::COMES))
     }
@@ -289,7 +289,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
             let gone = match first {
-                Ok(_) => memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, marks::GOES).await,
+                Ok(_) => memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
                 lost => lost,
             };
             stop_reading(memory, place)?;
@@ -325,7 +325,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if reads(memory, place, words.1, mode)? {
-            return Ok(memory.fetch_add(place.spread(Owner::from_bits(words.1).rank)?, marks::GOES));
+            return Ok(memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
         }
         if mode == Mode::Shared {
             return self.tickets.start_release(memory, place, of_tickets(words), mode);

@@ -17,7 +17,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC 2013, section 2.3). The protocol of its first
 /// level is ours.
 ///
-/// One word that all targets share, the [room](LockContext::room), lets two groups in by turns: those who lock all targets,
+/// One word that all targets share, the [room](LockContext::lock_all_word), lets two groups in by turns: those who lock all targets,
 /// shared, and those who lock one, exclusively. Members of a group go together. An exclusive lock of a target is a place in
 /// the room, and then the target's own lock, of the design `A`; a shared lock of a target is that of `A` and does not touch
 /// the room. A shared lock of [all of them](LockContext::is_of_all) is a place in the room, whatever the number of targets.
@@ -127,7 +127,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
 
     /// Posts the first operation on the room.
     fn start_room<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<M::Op, Fault> {
-        let (room, word) = (Self::in_room(place), place.room()?);
+        let (room, word) = (Self::in_room(place), place.lock_all_word()?);
         recovery::count(memory, room)?;
         Ok(announce::<M, BITS>(memory, room, word, mode))
     }
@@ -141,7 +141,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         first: Result<u64, Fault>,
         wish: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (word, pauses) = (place.room()?, self.backoff.pauses(place.owner()));
+        let (word, pauses) = (place.lock_all_word()?, self.backoff.pauses(place.owner()));
         let (place, passes) = (Self::in_room(place), place.is_inside());
         Way::<_, _, BITS> { memory, place, word, mode, wish, pauses, passes }.enter(first).await
     }
@@ -180,7 +180,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let word = place.room()?;
+        let word = place.lock_all_word()?;
         let found = match left.await {
             Ok(found) => Room::<BITS>(found),
             Err(fault) if fault.is_unknown() && place.slots() > 0 => {
@@ -200,7 +200,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         place: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let left = memory.fetch_add(place.room()?, Room::<BITS>::leaving(mode));
+        let left = memory.fetch_add(place.lock_all_word()?, Room::<BITS>::leaving(mode));
         Self::finish_leaving(memory, place, mode, left).await
     }
 
@@ -225,7 +225,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         match held {
             Ok(held) if room.recovered.is_some() => {
                 let held = Held { recovered: held.recovered.or(room.recovered), ..held };
-                match heal::<M, BITS>(memory, place.room()?).await {
+                match heal::<M, BITS>(memory, place.lock_all_word()?).await {
                     Ok(()) => Ok(held),
                     Err(fault) => self.release_poisoned(memory, place, words, held).await.and(Err(fault)),
                 }
@@ -363,7 +363,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::Room => Ok(memory.fetch_add(place.room()?, Room::<BITS>::leaving(mode))),
+            Level::Room => Ok(memory.fetch_add(place.lock_all_word()?, Room::<BITS>::leaving(mode))),
             Level::Target | Level::Both => self.lock.start_release(memory, place, words, mode),
         }
     }
@@ -416,7 +416,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         place.mark_inside(false);
         let target = boxed(self.lock.release_poisoned(memory, place, words, held)).await;
-        target.and(lose::<M, BITS>(memory, Self::in_room(place), place.room()?).await)
+        target.and(lose::<M, BITS>(memory, Self::in_room(place), place.lock_all_word()?).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

@@ -25,7 +25,7 @@ pub(super) struct InRoom<P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.room() }
+        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.lock_all_word() }
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
@@ -44,12 +44,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
         self.place.is_counted()
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.place.tally(rank)
+    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.place.participant_count(rank)
     }
 
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        self.place.count_without_slot(counts)
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
+        self.place.announce_without_slot(announced)
     }
 
     /// The only one of its word.

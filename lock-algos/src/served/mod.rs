@@ -10,7 +10,7 @@
 //! - **Lines.** Each rank has some lines at the home, a word each. One owner uses a line, from its acquire to its release, so
 //!   no word is written by two at a time, and none has to be read before it is written. Whatever a line said before is over
 //!   when it says something else: so a release need not be waited for, even by the next user of the line. How many lines
-//!   there are, where, and which are in use, is the [place's](LockContext::line_of) matter.
+//!   there are, where, and which are in use, is the [place's](LockContext::request_slot_of) matter.
 //! - **The bell.** The server can only wait for one word ([`RemoteMemory::wait_until`]), so whoever has written to a line
 //!   writes to the bell behind it, which line it was. The server looks at that line at once, whatever the number of ranks.
 //!   Two who ring at the same time overwrite one another: so after each ring the server looks at all lines, a few at a time
@@ -117,7 +117,7 @@ const LOOK: u64 = 100_000_000;
 ///
 /// An owner without a node stands at the side door: one at a time, and whoever comes meanwhile asks again with backoff. A
 /// reader goes in and is counted there, and is suspected as in the other locks when some rank has died and nobody has come out
-/// for a second since; where the place has no nodes at all, it stays at the door. A rank's owners that find no [line](LockContext::take_line) of it free wait for one. So a thread that holds as many
+/// for a second since; where the place has no nodes at all, it stays at the door. A rank's owners that find no [line](LockContext::take_request_slot) of it free wait for one. So a thread that holds as many
 /// shared locks of one target as its rank has lines, and asks for another one, waits for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served<const SLEEPS: bool> {
@@ -182,7 +182,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
             return Ok(memory.compare_swap(place.home(DOOR)?, 0, taken.0));
         }
         let errand = Errand { memory, place, sleeps: SLEEPS };
-        match place.take_line() {
+        match place.take_request_slot() {
             Some(line) => errand.ask(line, Verb::Acquire(mode, terms)),
             None => {
                 errand.note(None)?;

@@ -60,7 +60,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
         let Self { memory, place, .. } = self;
         let owner = place.owner();
         let request = Request { turn, slot: owner.slot, verb };
-        drop(memory.write(place.line_of(owner.rank, line)?, request.to_bits(), Notify::No));
+        drop(memory.write(place.request_slot_of(owner.rank, line)?, request.to_bits(), Notify::No));
         self.ring(ring(owner.rank, line, Request { turn: turn.wrapping_add(times), ..request }))
     }
 
@@ -73,7 +73,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
     pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
         recovery::discount(self.memory, self.place)?;
         if let Some(line) = line {
-            self.place.give_line_back(line);
+            self.place.release_request_slot(line);
         }
         Ok(())
     }
@@ -130,7 +130,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         let Self { memory, place, .. } = *self;
         let (turn, Some(at)) = self.noted()? else { return Ok(()) };
         let owner = place.owner();
-        let (line, release) = (place.line_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
+        let (line, release) =
+            (place.request_slot_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
         let mut tries = Tries::default();
         loop {
             let says = settle::read(memory, line).await?;
@@ -182,7 +183,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                     WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     WaitPolicy::Block => {}
                 }
-                match place.take_line() {
+                match place.take_request_slot() {
                     Some(line) => drop(self.ask(line, Verb::Acquire(mode, terms))?),
                     None => {
                         memory.pause(state, pauses.next_nanos()).await;

@@ -68,15 +68,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     fn new(memory: &'m M, place: P) -> Result<Self, Fault> {
         let mut desk = Desk::default();
         let mut lines = Vec::new();
-        let ranks: Vec<_> = (0..memory.size()).map(Rank).filter(|rank| place.line_of(*rank, 0).is_ok()).collect();
+        let ranks: Vec<_> =
+            (0..memory.size()).map(Rank).filter(|rank| place.request_slot_of(*rank, 0).is_ok()).collect();
         let mut members = vec![None; memory.size() as usize];
         for (member, rank) in ranks.iter().enumerate() {
             members[rank.index()] = Some(member);
         }
         // The first line of everybody, then the second ones: few use those.
-        for line in 0..place.lines() {
+        for line in 0..place.request_slots() {
             for rank in &ranks {
-                lines.push(place.line_of(*rank, line)?);
+                lines.push(place.request_slot_of(*rank, line)?);
                 desk.add(*rank);
             }
         }
@@ -141,7 +142,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     fn named(&self, ring: u64) -> Option<usize> {
         let (rank, line) = rung_by(ring);
         let member = self.members.get(rank.index()).copied().flatten()?;
-        let members = self.lines.len().checked_div(usize::from(self.place.lines()))?;
+        let members = self.lines.len().checked_div(usize::from(self.place.request_slots()))?;
         Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
     }
 
@@ -353,7 +354,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             return self.load_door().map(|_| true);
         }
         for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
-            let counts = match place.tally(rank) {
+            let counts = match place.participant_count(rank) {
                 Ok(Some(tally)) => settle::read(memory, tally).await.map(|tally| tally >> 32 != 0),
                 Ok(None) => Ok(false),
                 Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),

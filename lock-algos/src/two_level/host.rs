@@ -26,7 +26,7 @@ impl<P> AtHost<P> {
     where
         P: LockContext<'m, M>,
     {
-        self.place.near(self.leader, STATE)
+        self.place.host_word(self.leader, STATE)
     }
 
     pub(super) async fn standing<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
@@ -39,7 +39,7 @@ impl<P> AtHost<P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.near(self.leader, QUEUE + index)
+        self.place.host_word(self.leader, QUEUE + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
@@ -66,8 +66,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.place.is_counted()
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.place.tally(rank)
+    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.place.participant_count(rank)
     }
 
     fn only_nodes_count(&self) -> bool {

@@ -23,10 +23,10 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 ///
 /// Before it queues, an owner tries once to swap its own word for the home's, as in Fissile locks (Dice, Kogan, NETYS 2020): so
 /// without contention it costs what test-and-set does. Not after it was in vain, until it finds the queue empty, and not more
-/// than [`PASSES`](Self::PASSES) times in a row.
+/// than [`PASSES`](Self::BYPASSES) times in a row.
 ///
 /// The two levels have words of their own. The queue lies in the memory of a rank of the host, where nobody else reaches it
-/// ([`LockContext::near`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
+/// ([`LockContext::host_word`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
 /// which are not atomic with one another, never meet, and nobody takes the card to reach his neighbour.
 ///
 /// Readers count in the home's word, as with [`TestAndSet`]. Those who only [try](LockAlgorithm::words_to_try), owners
@@ -43,7 +43,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 ///
 /// # Fairness
 ///
-/// First come, first served, in the queue of a host, which a slot of a rank passes at most [`PASSES`](Self::PASSES) times in a row.
+/// First come, first served, in the queue of a host, which a slot of a rank passes at most [`PASSES`](Self::BYPASSES) times in a row.
 /// Between hosts, and between hosts and readers, whoever tries first: after so many hand-overs in a row the host's next owner
 /// pauses for a while before it tries again.
 ///
@@ -117,7 +117,7 @@ impl TwoLevel {
     /// How often in a row a host hands the lock over to itself, unless somebody says otherwise.
     pub const HANDOVERS: u16 = 8;
     /// How often in a row an owner passes the queue of its host, unless somebody says otherwise.
-    pub const PASSES: u8 = 32;
+    pub const BYPASSES: u8 = 32;
 
     /// A lock whose waiters pause by the first table in the queue of their host, and by the second one at the home.
     #[must_use]
@@ -126,7 +126,7 @@ impl TwoLevel {
             queue: Ticket::new(queue),
             home: TestAndSet::new(home).checked(),
             handovers: Self::HANDOVERS,
-            passes: Self::PASSES,
+            passes: Self::BYPASSES,
         }
     }
 
@@ -138,8 +138,8 @@ impl TwoLevel {
 
     /// The same, in which an owner passes the queue of its host so often in a row at most.
     #[must_use]
-    pub const fn passes(self, passes: u8) -> Self {
-        Self { passes, ..self }
+    pub const fn bypasses(self, bypasses: u8) -> Self {
+        Self { passes: bypasses, ..self }
     }
 
     /// The words of an owner on its own.
@@ -153,7 +153,7 @@ impl TwoLevel {
         memory: &M,
         place: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
-        let Some(leader) = place.leader() else { return Ok(None) };
+        let Some(leader) = place.cohort_home() else { return Ok(None) };
         let host = AtHost { place, leader };
         let Ok(queue) = self.queue.words(host) else { return Ok(None) };
         let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
@@ -172,7 +172,7 @@ impl TwoLevel {
     ) -> Result<Held, Fault> {
         let words = self.queue.words(host)?;
         let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
-            host.place.keep_passes(0);
+            host.place.keep_bypasses(0);
             None
         } else {
             // Who died in the queue may not have had the lock: that is seen at the home.
@@ -435,7 +435,7 @@ impl LockAlgorithm for TwoLevel {
     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let alone = match place.has_node() {
             false => EXCLUSIVE,
-            true if place.passes() < self.passes => PASSES,
+            true if place.bypasses() < self.passes => PASSES,
             true => 0,
         };
         Ok((place.home(0)?, alone | place.owner().to_bits()))
@@ -455,7 +455,7 @@ impl LockAlgorithm for TwoLevel {
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive {
             if words.1 & PASSES != 0 {
-                place.keep_passes(place.passes().saturating_add(1));
+                place.keep_bypasses(place.bypasses().saturating_add(1));
             } else if words.1 & EXCLUSIVE == 0
                 && let Some(queued) = self.queue_up(memory, place)?
             {
@@ -483,7 +483,7 @@ impl LockAlgorithm for TwoLevel {
         let mut first = first;
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
             if words.1 & PASSES != 0 && first.is_ok() && !wish().is_over() {
-                place.keep_passes(self.passes); // by the queue from now on, until there is nobody in it
+                place.keep_bypasses(self.passes); // by the queue from now on, until there is nobody in it
                 if let Some(queued) = self.queue_up(memory, place)? {
                     first = queued.await;
                 }
@@ -520,7 +520,7 @@ impl LockAlgorithm for TwoLevel {
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
             match Note::of(memory.load(place.node(NOTE)?)?) {
                 Note::Has(mark) => {
-                    if let Ok(state) = place.near(mark.leader(), STATE) {
+                    if let Ok(state) = place.host_word(mark.leader(), STATE) {
                         return Ok(memory.read(state));
                     }
                     // The queue is gone: so it counts there no more, which says what was posted.

@@ -1,8 +1,8 @@
 use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, Mode};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::distributed;
-use onesided_lock_kit::{Checker, Ground, ModelMemory, Round, Slots};
+use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
 
 use crate::{Lost, slotted};
 
@@ -20,10 +20,10 @@ fn checked() {
 /// A mark that is lost is set again before the writer goes in, and readers come all the while.
 #[test]
 fn marks_that_are_lost() {
-    const A: Round = Round::EXCLUSIVE;
-    const B: Round = Round::SHARED;
-    let checker = Checker::of(&distributed::<15>()).losses(1).settled().departures(2);
-    let programs: [&[&[Round]]; 3] =
+    const A: Section = Section::EXCLUSIVE;
+    const B: Section = Section::SHARED;
+    let checker = Checker::of(&distributed::<15>()).losses(1).resolved().delay_bound(2);
+    let programs: [&[&[Section]]; 3] =
         [&[&[A], &[B, B, B]], &[&[A, A], &[B, B, B, B, B, B, B, B, B]], &[&[B, B, B], &[A], &[B]]];
     for programs in programs {
         assert!(checker.run(programs).lost > 0);
@@ -37,7 +37,7 @@ fn marks_go_with_the_writer() {
     let slots = Slots::new(1);
     let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
     open::<_, DistributedCounters>(&memory, slots).unwrap();
-    let place = Ground::<_, DistributedCounters>::new(&memory, slotted(0), slots);
+    let place = Layout::<_, DistributedCounters>::new(&memory, slotted(0), slots);
     let words = lock.words(place).unwrap();
     for _ in 0..2 {
         let held = drive(&memory, async {

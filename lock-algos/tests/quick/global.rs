@@ -23,7 +23,7 @@ fn searched() {
 }
 
 #[test]
-fn searched_in_crowds() {
+fn searched_when_oversubscribed() {
     search(&global::<_, 1>(right()));
     search(&global::<_, 2>(right()));
 }
@@ -48,9 +48,9 @@ fn who_comes_for_another_who_goes_is_not_overlooked() {
     let counts = |word: u64| word & 0x3fff_ffff;
     run(&memory, &mut asks(1, Mode::Shared), ENDLESS).unwrap().unwrap();
     memory.net().kill(Rank(1), 0);
-    let mut heir = asks(0, Mode::Exclusive);
+    let mut recovering = asks(0, Mode::Exclusive);
     while room() >> 63 == 0 {
-        assert!(poll(&mut heir).is_none());
+        assert!(poll(&mut recovering).is_none());
         memory.net().step(None);
     }
     // It has come, and does not know yet that it has to go.
@@ -65,7 +65,7 @@ fn who_comes_for_another_who_goes_is_not_overlooked() {
         net.trace.effects().iter().filter(|effect| (effect.origin, effect.target) == (Rank(0), Rank(2))).count()
     };
     while looked() < 2 {
-        assert!(poll(&mut heir).is_none());
+        assert!(poll(&mut recovering).is_none());
         memory.net().step(None);
     }
     while counts(room()) != 1 {
@@ -82,7 +82,7 @@ fn who_comes_for_another_who_goes_is_not_overlooked() {
     while counts(room()) != 2 {
         memory.net().step(None);
     }
-    let held = run(&memory, &mut heir, ENDLESS);
+    let held = run(&memory, &mut recovering, ENDLESS);
     let beside = run(&memory, &mut comes, ENDLESS);
     let other = run(&memory, &mut goes, ENDLESS);
     assert!(held.is_none() || beside.is_none() && other.is_none(), "{held:?} beside {beside:?} and {other:?}");

@@ -5,9 +5,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_lock_algos::{Backoff, Held, Intent, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, TokenDraw};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::{lock_and_data, region_words};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::random::drive;
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 const LEASE: u64 = 1_000_000_000;
@@ -27,8 +27,8 @@ impl Two {
         Self([0, 1].map(|rank| memory.of(rank)))
     }
 
-    fn place(&self, rank: u32, generation: u32) -> Ground<'_, ModelMemory, TestAndSet> {
-        Ground::new(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
+    fn place(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory, TestAndSet> {
+        Layout::new(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
     }
 
     fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {

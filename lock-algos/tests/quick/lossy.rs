@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use onesided_lock_algos::{Intent, LockAlgorithm, Mode};
-use onesided_lock_kit::modelled::{PauseEnd, Reply, Wait};
 use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::random::{PauseEnd, Reply, Wait};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::stopped::{ENDLESS, SLOTS, run};
@@ -121,7 +121,7 @@ enum Then {
 }
 
 async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: Then) -> Result<(), Fault> {
-    let place = Ground::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
+    let place = Layout::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
     let words = lock.words(place)?;
     let started = lock.start(memory, place, words, mode)?;
     let held = lock.finish(memory, place, words, mode, started, || Intent::LOCK.recovering()).await?;
@@ -137,7 +137,7 @@ async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: 
 
 /// Rank 1 dies with the lock, and rank 0 recovers it, and has done with it. Then rank 2 has it; where that is not settled, once rank 0
 /// has ended.
-fn heirs<A: LockAlgorithm>(lock: &A, settled: Lost) {
+fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
     for dying in [Mode::Shared, Mode::Exclusive] {
         for (then, takes_effect) in
             [(Then::Release, true), (Then::Release, false), (Then::Forsake, true), (Then::Forsake, false)]
@@ -170,36 +170,36 @@ fn heirs<A: LockAlgorithm>(lock: &A, settled: Lost) {
 
 #[test]
 fn test_and_set() {
-    heirs(&right(), Lost::Settled);
+    recoveries(&right(), Lost::Settled);
 }
 
 #[test]
 fn the_queue_lock() {
-    heirs(&mcs(), Lost::Settled);
+    recoveries(&mcs(), Lost::Settled);
 }
 
 #[test]
 fn tickets() {
-    heirs(&ticket::<15>(), Lost::Settled);
+    recoveries(&ticket::<15>(), Lost::Settled);
 }
 
 #[test]
 fn queues_by_fetch_add() {
-    heirs(&queue::<15, 16>(), Lost::Settled);
+    recoveries(&queue::<15, 16>(), Lost::Settled);
 }
 
 #[test]
 fn distributed_counters() {
-    heirs(&distributed::<15>(), Lost::Settled);
+    recoveries(&distributed::<15>(), Lost::Settled);
 }
 
 #[test]
 fn two_levels() {
-    heirs(&two_level(8), Lost::Told);
-    heirs(&two_level(8).passes(1), Lost::Told);
+    recoveries(&two_level(8), Lost::Told);
+    recoveries(&two_level(8).bypasses(1), Lost::Told);
 }
 
 #[test]
 fn a_room() {
-    heirs(&global::<_, 15>(right()), Lost::Settled);
+    recoveries(&global::<_, 15>(right()), Lost::Settled);
 }

@@ -1,15 +1,15 @@
 //! A lock of the dead: who does not inherit is told, again and again, until somebody recovers.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::stopped::{Acquire, ENDLESS, run};
 
-const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
+const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
 
 /// One rank's use of a lock.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ struct User<'a, A> {
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn ask(&self, mode: Mode, wish: Intent) -> Result<Held, Fault> {
         let Self { lock, memory, owner } = *self;
-        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        let place = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
             let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
             lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || wish).await
@@ -31,7 +31,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 
     fn release(&self, mode: Mode) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
-        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        let place = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
             let words = lock.words(place)?;
             lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
@@ -40,7 +40,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 }
 
 /// Rank 1 dies inside, in mode `dying`. `slot` is everybody's. `named`: the word names an owner who has the lock alone.
-fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, heir: Intent) {
+fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, recovering: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     for memory in &all {
@@ -53,7 +53,7 @@ fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, h
     let of_owner = named && dying == Mode::Exclusive;
     let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    let case = format!("{} slot {slot} {dying:?} {heir:?}", A::NAME);
+    let case = format!("{} slot {slot} {dying:?} {recovering:?}", A::NAME);
 
     assert_eq!(user(1).ask(dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
@@ -68,8 +68,12 @@ fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, h
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
     }
-    assert_eq!(user(3).ask(Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
-    assert_eq!(user(0).ask(Mode::Shared, Intent::TRY.recovering()), busy, "{case}: nobody has it beside the heir");
+    assert_eq!(user(3).ask(Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
+    assert_eq!(
+        user(0).ask(Mode::Shared, Intent::TRY.recovering()),
+        busy,
+        "{case}: nobody has it beside the recovering owner"
+    );
     assert_eq!(user(3).release(Mode::Exclusive), Ok(()), "{case}");
 
     for mode in [Mode::Exclusive, Mode::Shared] {
@@ -90,8 +94,8 @@ fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
 fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
     for slot in [0, Owner::NO_SLOT].into_iter().zip(named) {
         for dying in [Mode::Exclusive, Mode::Shared] {
-            for heir in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-                poison(lock, slot, dying, heir);
+            for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
+                poison(lock, slot, dying, recovering);
             }
         }
     }
@@ -107,12 +111,12 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
     let user = User { lock, memory: &all[1], owner: owner(1, 0) };
     assert_eq!(user.ask(Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     memory.net().kill(Rank(1), 0);
-    let counts = |counts| Ground::<_, A>::new(&all[3], owner(3, Owner::NO_SLOT), SLOTS).count_without_slot(counts);
+    let counts = |counts| Layout::<_, A>::new(&all[3], owner(3, Owner::NO_SLOT), SLOTS).announce_without_slot(counts);
     counts(true).unwrap();
 
     let ask = |elsewhere| {
         let asks = &all[2];
-        let place = Ground::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
+        let place = Layout::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
         let mut asked: Acquire<'_> = Box::pin(async move {
             let words = lock.words(place)?;
             let started = lock.start(asks, place, words, Mode::Exclusive)?;
@@ -170,5 +174,5 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     poison_all(&two_level(8), [false, true]); // a mark names a host
-    poison_all(&two_level(8).passes(1), [true; 2]);
+    poison_all(&two_level(8).bypasses(1), [true; 2]);
 }

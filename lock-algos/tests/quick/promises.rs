@@ -3,10 +3,10 @@
 use std::pin::Pin;
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words, spread};
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, Rank};
 
 use crate::stopped::{ENDLESS, acquire, run};
@@ -31,7 +31,7 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
             let memory = ModelMemory::new(2, region_words::<A>(slots));
             open::<_, A>(&memory, slots).unwrap();
             let owner = Owner { rank: Rank(0), slot: 0, generation: 3 };
-            let place = Ground::<_, A>::new(&memory, owner, slots);
+            let place = Layout::<_, A>::new(&memory, owner, slots);
             let is_free = || A::is_free(lock_and_data::<A>(&memory.region()).0);
             let words = lock.words(place).unwrap();
             assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
@@ -92,7 +92,7 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     keeps(&two_level(8), (Takes::More, Takes::One));
-    keeps(&two_level(8).passes(1), (Takes::One, Takes::One));
+    keeps(&two_level(8).bypasses(1), (Takes::One, Takes::One));
 }
 
 /// An owner of one target announces itself first; to read is to lock all.
@@ -119,7 +119,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         assert!(run(&memory, &mut coming, events).is_none());
         memory.net().stopped = Some(Rank(1));
 
-        let place = Ground::<_, A>::new(&holds, owner(0), slots);
+        let place = Layout::<_, A>::new(&holds, owner(0), slots);
         let words = lock.words(place).unwrap();
         let started = lock.start_release(&holds, place, words, held.mode).unwrap();
         let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
-use onesided_lock_kit::modelled::{self, Server};
 use onesided_lock_kit::program::{LOCK, idle, lock_and_data, open, region_words};
-use onesided_lock_kit::{Checker, Ground, ModelMemory, Posted, Round, Scenario, Search, Setting, Slots};
+use onesided_lock_kit::random::{self, Server};
+use onesided_lock_kit::{Checker, Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
@@ -24,31 +24,31 @@ fn searched() {
 
 #[test]
 fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
-    let writes = |programs: &[&[Round]]| {
+    let writes = |programs: &[&[Section]]| {
         let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
         let scenario = Scenario { programs, schedule: vec![], death: None };
         let Posted { writes, compare_swaps, fetch_adds, .. } =
-            modelled::run(Setting::USUAL, &EventThread::default(), &scenario).unwrap().posted;
+            random::run(Setting::USUAL, &EventThread::default(), &scenario).unwrap().posted;
         assert_eq!((compare_swaps, fetch_adds), (0, 0));
         writes
     };
-    let quiet = Round::EXCLUSIVE.touching(0);
+    let quiet = Section::EXCLUSIVE.touching(0);
     let stopped = 1; // the bell, at the end
     assert_eq!(writes(&[&[quiet], &[]]), 5 + stopped);
     assert_eq!(writes(&[&[quiet; 3], &[]]), 3 * 5 + stopped);
     assert_eq!(writes(&[&[quiet], &[quiet], &[quiet], &[quiet]]), 4 * 5 + stopped, "however many ask");
 }
 
-const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
+const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
 
 /// A lock with its server, driven by hand.
-struct Office {
+struct Fixture {
     all: Vec<ModelMemory>,
     lock: Arc<EventThread>,
     server: std::cell::RefCell<Server>,
 }
 
-impl Office {
+impl Fixture {
     fn new() -> Self {
         let memory = ModelMemory::new(4, region_words::<EventThread>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
@@ -69,8 +69,8 @@ impl Office {
         panic!("waits for ever")
     }
 
-    fn place(&self, rank: u32, slot: u16) -> Ground<'_, ModelMemory, EventThread> {
-        Ground::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
+    fn place(&self, rank: u32, slot: u16) -> Layout<'_, ModelMemory, EventThread> {
+        Layout::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
     }
 
     fn asks(&self, (rank, slot): (u32, u16), mode: Mode, wish: Intent) -> Acquire<'_> {
@@ -135,57 +135,61 @@ impl Office {
         let Server { mut task, open } = self.server.into_inner();
         open.store(false, Relaxed);
         let memory = &self.all[0];
-        modelled::drive(memory, self.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)))
+        random::drive(memory, self.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
             .unwrap();
-        modelled::drive(memory, &mut task).unwrap();
+        random::drive(memory, &mut task).unwrap();
         let home = memory.region();
         EventThread::is_free(lock_and_data::<EventThread>(&home).0)
     }
 }
 
 /// Who does not inherit is told, again and again, until somebody recovers.
-fn poison(slot: u16, dying: Mode, heir: Intent) {
-    let office = Office::new();
-    let case = format!("slot {slot} {dying:?} {heir:?}");
+fn poison(slot: u16, dying: Mode, recovering: Intent) {
+    let fixture = Fixture::new();
+    let case = format!("slot {slot} {dying:?} {recovering:?}");
     let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    assert_eq!(office.ask((1, slot), dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(fixture.ask((1, slot), dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
-    assert_eq!(office.ask((2, slot), Mode::Exclusive, Intent::TRY), busy, "{case}");
-    office.all[0].net().kill(Rank(1), 0);
+    assert_eq!(fixture.ask((2, slot), Mode::Exclusive, Intent::TRY), busy, "{case}");
+    fixture.all[0].net().kill(Rank(1), 0);
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
-            assert_eq!(office.ask((rank, slot), mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
-            assert_eq!(office.ask((rank, slot), mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
-            let over = office.ask((rank, slot), mode, Intent::CANCELLED);
+            assert_eq!(fixture.ask((rank, slot), mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(fixture.ask((rank, slot), mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = fixture.ask((rank, slot), mode, Intent::CANCELLED);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
         // Nor does an heir.
         let held = Held::after(died, Mode::Exclusive);
-        assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(held), "{case}");
-        assert_eq!(office.drive(office.forsakes((3, slot), held)), Ok(()), "{case}");
+        assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(held), "{case}");
+        assert_eq!(fixture.drive(fixture.forsakes((3, slot), held)), Ok(()), "{case}");
     }
-    assert_eq!(office.ask((3, slot), Mode::Shared, heir), Ok(Held::after(died, Mode::Exclusive)), "{case}");
-    assert_eq!(office.ask((0, slot), Mode::Shared, Intent::TRY.recovering()), busy, "{case}: beside the heir");
-    assert_eq!(office.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
+    assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
+    assert_eq!(
+        fixture.ask((0, slot), Mode::Shared, Intent::TRY.recovering()),
+        busy,
+        "{case}: beside the recovering owner"
+    );
+    assert_eq!(fixture.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
     for mode in [Mode::Exclusive, Mode::Shared] {
         for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
-            assert_eq!(office.ask((2, slot), mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
-            assert_eq!(office.release((2, slot), mode), Ok(()), "{case}: healed");
+            assert_eq!(fixture.ask((2, slot), mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
+            assert_eq!(fixture.release((2, slot), mode), Ok(()), "{case}: healed");
         }
     }
     for rank in [0, 2, 3] {
-        assert!(idle::<EventThread>(SLOTS, &office.all[rank].region()), "{case}: rank {rank} counts");
+        assert!(idle::<EventThread>(SLOTS, &fixture.all[rank].region()), "{case}: rank {rank} counts");
     }
-    assert!(office.close(), "{case}");
+    assert!(fixture.close(), "{case}");
 }
 
 #[test]
 fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
     for slot in [0, Owner::NO_SLOT] {
         for dying in [Mode::Exclusive, Mode::Shared] {
-            for heir in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-                poison(slot, dying, heir);
+            for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
+                poison(slot, dying, recovering);
             }
         }
     }
@@ -193,16 +197,16 @@ fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
 
 /// An heir that does not want the lock any more after so many questions: if it is told of an error, it has not inherited.
 #[test]
-fn who_gives_up_has_not_inherited() {
+fn a_cancelled_acquire_has_not_recovered() {
     for slot in [0, Owner::NO_SLOT] {
         for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering()] {
             for limit in 1..100 {
-                let office = Office::new();
-                office.ask((1, 0), Mode::Exclusive, Intent::LOCK).unwrap();
-                office.all[0].net().kill(Rank(1), 0);
+                let fixture = Fixture::new();
+                fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK).unwrap();
+                fixture.all[0].net().kill(Rank(1), 0);
                 let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
-                let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
-                let told = office.drive(async {
+                let (memory, place, lock) = (&fixture.all[3], fixture.place(3, slot), &*fixture.lock);
+                let told = fixture.drive(async {
                     let words = lock.words(place)?;
                     let wish = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
                     let started = lock.start(memory, place, words, Mode::Exclusive)?;
@@ -214,7 +218,7 @@ fn who_gives_up_has_not_inherited() {
                     }
                     continue;
                 }
-                let next = office.ask((2, 0), Mode::Exclusive, Intent::LOCK);
+                let next = fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK);
                 assert!(next.is_err(), "slot {slot}, {then:?} after {limit}: {told:?}, then {next:?}");
             }
         }
@@ -224,11 +228,11 @@ fn who_gives_up_has_not_inherited() {
 #[test]
 fn who_waits_for_a_dead_home_is_told() {
     for slot in [0, Owner::NO_SLOT] {
-        let office = Office::new();
-        assert_eq!(office.ask((1, slot), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        office.all[0].net().kill(Rank(0), 0);
-        office.fire();
-        let ended = office.ask((2, slot), Mode::Shared, Intent::LOCK);
+        let fixture = Fixture::new();
+        assert_eq!(fixture.ask((1, slot), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        fixture.all[0].net().kill(Rank(0), 0);
+        fixture.fire();
+        let ended = fixture.ask((2, slot), Mode::Shared, Intent::LOCK);
         assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))), "slot {slot}");
     }
 }
@@ -236,14 +240,14 @@ fn who_waits_for_a_dead_home_is_told() {
 #[test]
 fn who_asks_where_nobody_serves_is_told() {
     for slot in [0, Owner::NO_SLOT] {
-        let office = Office::new();
-        office.server.borrow().open.store(false, Relaxed);
-        let memory = &office.all[0];
-        modelled::drive(memory, office.lock.wake_server(memory, Ground::<_, EventThread>::of_server(memory, SLOTS)))
+        let fixture = Fixture::new();
+        fixture.server.borrow().open.store(false, Relaxed);
+        let memory = &fixture.all[0];
+        random::drive(memory, fixture.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
             .unwrap();
-        modelled::drive(memory, &mut office.server.borrow_mut().task).unwrap();
-        office.fire();
-        let refused = office.ask((2, slot), Mode::Shared, Intent::LOCK);
+        random::drive(memory, &mut fixture.server.borrow_mut().task).unwrap();
+        fixture.fire();
+        let refused = fixture.ask((2, slot), Mode::Shared, Intent::LOCK);
         assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))), "slot {slot}");
     }
 }
@@ -252,17 +256,17 @@ fn who_asks_where_nobody_serves_is_told() {
 fn a_release_without_a_lock_is_told_and_harms_nothing() {
     let not_held = Err(Fault::new(FaultKind::NotHeld));
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let office = Office::new();
-        assert_eq!(office.release((2, 0), mode), not_held, "nobody holds it");
-        assert_eq!(office.ask((1, 0), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
-        let before = office.all[0].region();
-        assert_eq!(office.release((2, 0), mode), not_held, "a stranger");
-        assert_eq!(office.all[0].region(), before);
-        assert_eq!(office.release((1, 0), mode), Ok(()));
-        assert_eq!(office.release((1, 0), mode), not_held, "twice");
-        assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Exclusive), not_held, "without a node");
-        assert_eq!(office.release((1, Owner::NO_SLOT), Mode::Shared), not_held, "without a node");
-        assert!(office.close());
+        let fixture = Fixture::new();
+        assert_eq!(fixture.release((2, 0), mode), not_held, "nobody holds it");
+        assert_eq!(fixture.ask((1, 0), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
+        let before = fixture.all[0].region();
+        assert_eq!(fixture.release((2, 0), mode), not_held, "a stranger");
+        assert_eq!(fixture.all[0].region(), before);
+        assert_eq!(fixture.release((1, 0), mode), Ok(()));
+        assert_eq!(fixture.release((1, 0), mode), not_held, "twice");
+        assert_eq!(fixture.release((1, Owner::NO_SLOT), Mode::Exclusive), not_held, "without a node");
+        assert_eq!(fixture.release((1, Owner::NO_SLOT), Mode::Shared), not_held, "without a node");
+        assert!(fixture.close());
     }
 }
 
@@ -275,16 +279,16 @@ fn checked() {
 /// Owners without nodes: one at a time stands at the door, and readers go in from there.
 #[test]
 fn checked_at_the_door() {
-    const A: Round = Round::EXCLUSIVE;
-    const B: Round = Round::SHARED;
-    let [a, b] = [A, B].map(Round::without_node);
-    let programs: [&[&[Round]]; 4] =
-        [&[&[], &[b], &[A]], &[&[b], &[a], &[b]], &[&[A], &[b, b], &[a]], &[&[a], &[b.abandoned(1)], &[b.trying(), B]]];
-    let checker = Checker::of(&EventThread::default()).departures(2).at_most(10_000);
+    const A: Section = Section::EXCLUSIVE;
+    const B: Section = Section::SHARED;
+    let [a, b] = [A, B].map(Section::without_node);
+    let programs: [&[&[Section]]; 4] =
+        [&[&[], &[b], &[A]], &[&[b], &[a], &[b]], &[&[A], &[b, b], &[a]], &[&[a], &[b.cancelled(1)], &[b.trying(), B]]];
+    let checker = Checker::of(&EventThread::default()).delay_bound(2).at_most(10_000);
     for programs in programs {
         checker.clone().run(programs);
         checker.clone().crashes(1).run(programs);
-        assert!(checker.clone().losses(1).settled().run(programs).lost > 0);
+        assert!(checker.clone().losses(1).resolved().run(programs).lost > 0);
         checker.clone().stops(1).crashes(1).run(programs);
     }
 }
@@ -293,21 +297,21 @@ fn checked_at_the_door() {
 #[test]
 fn a_release_that_is_lost_is_said_again() {
     for is_used in [false, true] {
-        let office = Office::new();
-        assert_eq!(office.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
-        let line = place.line_of(Rank(1), 0).unwrap();
+        let fixture = Fixture::new();
+        assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        let (memory, place, lock) = (&fixture.all[1], fixture.place(1, 0), &*fixture.lock);
+        let line = place.request_slot_of(Rank(1), 0).unwrap();
         let asked = memory.net().words[line];
         let words = lock.words(place).unwrap();
         let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
-        modelled::drive(memory, released).unwrap();
+        random::drive(memory, released).unwrap();
         let says = if is_used { asked + (1 << 32) } else { asked };
         memory.net().words[line] = says;
         let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
-        assert_eq!(office.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+        assert_eq!(fixture.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
         assert_eq!(memory.net().words[line] == says, is_used);
         if !is_used {
-            assert_eq!(office.ask((2, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+            assert_eq!(fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
         }
     }
 }
@@ -315,7 +319,7 @@ fn a_release_that_is_lost_is_said_again() {
 /// What the server has not heard yet when it hears who tries.
 #[test]
 fn who_tries_after_a_release_has_the_lock() {
-    let deliver = |office: &Office| while office.all[0].net().step(None) {};
+    let deliver = |fixture: &Fixture| while fixture.all[0].net().step(None) {};
     let none = Owner::NO_SLOT;
     let owners: [(Mode, &[(u32, u16)]); 5] = [
         (Mode::Exclusive, &[(1, 0)]),
@@ -327,23 +331,23 @@ fn who_tries_after_a_release_has_the_lock() {
     for (mode, owners) in owners {
         for slot in [0, none] {
             let case = format!("{owners:?} {mode:?}, slot {slot} tries");
-            let office = Office::new();
+            let fixture = Fixture::new();
             for owner in owners {
-                assert_eq!(office.ask(*owner, mode, Intent::LOCK), Ok(Held::cleanly(mode)), "{case}");
+                assert_eq!(fixture.ask(*owner, mode, Intent::LOCK), Ok(Held::cleanly(mode)), "{case}");
             }
-            deliver(&office);
+            deliver(&fixture);
             for (rank, slot) in owners {
-                let (memory, place, lock) = (&office.all[*rank as usize], office.place(*rank, *slot), &*office.lock);
+                let (memory, place, lock) = (&fixture.all[*rank as usize], fixture.place(*rank, *slot), &*fixture.lock);
                 let words = lock.words(place).unwrap();
                 let released = lock.start_release(memory, place, words, mode).unwrap();
-                modelled::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
-                deliver(&office);
+                random::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
+                deliver(&fixture);
             }
-            let (memory, place, lock) = (&office.all[3], office.place(3, slot), &*office.lock);
+            let (memory, place, lock) = (&fixture.all[3], fixture.place(3, slot), &*fixture.lock);
             let words = lock.words_to_try(place).unwrap();
             let first = lock.start(memory, place, words, Mode::Exclusive).unwrap();
-            deliver(&office);
-            let held = office.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Intent::TRY));
+            deliver(&fixture);
+            let held = fixture.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Intent::TRY));
             assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
         }
     }
@@ -353,35 +357,35 @@ fn who_tries_after_a_release_has_the_lock() {
 #[test]
 fn who_dies_at_the_door_is_found() {
     const DOOR: usize = LOCK + 2;
-    let office = Office::new();
-    assert_eq!(office.ask((1, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    office.settle();
-    let stands = office.all[0].region()[DOOR];
-    office.all[0].net().kill(Rank(1), 0);
-    office.settle();
-    assert_ne!(office.all[0].region()[DOOR], stands);
-    let told = office.ask((2, 0), Mode::Exclusive, Intent::LOCK);
+    let fixture = Fixture::new();
+    assert_eq!(fixture.ask((1, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    fixture.settle();
+    let stands = fixture.all[0].region()[DOOR];
+    fixture.all[0].net().kill(Rank(1), 0);
+    fixture.settle();
+    assert_ne!(fixture.all[0].region()[DOOR], stands);
+    let told = fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK);
     assert_eq!(told, Err(Fault::of(FaultKind::OwnerDied, Rank(1))));
 }
 
 /// A bell that was heard before the line said anything does not keep who waits at the door.
 #[test]
 fn a_release_that_is_said_again_is_heard() {
-    let office = Office::new();
-    assert_eq!(office.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    let mut waits = office.asks((2, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK);
-    assert_eq!(office.run(&mut waits, 50), None);
-    let (memory, place, lock) = (&office.all[1], office.place(1, 0), &*office.lock);
-    let line = place.line_of(Rank(1), 0).unwrap();
+    let fixture = Fixture::new();
+    assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    let mut waits = fixture.asks((2, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK);
+    assert_eq!(fixture.run(&mut waits, 50), None);
+    let (memory, place, lock) = (&fixture.all[1], fixture.place(1, 0), &*fixture.lock);
+    let line = place.request_slot_of(Rank(1), 0).unwrap();
     let words = lock.words(place).unwrap();
     let asked = memory.net().words[line];
     let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
-    modelled::drive(memory, released).unwrap();
+    random::drive(memory, released).unwrap();
     memory.net().words[line] = asked; // the bell was heard, the line lost
-    assert_eq!(office.run(&mut waits, 50), None);
+    assert_eq!(fixture.run(&mut waits, 50), None);
     let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
-    assert_eq!(office.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
-    assert_eq!(office.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
+    assert_eq!(fixture.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+    assert_eq!(fixture.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
 }
 
 /// An answer that comes late is written over another one, of another lock whose owner uses the same node: after it was seen, or
@@ -389,24 +393,24 @@ fn a_release_that_is_said_again_is_heard() {
 #[test]
 fn an_answer_is_told_again() {
     for is_seen in [true, false] {
-        let office = Office::new();
-        let mut waits = office.asks((1, 0), Mode::Exclusive, Intent::LOCK);
+        let fixture = Fixture::new();
+        let mut waits = fixture.asks((1, 0), Mode::Exclusive, Intent::LOCK);
         assert_eq!(poll(&mut waits), None);
-        let node = office.place(1, 0).node(1).unwrap();
-        let told = |office: &Office| office.all[1].net().words[node] != 0;
-        while !told(&office) {
-            office.look();
+        let node = fixture.place(1, 0).node(1).unwrap();
+        let told = |fixture: &Fixture| fixture.all[1].net().words[node] != 0;
+        while !told(&fixture) {
+            fixture.look();
         }
         if is_seen {
-            assert_eq!(office.run(&mut waits, 0), Some(Ok(Held::cleanly(Mode::Exclusive))));
+            assert_eq!(fixture.run(&mut waits, 0), Some(Ok(Held::cleanly(Mode::Exclusive))));
         }
-        office.all[1].net().words[node] = 7 << 24; // of another turn
+        fixture.all[1].net().words[node] = 7 << 24; // of another turn
         if !is_seen {
-            assert_eq!(office.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
+            assert_eq!(fixture.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
         }
         drop(waits);
-        assert_eq!(office.release((1, 0), Mode::Exclusive), Ok(()), "seen: {is_seen}");
-        assert!(office.close());
+        assert_eq!(fixture.release((1, 0), Mode::Exclusive), Ok(()), "seen: {is_seen}");
+        assert!(fixture.close());
     }
 }
 
@@ -417,31 +421,31 @@ fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
     let none = Owner::NO_SLOT;
     let (mut found, shared) = (0, Ok(Held::cleanly(Mode::Shared)));
     for events in 0..200 {
-        let office = Office::new();
-        assert_eq!(office.ask((2, none), Mode::Shared, Intent::LOCK), shared);
-        let mut comes = office.asks((1, none), Mode::Shared, Intent::LOCK);
+        let fixture = Fixture::new();
+        assert_eq!(fixture.ask((2, none), Mode::Shared, Intent::LOCK), shared);
+        let mut comes = fixture.asks((1, none), Mode::Shared, Intent::LOCK);
         assert_eq!(poll(&mut comes), None);
-        let answer = || office.all[0].region()[LOCK + 3];
+        let answer = || fixture.all[0].region()[LOCK + 3];
         let before = answer();
         while answer() == before {
-            office.look();
+            fixture.look();
             if answer() == before {
                 assert_eq!(poll(&mut comes), None);
             }
         }
-        let mut waits = office.asks((3, 0), Mode::Exclusive, Intent::LOCK);
-        assert_eq!(office.run(&mut waits, events), None, "after {events} events");
+        let mut waits = fixture.asks((3, 0), Mode::Exclusive, Intent::LOCK);
+        assert_eq!(fixture.run(&mut waits, events), None, "after {events} events");
         // While the server, and all that it has posted, stands still.
-        office.all[0].net().stopped = Some(Rank(0));
-        let memory = &office.all[0];
+        fixture.all[0].net().stopped = Some(Rank(0));
+        let memory = &fixture.all[0];
         assert_eq!(run(memory, &mut comes, 100), Some(shared), "after {events} events");
-        let goes = Box::pin(office.releases((2, none), Mode::Shared));
+        let goes = Box::pin(fixture.releases((2, none), Mode::Shared));
         assert_eq!(run(memory, &mut { goes }, 100), Some(Ok(())), "after {events} events");
-        office.all[0].net().stopped = None;
+        fixture.all[0].net().stopped = None;
         found += usize::from(memory.now() > 1_000_000_000);
-        assert_eq!(office.run(&mut waits, 100), None, "after {events} events: beside a reader");
-        assert_eq!(office.release((1, none), Mode::Shared), Ok(()), "after {events} events");
-        assert_eq!(office.run(&mut waits, 100), Some(Ok(Held::cleanly(Mode::Exclusive))), "after {events} events");
+        assert_eq!(fixture.run(&mut waits, 100), None, "after {events} events: beside a reader");
+        assert_eq!(fixture.release((1, none), Mode::Shared), Ok(()), "after {events} events");
+        assert_eq!(fixture.run(&mut waits, 100), Some(Ok(Held::cleanly(Mode::Exclusive))), "after {events} events");
     }
     assert!(found > 0, "the server never asks");
 }
@@ -452,9 +456,9 @@ fn a_lock_that_is_held_when_its_server_ends_is_not_free() {
     for (slot, mode) in
         [(0, Mode::Exclusive), (0, Mode::Shared), (Owner::NO_SLOT, Mode::Exclusive), (Owner::NO_SLOT, Mode::Shared)]
     {
-        let office = Office::new();
-        assert_eq!(office.ask((1, slot), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
-        assert!(!office.close(), "slot {slot} {mode:?}");
+        let fixture = Fixture::new();
+        assert_eq!(fixture.ask((1, slot), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
+        assert!(!fixture.close(), "slot {slot} {mode:?}");
     }
-    assert!(Office::new().close());
+    assert!(Fixture::new().close());
 }

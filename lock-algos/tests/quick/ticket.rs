@@ -1,10 +1,10 @@
 //! The ticket lock.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner, Ticket};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::ticket;
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::Lost;
@@ -24,7 +24,7 @@ fn checked() {
 
 /// A rank's owners at a lock of which only that of slot 0 is counted.
 #[derive(Clone, Copy)]
-struct Crowd<'m>(Ground<'m, ModelMemory, Ticket<2>>);
+struct Crowd<'m>(Layout<'m, ModelMemory, Ticket<2>>);
 
 impl<'m> LockContext<'m, ModelMemory> for Crowd<'m> {
     fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
@@ -62,7 +62,7 @@ fn who_is_not_counted_leaves_room() {
     let slots = Slots::new(4);
     let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
     let lock = ticket::<2>();
-    let place = |slot| Crowd(Ground::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
+    let place = |slot| Crowd(Layout::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
     let acquire = |slot, wish| {
         let (lock, memory, place) = (&lock, &memory, place(slot));
         async move {

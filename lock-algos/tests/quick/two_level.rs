@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TwoLevel};
 use onesided_lock_kit::program::{LOCK, region_words};
 use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Checker, Ground, ModelMemory, Round, Search, Setting, Slots};
+use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Lost;
@@ -15,7 +15,7 @@ fn searched() {
     for per_host in 1..4 {
         let setting = Setting { per_host, ..Setting::USUAL };
         for passes in [0, 1] {
-            let search = Search::of(&two_level(2).passes(passes)).setting(setting).seed(1).cases(100);
+            let search = Search::of(&two_level(2).bypasses(passes)).setting(setting).seed(1).cases(100);
             search.clone().run();
             search.deaths().run();
         }
@@ -26,22 +26,22 @@ fn searched() {
 fn checked() {
     for per_host in [2, 1] {
         crate::check(&two_level(1), Lost::Told, per_host);
-        crate::check(&two_level(1).passes(1), Lost::Told, per_host);
+        crate::check(&two_level(1).bypasses(1), Lost::Told, per_host);
     }
 }
 
 /// The queue of a host ends with the rank that has it.
 #[test]
 fn a_queue_goes_with_its_rank() {
-    const A: Round = Round::EXCLUSIVE.touching(0);
-    const B: Round = Round::SHARED.touching(0);
+    const A: Section = Section::EXCLUSIVE.touching(0);
+    const B: Section = Section::SHARED.touching(0);
     // On the other host.
-    let programs: [&[&[Round]]; 3] =
+    let programs: [&[&[Section]]; 3] =
         [&[&[], &[], &[A, A], &[A, A]], &[&[A], &[], &[A], &[A]], &[&[], &[], &[A, B], &[A], &[B]]];
     for passes in [0, 1] {
-        let checker = Checker::of(&two_level(1).passes(passes)).crashes(1).memory_goes().departures(2);
+        let checker = Checker::of(&two_level(1).bypasses(passes)).crashes(1).memory_goes().delay_bound(2);
         for programs in programs {
-            assert!(checker.clone().run(programs).heirs > 0);
+            assert!(checker.clone().run(programs).recoveries > 0);
         }
     }
 }
@@ -49,18 +49,18 @@ fn a_queue_goes_with_its_rank() {
 /// At the home, where it is another host's.
 #[test]
 fn losses_are_settled() {
-    const A: Round = Round::EXCLUSIVE.touching(0);
-    let programs: [&[&[Round]]; 3] = [&[&[], &[A, A]], &[&[A], &[A, A]], &[&[A], &[A], &[A]]];
+    const A: Section = Section::EXCLUSIVE.touching(0);
+    let programs: [&[&[Section]]; 3] = [&[&[], &[A, A]], &[&[A], &[A, A]], &[&[A], &[A], &[A]]];
     for passes in [0, 1] {
-        let checker = Checker::of(&two_level(1).passes(passes)).per_host(1).near_is_safe().losses(1).settled();
+        let checker = Checker::of(&two_level(1).bypasses(passes)).per_host(1).same_host_is_safe().losses(1).resolved();
         for programs in programs {
-            assert!(checker.clone().departures(2).run(programs).lost > 0);
+            assert!(checker.clone().delay_bound(2).run(programs).lost > 0);
         }
     }
 }
 
 /// Four ranks and a lock, driven by hand.
-struct Town {
+struct Fixture {
     lock: TwoLevel,
     slots: Slots,
     all: Vec<ModelMemory>,
@@ -68,7 +68,7 @@ struct Town {
     asked: [Cell<u32>; 4],
 }
 
-impl Town {
+impl Fixture {
     fn new(lock: TwoLevel, per_host: u32) -> Self {
         let slots = Slots { per_host, ..Slots::new(1) };
         let memory = ModelMemory::new(4, region_words::<TwoLevel>(slots));
@@ -80,9 +80,9 @@ impl Town {
         &self.all[0]
     }
 
-    fn place(&self, rank: u32) -> Ground<'_, ModelMemory, TwoLevel> {
+    fn place(&self, rank: u32) -> Layout<'_, ModelMemory, TwoLevel> {
         let owner = Owner { rank: Rank(rank), slot: 0, generation: self.asked[rank as usize].get() };
-        Ground::new(&self.all[rank as usize], owner, self.slots)
+        Layout::new(&self.all[rank as usize], owner, self.slots)
     }
 
     fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
@@ -117,30 +117,34 @@ const ALONE: Held = Held::cleanly(Mode::Exclusive);
 fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events, is_stopped): (usize, bool)) {
     let case = format!("{mode:?} {wish:?}, dead on its host: {is_near}, after {events} events, stopped: {is_stopped}");
     let (per_host, dead, elsewhere) = if is_near { (3, Rank(2), 3) } else { (2, Rank(3), 2) };
-    let town = Town::new(two_level(8).passes(0), per_host);
-    let memory = town.memory();
+    let fixture = Fixture::new(two_level(8).bypasses(0), per_host);
+    let memory = fixture.memory();
     memory.net().kill(dead, 0);
-    assert_eq!(town.run(&mut town.acquire(1, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "{case}");
-    let mut asks = town.acquire(elsewhere, mode, move || wish);
-    let mut told = town.run(&mut asks, events);
+    assert_eq!(
+        fixture.run(&mut fixture.acquire(1, Mode::Exclusive, || Intent::LOCK), ENDLESS),
+        Some(Ok(ALONE)),
+        "{case}"
+    );
+    let mut asks = fixture.acquire(elsewhere, mode, move || wish);
+    let mut told = fixture.run(&mut asks, events);
     memory.net().stopped = is_stopped.then_some(Rank(elsewhere));
-    let mut next = town.acquire(0, Mode::Exclusive, || Intent::LOCK);
-    assert_eq!(town.run(&mut next, 6), None, "{case}: does not wait");
+    let mut next = fixture.acquire(0, Mode::Exclusive, || Intent::LOCK);
+    assert_eq!(fixture.run(&mut next, 6), None, "{case}: does not wait");
     let mark = memory.region()[LOCK];
-    assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
     if is_stopped {
         // Who is to have it has not changed the mark yet.
         memory.net().stopped = None;
-        told = told.or_else(|| town.run(&mut asks, 60));
+        told = told.or_else(|| fixture.run(&mut asks, 60));
     }
-    assert_eq!(town.run(&mut next, ENDLESS), Some(Ok(ALONE)), "{case}: is not handed over");
+    assert_eq!(fixture.run(&mut next, ENDLESS), Some(Ok(ALONE)), "{case}: is not handed over");
     assert_eq!(memory.region()[LOCK] != mark, is_near, "{case}: under the same mark");
-    told = told.or_else(|| town.run(&mut asks, ENDLESS));
+    told = told.or_else(|| fixture.run(&mut asks, ENDLESS));
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(told, (!wish.is_patient()).then_some(busy), "{case}: while another one holds it");
-    assert_eq!(town.run(&mut town.release(0), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
+    assert_eq!(fixture.run(&mut fixture.release(0), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
     if wish.is_patient() {
-        assert_eq!(town.run(&mut asks, ENDLESS), Some(Ok(Held::cleanly(mode))), "{case}: does not have it later");
+        assert_eq!(fixture.run(&mut asks, ENDLESS), Some(Ok(Held::cleanly(mode))), "{case}: does not have it later");
     }
 }
 
@@ -160,19 +164,27 @@ fn a_lock_that_is_handed_over_while_it_is_asked_for_is_not_inherited() {
 #[test]
 fn who_gave_up_in_the_queue_may_have_the_lock_again() {
     static WANTED: AtomicBool = AtomicBool::new(true);
-    let town = Town::new(two_level(8).passes(1), 4);
-    assert_eq!(town.run(&mut town.acquire(2, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
-    let mut leads = town.acquire(1, Mode::Exclusive, || Intent::LOCK);
-    assert_eq!(town.run(&mut leads, 20), None);
+    let fixture = Fixture::new(two_level(8).bypasses(1), 4);
+    assert_eq!(
+        fixture.run(&mut fixture.acquire(2, Mode::Exclusive, || Intent::LOCK), ENDLESS),
+        Some(Ok(ALONE)),
+        "by itself"
+    );
+    let mut leads = fixture.acquire(1, Mode::Exclusive, || Intent::LOCK);
+    assert_eq!(fixture.run(&mut leads, 20), None);
     let mut leaves =
-        town.acquire(0, Mode::Exclusive, || if WANTED.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED });
-    assert_eq!(town.run(&mut leaves, 20), None);
+        fixture.acquire(0, Mode::Exclusive, || if WANTED.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED });
+    assert_eq!(fixture.run(&mut leaves, 20), None);
     WANTED.store(false, Relaxed);
-    assert_eq!(town.run(&mut leaves, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))));
-    assert_eq!(town.run(&mut town.release(2), ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(town.run(&mut leads, ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(town.run(&mut town.release(1), ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(town.run(&mut town.acquire(0, Mode::Exclusive, || Intent::LOCK), ENDLESS), Some(Ok(ALONE)), "by itself");
-    assert_eq!(town.run(&mut town.release(0), ENDLESS), Some(Ok(ALONE)));
-    assert_eq!(town.memory().region()[LOCK], 0);
+    assert_eq!(fixture.run(&mut leaves, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))));
+    assert_eq!(fixture.run(&mut fixture.release(2), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.run(&mut leads, ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(
+        fixture.run(&mut fixture.acquire(0, Mode::Exclusive, || Intent::LOCK), ENDLESS),
+        Some(Ok(ALONE)),
+        "by itself"
+    );
+    assert_eq!(fixture.run(&mut fixture.release(0), ENDLESS), Some(Ok(ALONE)));
+    assert_eq!(fixture.memory().region()[LOCK], 0);
 }

@@ -51,7 +51,10 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     conforms(&Conformance::of(&two_level(1)).preemptions(1).states(10_000), [10_000, 50_000, 10_000, 10_000]);
-    conforms(&Conformance::of(&two_level(1).passes(1)).preemptions(1).states(10_000), [10_000, 50_000, 10_000, 10_000]);
+    conforms(
+        &Conformance::of(&two_level(1).bypasses(1)).preemptions(1).states(10_000),
+        [10_000, 50_000, 10_000, 10_000],
+    );
 }
 
 /// Over three locks. To read is to lock all.
@@ -86,6 +89,6 @@ fn wrong_locks_do_not_conform() {
     }
     let untold = suite(Flaw::WaitsForTheDead);
     assert!(!untold.verdict().conforms());
-    let report = untold.without_inheritance().verdict();
+    let report = untold.without_recovery().verdict();
     assert!(report.conforms() && report.tried("with a crash") == 0, "{report}");
 }

@@ -2,15 +2,15 @@
 //! left to the next owner, and marks of the dead.
 
 use onesided_lock_algos::{DistributedCounters, Mode, Owner};
-use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::program::{lock_and_data, spread};
+use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::distributed;
-use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Round, Scenario, Setting};
+use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
-use crate::explored::{EARLY, S, T, TS, W, WS, X};
-use crate::modelled::run;
+use crate::loom::{EARLY, S, T, TS, W, WS, X};
+use crate::random::run;
 use crate::refused::release_twice;
 
 const MARK: u64 = 1 << 31;
@@ -30,13 +30,13 @@ proptest! {
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in scenario(true)) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true)) {
         run(&distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
         run(&distributed::<2>(), &scenario).map_err(TestCaseError::fail)?;
     }
 }
 
-fn posted(programs: &[&[Round]]) -> Posted {
+fn posted(programs: &[&[Section]]) -> Posted {
     let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
     run(&distributed::<15>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
 }
@@ -44,7 +44,7 @@ fn posted(programs: &[&[Round]]) -> Posted {
 /// A reader adds to its own rank's counter, and takes that away.
 #[test]
 fn a_reader_posts_two_operations_at_its_own_rank() {
-    let quiet = Round { touches: 0, ..S };
+    let quiet = Section { touches: 0, ..S };
     let programs = vec![vec![], vec![quiet, quiet], vec![quiet]];
     let history = run_in(Setting::USUAL, &distributed::<15>(), &Scenario { programs, schedule: vec![], death: None });
     let history = history.unwrap();
@@ -55,18 +55,18 @@ fn a_reader_posts_two_operations_at_its_own_rank() {
 /// Whoever wants it alone marks each rank and takes the marks away; where another one waits, it leaves them.
 #[test]
 fn marks_are_left_to_the_next_owner() {
-    let quiet = Round { touches: 0, ..X };
+    let quiet = Section { touches: 0, ..X };
     // Its ticket, the marks' state three times, two marks; one look, the state twice, two marks, its ticket.
     let alone = Posted { fetch_adds: 6, reads: 2, writes: 4, ..Posted::default() };
     assert_eq!(posted(&[&[quiet], &[]]), alone);
-    let busy = Round { touches: 3, ..X };
+    let busy = Section { touches: 3, ..X };
     let first = posted(&[&[busy], &[]]);
     let both = posted(&[&[busy], &[quiet]]);
     assert_eq!(both.fetch_adds - first.fetch_adds, 2, "a ticket");
     assert_eq!(both.writes, first.writes, "one of them sets the marks, the other one takes them away");
 }
 
-fn explore(programs: &[&[Round]], preemptions: usize, at_least: usize) {
+fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
     let exploration = Exploration::of(&distributed::<2>()).preemptions(preemptions).at_least(at_least);
     exploration.run_with(programs, |record, memory| {
         let home = memory.region();
@@ -107,8 +107,8 @@ fn on_cards() {
 }
 
 #[test]
-fn abandoned() {
-    Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_abandoned();
+fn cancelled() {
+    Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_cancelled();
 }
 
 /// Owners without a node beside others, and such as only try.
@@ -161,7 +161,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
 fn wrong_ones_are_caught() {
     /// Its name, what it does, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, &'static str);
-    let bends: [Bend; 5] = [
+    let mutations: [Bend; 5] = [
         (
             "no marks",
             |action| match action {
@@ -203,8 +203,8 @@ fn wrong_ones_are_caught() {
             "",
         ),
     ];
-    for (flaw, bend, expected) in bends {
-        let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+    for (flaw, mutate, expected) in mutations {
+        let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
         expect_caught(flaw, false, expected, |scenario| run_in(setting, &distributed::<4>(), scenario));
     }
 }
@@ -212,11 +212,11 @@ fn wrong_ones_are_caught() {
 /// One that has gone, of which its counter does not know: an owner finds that out.
 #[test]
 fn a_reader_who_is_not_there_is_found_out() {
-    let bend = |action| match action {
+    let mutate = |action| match action {
         Action::FetchAdd(LEAVE) => Action::Read,
         other => other,
     };
-    let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+    let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let found = runner.run(&scenario(false), |scenario| {
         run_in(setting, &distributed::<4>(), &scenario).map(drop).map_err(TestCaseError::fail)

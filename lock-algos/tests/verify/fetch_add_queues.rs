@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::program::{lock_and_data, open, region_words};
+use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::queue;
-use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Round, Scenario, Setting};
+use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
-use crate::explored::{EARLY, S, T, TS, W, WS, X};
-use crate::modelled::run;
+use crate::loom::{EARLY, S, T, TS, W, WS, X};
+use crate::random::run;
 use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
 use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
@@ -37,7 +37,7 @@ proptest! {
 
     /// Mostly more owners than tickets, and than entries.
     #[test]
-    fn excludes_and_ends_in_crowds(scenario in scenario(false)) {
+    fn excludes_and_ends_when_oversubscribed(scenario in scenario(false)) {
         run_in(TIMELESS, &queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run_in(TIMELESS, &queue::<2, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run_in(TIMELESS, &queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
         let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
         run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
         let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir_in_crowds(scenario in scenario(true)) {
+    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
         run(&queue::<1, 1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&queue::<2, 2>(), &scenario).map_err(TestCaseError::fail)?;
     }
@@ -69,7 +69,7 @@ proptest! {
 }
 
 /// What a run of these programs posts.
-fn posted(programs: &[&[Round]]) -> Posted {
+fn posted(programs: &[&[Section]]) -> Posted {
     let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
     run(&queue::<15, 16>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
 }
@@ -77,7 +77,7 @@ fn posted(programs: &[&[Round]]) -> Posted {
 #[test]
 fn uncontended_costs_two_operations() {
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let quiet = Round { mode, touches: 0, ..X };
+        let quiet = Section { mode, touches: 0, ..X };
         assert_eq!(posted(&[&[quiet]]), Posted { fetch_adds: 2, ..Posted::default() });
     }
 }
@@ -86,8 +86,8 @@ fn uncontended_costs_two_operations() {
 /// entry. The next owner posts nothing more.
 #[test]
 fn one_fetch_add_and_one_write_to_enqueue() {
-    let busy = Round { touches: 6, ..X };
-    let quiet = Round { touches: 0, ..X };
+    let busy = Section { touches: 6, ..X };
+    let quiet = Section { touches: 0, ..X };
     let alone = posted(&[&[busy]]);
     let both = posted(&[&[busy], &[quiet]]);
     let more = Posted {
@@ -103,8 +103,8 @@ fn one_fetch_add_and_one_write_to_enqueue() {
 /// The same of a reader, which makes its entry by a compare-swap, after a look.
 #[test]
 fn a_reader_enqueues_by_a_compare_swap() {
-    let busy = Round { touches: 6, ..X };
-    let quiet = Round { touches: 0, ..S };
+    let busy = Section { touches: 6, ..X };
+    let quiet = Section { touches: 0, ..S };
     let alone = posted(&[&[busy]]);
     let both = posted(&[&[busy], &[quiet]]);
     let more = Posted {
@@ -120,8 +120,8 @@ fn a_reader_enqueues_by_a_compare_swap() {
 /// All readers who wait are told by the owner before them, each by one write.
 #[test]
 fn a_run_of_readers_is_told_at_once() {
-    let busy = Round { touches: 9, ..X };
-    let quiet = Round { touches: 0, ..S };
+    let busy = Section { touches: 9, ..X };
+    let quiet = Section { touches: 0, ..S };
     let alone = posted(&[&[busy]]);
     let all = posted(&[&[busy], &[quiet], &[quiet], &[quiet]]);
     assert_eq!(all.fetch_adds - alone.fetch_adds, 6);
@@ -131,7 +131,7 @@ fn a_run_of_readers_is_told_at_once() {
 }
 
 /// Verifies a lock of few bits and entries, the order of its tickets too if all of them lead inside.
-fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Round]], preemptions: usize) -> usize {
+fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Section]], preemptions: usize) -> usize {
     Exploration::of(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<FetchAddQueue<BITS, RING>>(&home);
@@ -188,10 +188,10 @@ fn on_cards() {
 }
 
 #[test]
-fn abandoned() {
-    Exploration::of(&queue::<4, 2>()).preemptions(1).at_least(600).run_abandoned();
+fn cancelled() {
+    Exploration::of(&queue::<4, 2>()).preemptions(1).at_least(600).run_cancelled();
     // More owners than tickets.
-    Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_abandoned();
+    Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
 }
 
 /// Owners without a node beside others, and such as only try.
@@ -216,23 +216,23 @@ fn a_death_inside_is_suspected() {
 #[test]
 fn of_two_survivors_one_inherits() {
     for (dying, others) in [(X, [X, X]), (X, [X, S]), (S, [X, S])] {
-        let heirs = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&heirs);
+        let recoveries = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&recoveries);
         let dies = dying.dying();
         let exploration = Exploration::of(&queue::<2, 2>()).preemptions(1);
         exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
             let home = memory.region();
             let (lock, _) = lock_and_data::<FetchAddQueue<2, 2>>(&home);
-            let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
-            count.fetch_add(inherited.len(), Relaxed);
+            let recovered: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
+            count.fetch_add(recovered.len(), Relaxed);
             let died = Fault::of(FaultKind::ParticipantDied, Rank(1));
-            match (record.violation(), &inherited[..], record.entered().len()) {
+            match (record.violation(), &recovered[..], record.entered().len()) {
                 (None, [], 3) => Ok(()),
                 (None, [fault], 3) if *fault == died && FetchAddQueue::<2, 2>::is_free(lock) => Ok(()),
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(heirs.load(Relaxed) > 0, "nobody recovers");
+        assert!(recoveries.load(Relaxed) > 0, "nobody recovers");
     }
 }
 
@@ -274,7 +274,7 @@ fn wrong_ones_are_caught() {
     const RETURN_S: u64 = returning(4, Mode::Shared);
     const TAKE_X: u64 = taking(4, Mode::Exclusive);
     const TAKE_S: u64 = taking(4, Mode::Shared);
-    let bends: [Bend; 9] = [
+    let mutations: [Bend; 9] = [
         (
             "frees by a write",
             |action| match action {
@@ -349,9 +349,9 @@ fn wrong_ones_are_caught() {
             "wait for ever",
         ),
     ];
-    for (flaw, bend, expected) in bends {
+    for (flaw, mutate, expected) in mutations {
         // Its counters wrap soon.
-        let setting = Setting { bend: Some(bend), lock: free_at(4, 14, 15), ..TIMELESS };
+        let setting = Setting { mutate: Some(mutate), lock: free_at(4, 14, 15), ..TIMELESS };
         expect_caught(flaw, false, expected, |scenario| run_in(setting, &queue::<4, 1>(), scenario));
     }
 }
@@ -359,10 +359,10 @@ fn wrong_ones_are_caught() {
 /// Rank 1, a reader, has its turn and does not know it: it is stopped before it has made its entry, or after that while rank
 /// 0, which releases, has not read it. Rank 2 reads and has gone, rank 3 waits to have it alone, and rank 4, a reader behind
 /// it, wants rank 1's place. Says who never comes in.
-fn meet_at_a_place(late: Rank, bend: Option<fn(Action) -> Action>) -> Vec<u32> {
+fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32> {
     let lock = queue::<4, 2>();
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
-    (memory.net().bend, memory.net().timeless) = (bend, true);
+    (memory.net().mutate, memory.net().timeless) = (mutate, true);
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
     all.iter().try_for_each(|memory| open::<_, FetchAddQueue<4, 2>>(memory, SLOTS)).unwrap();
     let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
@@ -432,12 +432,12 @@ fn readers_meet_at_a_place() {
 /// Who takes a frozen lock and asks nobody whether he counts, and a lock that nobody freezes.
 #[test]
 fn wrong_recoveries_are_caught() {
-    let deaf = Setting { deaf: true, ..Setting::USUAL };
-    expect_caught("asks nobody", true, "", |scenario| run_in(deaf, &queue::<4, 2>(), scenario));
-    let bend = |action| match action {
+    let blind = Setting { blind: true, ..Setting::USUAL };
+    expect_caught("asks nobody", true, "", |scenario| run_in(blind, &queue::<4, 2>(), scenario));
+    let mutate = |action| match action {
         Action::CompareSwap(expected, new) if new == expected | 1 && new != expected => Action::Read,
         other => other,
     };
-    let never = Setting { bend: Some(bend), ..Setting::USUAL };
+    let never = Setting { mutate: Some(mutate), ..Setting::USUAL };
     expect_caught("no freezing", true, "wait for ever", |scenario| run_in(never, &queue::<4, 2>(), scenario));
 }

@@ -2,15 +2,15 @@
 //! designs; and what is its own: two groups that go in by turns, who comes in past those who wait, one death that two words tell of.
 
 use onesided_lock_algos::Mode;
-use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{global, mcs, right, ticket};
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Round, Scenario, Setting};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Scenario, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
-use crate::explored::{EARLY, S, T, TS, X};
-use crate::modelled::run;
-use crate::room::tested;
+use crate::lock_all_word::tested;
+use crate::loom::{EARLY, S, T, TS, X};
+use crate::random::run;
 use crate::stopped::stop_everywhere;
 
 /// What is added to the room's word by one of each group who comes in, who leaves, and who waits.
@@ -45,20 +45,20 @@ proptest! {
 
     /// Mostly more owners than there is room for.
     #[test]
-    fn excludes_and_ends_in_crowds(scenario in with_nodes(scenario(false))) {
+    fn excludes_and_ends_when_oversubscribed(scenario in with_nodes(scenario(false))) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in with_nodes(scenario(true))) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in with_nodes(scenario(true))) {
         run(&tested(), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir_in_crowds(scenario in with_nodes(scenario(true))) {
+    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in with_nodes(scenario(true))) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
@@ -97,8 +97,8 @@ fn on_cards() {
 }
 
 #[test]
-fn abandoned() {
-    Exploration::of(&tested()).preemptions(1).at_least(500).run_abandoned();
+fn cancelled() {
+    Exploration::of(&tested()).preemptions(1).at_least(500).run_cancelled();
 }
 
 /// The target's lock names an owner; the room names nobody.
@@ -122,20 +122,20 @@ fn a_stopped_waiter_does_no_harm() {
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
 fn freezes_without_a_stamp_are_caught() {
-    let bend = |action| match action {
+    let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
             Action::CompareSwap(expected, new & !STAMP & !PHASES)
         }
         other => other,
     };
-    stop_everywhere(&tested(), true, Some(bend));
+    stop_everywhere(&tested(), true, Some(mutate));
 }
 
 /// Every schedule, as far as that goes. Rounds of three origins do not touch the data.
 #[test]
 fn checked() {
-    const A: Round = X.touching(0);
-    const B: Round = S.touching(0);
+    const A: Section = X.touching(0);
+    const B: Section = S.touching(0);
     let lock = tested();
     // Of one group who wait, each may see the other one's members inside, and one turn of theirs.
     let calm = Checker::of(&lock).bypass(2);
@@ -147,8 +147,8 @@ fn checked() {
         assert!(calm.clone().at_most(40_000).run(&[&[x], &[y], &[z]]).bypassed <= 2);
     }
     let dies = Checker::of(&lock).crashes(1).at_most(60_000).at_least(1_000);
-    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.abandoned(1)], &[S]]] {
-        assert!(dies.run(programs).heirs > 0, "{programs:?}");
+    for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.cancelled(1)], &[S]]] {
+        assert!(dies.run(programs).recoveries > 0, "{programs:?}");
     }
     let stops = Checker::of(&lock).stops(1).crashes(1).at_most(60_000).at_least(1_000);
     let loses = Checker::of(&lock).losses(1).at_most(60_000).at_least(200);
@@ -163,7 +163,7 @@ fn checked() {
 fn wrong_ones_are_caught() {
     /// Its name, what it does, whether somebody dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
-    let bends: [Bend; 11] = [
+    let mutations: [Bend; 11] = [
         (
             "an exclusive owner who does not announce itself",
             |action| match action {
@@ -259,7 +259,7 @@ fn wrong_ones_are_caught() {
             "wait for ever",
         ),
         (
-            "an heir who leaves the dead in",
+            "a recovering owner that leaves the dead in",
             |action| match action {
                 Action::CompareSwap(expected, new) if expected & new & FROZEN != 0 => {
                     Action::CompareSwap(expected, new + (expected & INSIDE))
@@ -270,10 +270,10 @@ fn wrong_ones_are_caught() {
             "",
         ),
     ];
-    for (flaw, bend, dies, expected) in bends {
-        let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+    for (flaw, mutate, dies, expected) in mutations {
+        let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
         expect_caught(flaw, dies, expected, |scenario| run_in(setting, &tested(), &scenario.clone().with_nodes()));
     }
-    let deaf = Setting { deaf: true, ..Setting::USUAL };
-    expect_caught("asks nobody", true, "", |scenario| run_in(deaf, &tested(), &scenario.clone().with_nodes()));
+    let blind = Setting { blind: true, ..Setting::USUAL };
+    expect_caught("asks nobody", true, "", |scenario| run_in(blind, &tested(), &scenario.clone().with_nodes()));
 }

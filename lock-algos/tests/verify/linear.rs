@@ -7,7 +7,7 @@ use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket, two_level};
 #[test]
 fn two_levels() {
     for passes in [0, 1] {
-        let lock = two_level(1).passes(passes);
+        let lock = two_level(1).bypasses(passes);
         Linearizability::of(&lock).cases(1_500).run();
         Linearizability::of(&lock).deaths().cases(1_500).run();
     }

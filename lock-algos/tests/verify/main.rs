@@ -10,17 +10,17 @@
 //!
 //! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
 
-mod checked;
 mod conformance;
 mod distributed;
-mod explored;
 mod fetch_add_queues;
 mod global;
 mod linear;
+mod lock_all_word;
+mod loom;
 mod marks;
-mod modelled;
+mod model_check;
+mod random;
 mod refused;
-mod room;
 mod served;
 mod shared_event;
 mod stopped;

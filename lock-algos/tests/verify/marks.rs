@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use onesided_lock_algos::{Mode, Owner, TwoLevel};
-use onesided_lock_kit::modelled::{run as run_in, search};
 use onesided_lock_kit::program::LOCK;
+use onesided_lock_kit::random::{run as run_in, search};
 use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Action, Effect, Round, Scenario, Setting};
+use onesided_lock_kit::{Action, Effect, Scenario, Section, Setting};
 use onesided_remote_memory::Rank;
 
 use crate::refused::release_twice;
 
-const X: Round = Round::EXCLUSIVE;
-const S: Round = Round::SHARED;
+const X: Section = Section::EXCLUSIVE;
+const S: Section = Section::SHARED;
 
 /// What all marks of hosts have set.
 pub(crate) const MARK: u64 = 3 << 62;
@@ -23,10 +23,10 @@ pub(crate) fn setting(per_host: u32) -> Setting {
 
 /// The lock whose owners all queue, and the one whose owners try once before that.
 pub(crate) fn both(handovers: u16) -> [TwoLevel; 2] {
-    [two_level(handovers), two_level(handovers).passes(1)]
+    [two_level(handovers), two_level(handovers).bypasses(1)]
 }
 
-fn played(per_host: u32, lock: &TwoLevel, programs: &[&[Round]]) -> Vec<(Rank, Action)> {
+fn played(per_host: u32, lock: &TwoLevel, programs: &[&[Section]]) -> Vec<(Rank, Action)> {
     let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
     let scenario = Scenario { programs, schedule: vec![], death: None };
     let history = run_in(setting(per_host), lock, &scenario).unwrap();
@@ -37,14 +37,14 @@ fn played(per_host: u32, lock: &TwoLevel, programs: &[&[Round]]) -> Vec<(Rank, A
 /// Uncontended one compare-swap, and another one for the release; shared a fetch-add.
 #[test]
 fn an_acquire_and_a_release_are_two_operations_at_the_home() {
-    let quiet = Round { touches: 0, ..X };
+    let quiet = Section { touches: 0, ..X };
     for lock in &both(8) {
         for round in [quiet, quiet.trying(), quiet.without_node()] {
             let swaps = played(2, lock, &[&[round, round], &[]]);
             assert!(swaps.iter().all(|(_, action)| matches!(action, Action::CompareSwap(..))), "{swaps:?}");
             assert_eq!(swaps.len(), 4);
         }
-        let shared = played(2, lock, &[&[Round { touches: 0, ..S }]]);
+        let shared = played(2, lock, &[&[Section { touches: 0, ..S }]]);
         assert!(matches!(shared[..], [(_, Action::CompareSwap(0, 1)), (_, Action::FetchAdd(_))]), "{shared:?}");
     }
 }
@@ -52,13 +52,13 @@ fn an_acquire_and_a_release_are_two_operations_at_the_home() {
 /// Of three acquires on a host that wait for one another two are handed over there, if that is allowed.
 #[test]
 fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
-    let busy = Round { touches: 6, ..X };
+    let busy = Section { touches: 6, ..X };
     for (handovers, operations) in [(8, 2), (2, 2), (1, 4), (0, 6)] {
         let at_home = played(3, &two_level(handovers), &[&[busy], &[busy], &[busy]]);
         assert_eq!(at_home.len(), operations, "{handovers}: {at_home:?}");
     }
     // Each has tried once on its own, then two of them had it by one mark.
-    let at_home = played(3, &two_level(8).passes(1), &[&[busy], &[busy], &[busy]]);
+    let at_home = played(3, &two_level(8).bypasses(1), &[&[busy], &[busy], &[busy]]);
     let marks = |(_, action): &&(Rank, Action)| matches!(action, Action::CompareSwap(0, new) if new & MARK == MARK);
     let (first, later) = at_home.split_at(3);
     assert!(first.iter().all(|tried| !marks(&tried)), "{at_home:?}");
@@ -83,7 +83,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         (false, 0, Mode::Exclusive, false),
         (false, 0, Mode::Shared, false),
     ] {
-        let lock = if passes { two_level(8).passes(1) } else { two_level(8) };
+        let lock = if passes { two_level(8).bypasses(1) } else { two_level(8) };
         let [before, after] = release_twice(&lock, (nodes, slot), mode, 0);
         if mode == Mode::Exclusive {
             assert_eq!(after, before);

@@ -1,16 +1,16 @@
 //! Who does not hold a lock, and releases it: an error, and nothing changes.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::{LOCK, lock_and_data, open, region_words};
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 const SLOTS: Slots = Slots::new(2);
 
 fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) {
-    let place = Ground::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::<_, A>::new(memory, owner, SLOTS);
     let held = drive(memory, async {
         let words = lock.words(place)?;
         lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK).await
@@ -19,7 +19,7 @@ fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
 }
 
 fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
-    let place = Ground::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::<_, A>::new(memory, owner, SLOTS);
     drive(memory, async {
         let words = lock.words(place)?;
         lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
@@ -35,10 +35,10 @@ pub(crate) fn release_twice<A: LockAlgorithm>(
     start: u64,
 ) -> [Vec<u64>; 2] {
     let owner = Owner { rank: Rank(0), slot, generation: 0 };
-    let slots = Slots { nodes, tallied: slot == Owner::NO_SLOT, ..Slots::new(1) };
+    let slots = Slots { nodes, slotless: slot == Owner::NO_SLOT, ..Slots::new(1) };
     let memory = ModelMemory::new(1, region_words::<A>(slots));
     memory.net().words[LOCK] = start;
-    let place = Ground::<_, A>::new(&memory, owner, slots);
+    let place = Layout::<_, A>::new(&memory, owner, slots);
     let mut before = Vec::new();
     let twice = async {
         let words = lock.words(place)?;
@@ -87,13 +87,13 @@ fn refuses<A: LockAlgorithm>(lock: &A) {
 /// undone.
 fn undoes<A: LockAlgorithm>(lock: &A) {
     for nodes in [true, false] {
-        let slots = Slots { nodes, tallied: true, ..SLOTS };
+        let slots = Slots { nodes, slotless: true, ..SLOTS };
         for mode in [Mode::Exclusive, Mode::Shared] {
             let case = format!("{} {mode:?}, with nodes: {nodes}", A::NAME);
             let memory = ModelMemory::new(1, region_words::<A>(slots));
             open::<_, A>(&memory, slots).unwrap();
             let owner = |slot| Owner { rank: Rank(0), slot, generation: 5 };
-            let place = |slot| Ground::<_, A>::new(&memory, owner(slot), slots);
+            let place = |slot| Layout::<_, A>::new(&memory, owner(slot), slots);
             let release = |slot, mode| {
                 drive(&memory, async {
                     let words = lock.words(place(slot))?;
@@ -157,7 +157,7 @@ fn the_queue_lock() {
 #[test]
 fn two_levels() {
     refuses(&two_level(8));
-    refuses(&two_level(8).passes(1));
+    refuses(&two_level(8).bypasses(1));
 }
 
 #[test]

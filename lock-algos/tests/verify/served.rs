@@ -1,16 +1,16 @@
 //! The locks that a thread at the target serves, with the code of that thread as one more task beside the origins.
 
 use onesided_lock_algos::{DedicatedThread, EventThread, Mode};
-use onesided_lock_kit::modelled::{expect_caught, run};
-use onesided_lock_kit::{Action, Exploration, Round, Search, Setting};
+use onesided_lock_kit::random::{expect_caught, run};
+use onesided_lock_kit::{Action, Exploration, Search, Section, Setting};
 use onesided_remote_memory::FaultKind;
 
-const X: Round = Round::EXCLUSIVE;
-const S: Round = Round::SHARED;
+const X: Section = Section::EXCLUSIVE;
+const S: Section = Section::SHARED;
 /// The word of the bell.
 const BELL: usize = 1;
 
-fn explore(programs: &[&[Round]], preemptions: usize, at_least: usize) {
+fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
     Exploration::of(&EventThread::default()).preemptions(preemptions).at_least(at_least).run(programs);
 }
 
@@ -39,8 +39,8 @@ fn tries_and_owners_without_nodes() {
 #[test]
 fn acquires_that_are_given_up() {
     for asked in 0..2 {
-        explore(&[&[S.abandoned(asked)], &[X]], 1, 100);
-        explore(&[&[X.abandoned(asked)], &[S]], 1, 100);
+        explore(&[&[S.cancelled(asked)], &[X]], 1, 100);
+        explore(&[&[X.cancelled(asked)], &[S]], 1, 100);
     }
 }
 
@@ -80,7 +80,7 @@ const fn verb(word: u64) -> u64 {
 fn wrong_servers_and_owners_are_caught() {
     /// Its name, what it does, whether somebody dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
-    let bends: [Bend; 6] = [
+    let mutations: [Bend; 6] = [
         (
             "does not ring",
             |action| match action {
@@ -140,8 +140,8 @@ fn wrong_servers_and_owners_are_caught() {
             "exclusion",
         ),
     ];
-    for (flaw, bend, dies, expected) in bends {
-        let setting = Setting { bend: Some(bend), ..Setting::USUAL };
+    for (flaw, mutate, dies, expected) in mutations {
+        let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
         expect_caught(flaw, dies, expected, |scenario| run(setting, &EventThread::default(), scenario));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::panic::catch_unwind;
 
-use onesided_lock_kit::explored::{block_on, quietly};
+use onesided_lock_kit::loom::{block_on, quietly};
 use onesided_lock_kit::{Atomics, LoomMemory};
 use onesided_remote_memory::{At, Fault, Patience, Rank, RegionId, RemoteMemory};
 

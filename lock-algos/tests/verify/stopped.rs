@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{open, region_words};
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Action, Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Action, Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, Rank};
 
-pub(crate) const SLOTS: Slots = Slots { tallied: true, ..Slots::new(1) };
+pub(crate) const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
 /// More events than anything takes here that ends at all.
 pub(crate) const ENDLESS: usize = 500;
 
@@ -28,7 +28,7 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Acquire<'a> {
-    let place = Ground::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(place)?;
         lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK.recovering())
@@ -42,7 +42,7 @@ pub(crate) async fn release<A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Result<(), Fault> {
-    let place = Ground::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::<_, A>::new(memory, owner, SLOTS);
     let words = lock.words(place)?;
     lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
 }
@@ -72,9 +72,14 @@ pub(crate) fn run<T>(
 /// Rank 1 dies as a reader. Rank 0, which waits, is stopped after so many events; rank 2 takes the lock and releases it, rank 3
 /// reads for long, and rank 4 doubts that. Then rank 0 goes on: it must not have the lock before rank 3 has released. Gives
 /// how far it came: whether it had the lock before it was stopped, and whether rank 2 had it meanwhile.
-fn stop<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
+fn stop<A: LockAlgorithm>(
+    lock: &A,
+    slotted: bool,
+    mutate: Option<fn(Action) -> Action>,
+    events: usize,
+) -> (bool, bool) {
     let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
-    memory.net().bend = bend;
+    memory.net().mutate = mutate;
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
     all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
     let owner = |rank| owner(rank, slotted);
@@ -127,10 +132,10 @@ fn stop<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Ac
     (false, true)
 }
 
-pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, bend: Option<fn(Action) -> Action>) {
+pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, mutate: Option<fn(Action) -> Action>) {
     let mut taken_meanwhile = 0;
     for events in 0..ENDLESS {
-        match stop(lock, slotted, bend, events) {
+        match stop(lock, slotted, mutate, events) {
             (true, _) => break,
             (false, meanwhile) => taken_meanwhile += usize::from(meanwhile),
         }
@@ -162,7 +167,7 @@ fn queues_by_fetch_add() {
 #[test]
 fn two_levels() {
     stop_everywhere(&two_level(8), true, None);
-    stop_everywhere(&two_level(8).passes(1), true, None);
+    stop_everywhere(&two_level(8).bypasses(1), true, None);
 }
 
 /// Neither who is stopped nor who died has a slot.
@@ -179,13 +184,13 @@ fn owners_without_a_slot() {
 #[should_panic(expected = "rank 0, stopped")]
 fn tickets_that_begin_anew_are_caught() {
     const FROZEN: u64 = 1;
-    let bend = |action| match action {
+    let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
             Action::CompareSwap(expected, 0x7fff << 49) // one out; then none was ever given out
         }
         other => other,
     };
-    stop_everywhere(&ticket::<15>(), true, Some(bend));
+    stop_everywhere(&ticket::<15>(), true, Some(mutate));
 }
 
 /// Whose frozen words are all alike.
@@ -194,13 +199,13 @@ fn tickets_that_begin_anew_are_caught() {
 fn freezes_without_a_stamp_are_caught() {
     const FROZEN: u64 = 1 << 62;
     const STAMP: u64 = ((1 << 26) - 1) << 36;
-    let bend = |action| match action {
+    let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected >> 62 == 0 && new & FROZEN != 0 => {
             Action::CompareSwap(expected, new & !STAMP)
         }
         other => other,
     };
-    stop_everywhere(&right(), true, Some(bend));
+    stop_everywhere(&right(), true, Some(mutate));
 }
 
 /// The same of the queue lock, with a slot and without.
@@ -208,14 +213,14 @@ fn freezes_without_a_stamp_are_caught() {
 fn freezes_of_the_queue_without_a_stamp_are_caught() {
     const FROZEN: u64 = 1 << 63;
     const READERS: u64 = 0x1ff_ffff << 36;
-    let bend = |action| match action {
+    let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
             Action::CompareSwap(expected, FROZEN | new & READERS)
         }
         other => other,
     };
     for slotted in [true, false] {
-        let caught = catch_unwind(|| stop_everywhere(&mcs(), slotted, Some(bend)));
+        let caught = catch_unwind(|| stop_everywhere(&mcs(), slotted, Some(mutate)));
         let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();
         assert!(panic.contains("rank 0, stopped"), "{panic}");
     }

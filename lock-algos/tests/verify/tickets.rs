@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use onesided_lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
-use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::program::lock_and_data;
+use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::ticket;
-use onesided_lock_kit::{Action, Atomics, Ending, Exploration, Manner, Posted, Round, Scenario, Setting};
+use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Exploration, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
-use crate::explored::{EARLY, S, W, WS, X};
-use crate::modelled::run;
+use crate::loom::{EARLY, S, W, WS, X};
+use crate::random::run;
 use crate::refused::release_twice;
 
 /// What is added to the word, as its documentation says.
@@ -68,9 +68,9 @@ pub(crate) fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode
 
 pub(crate) fn waits_for_all(mut scenario: Scenario) -> Scenario {
     for round in
-        scenario.programs.iter_mut().flatten().filter(|round| round.is_poisoned() || round.manner == Manner::Try)
+        scenario.programs.iter_mut().flatten().filter(|round| round.is_cancelled() || round.kind == AcquireKind::Try)
     {
-        (round.ending, round.manner) = (Ending::Released, Manner::Usual);
+        (round.ending, round.kind) = (Ending::Released, AcquireKind::Usual);
     }
     scenario
 }
@@ -90,13 +90,13 @@ proptest! {
 
     /// Mostly more owners than tickets.
     #[test]
-    fn excludes_and_ends_in_crowds(scenario in scenario(false)) {
+    fn excludes_and_ends_when_oversubscribed(scenario in scenario(false)) {
         run(&ticket::<1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
         let setting = Setting { lock: free_at(15, readers, owners), ..Setting::USUAL };
         run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
         let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir_in_crowds(scenario in scenario(true)) {
+    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
         run(&ticket::<1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
     }
@@ -144,14 +144,14 @@ fn who_overtakes_is_caught() {
 #[test]
 fn uncontended_costs_two_operations() {
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let programs = vec![vec![Round { mode, touches: 0, ..X }]];
+        let programs = vec![vec![Section { mode, touches: 0, ..X }]];
         let expected = Posted { fetch_adds: 2, ..Posted::default() };
         assert_eq!(run(&ticket::<15>(), &Scenario { programs, schedule: vec![], death: None }), Ok(expected));
     }
 }
 
 /// Verifies a lock of few bits, the order of its tickets too if all of them lead inside.
-fn explore_order<const BITS: u32>(programs: &[&[Round]], preemptions: usize) -> usize {
+fn explore_order<const BITS: u32>(programs: &[&[Section]], preemptions: usize) -> usize {
     Exploration::of(&ticket::<BITS>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
         let (lock, data) = lock_and_data::<Ticket<BITS>>(&home);
@@ -200,10 +200,10 @@ fn three_origins() {
 }
 
 #[test]
-fn abandoned() {
-    Exploration::of(&ticket::<4>()).at_least(10_000).run_abandoned();
+fn cancelled() {
+    Exploration::of(&ticket::<4>()).at_least(10_000).run_cancelled();
     // More owners than tickets.
-    Exploration::of(&ticket::<1>()).at_least(10_000).run_abandoned();
+    Exploration::of(&ticket::<1>()).at_least(10_000).run_cancelled();
 }
 
 /// Owners without a node beside others.
@@ -242,16 +242,16 @@ fn a_death_inside_is_suspected() {
 #[test]
 fn of_two_survivors_one_inherits() {
     for (dying, others) in [(X, [X, X]), (X, [X, S]), (X, [S, S]), (S, [X, X]), (S, [X, S])] {
-        let heirs = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&heirs);
+        let recoveries = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&recoveries);
         let dies = dying.dying();
         let exploration = Exploration::of(&ticket::<2>()).preemptions(1);
         exploration.run_with(&[&[others[0]], &[dies], &[others[1]]], move |record, memory| {
             let home = memory.region();
             let (lock, _) = lock_and_data::<Ticket<2>>(&home);
-            let inherited: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
-            count.fetch_add(inherited.len(), Relaxed);
-            match (record.violation(), &inherited[..], record.entered().len()) {
+            let recovered: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
+            count.fetch_add(recovered.len(), Relaxed);
+            match (record.violation(), &recovered[..], record.entered().len()) {
                 (None, [], 3) => Ok(()),
                 (None, [fault], 3)
                     if *fault == Fault::of(FaultKind::ParticipantDied, Rank(1)) && Ticket::<2>::is_free(lock) =>
@@ -261,7 +261,7 @@ fn of_two_survivors_one_inherits() {
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(heirs.load(Relaxed) > 0, "nobody recovers");
+        assert!(recoveries.load(Relaxed) > 0, "nobody recovers");
     }
 }
 
@@ -302,7 +302,7 @@ fn wrong_ones_are_caught() {
     }
     /// Its name, what it does, whether somebody dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
-    let bends: [Bend; 13] = [
+    let mutations: [Bend; 13] = [
         (
             "frees by a write",
             |action| match action {
@@ -428,9 +428,9 @@ fn wrong_ones_are_caught() {
             "",
         ),
     ];
-    for (flaw, bend, dies, expected) in bends {
+    for (flaw, mutate, dies, expected) in mutations {
         // Its counters wrap soon.
-        let setting = Setting { bend: Some(bend), lock: free_at(4, 14, 15), ..Setting::USUAL };
+        let setting = Setting { mutate: Some(mutate), lock: free_at(4, 14, 15), ..Setting::USUAL };
         expect_caught(flaw, dies, expected, |scenario| run_in(setting, &ticket::<4>(), scenario));
     }
 }
@@ -438,6 +438,6 @@ fn wrong_ones_are_caught() {
 /// Who takes a frozen lock and asks nobody whether he counts.
 #[test]
 fn who_does_not_ask_is_caught() {
-    let setting = Setting { deaf: true, ..Setting::USUAL };
+    let setting = Setting { blind: true, ..Setting::USUAL };
     expect_caught("asks nobody", true, "", |scenario| run_in(setting, &ticket::<4>(), scenario));
 }

@@ -2,13 +2,13 @@
 //! the rank where the queue is. What it does at the home: [`crate::marks`].
 
 use onesided_lock_algos::Mode;
-use onesided_lock_kit::modelled::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::two_level;
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Round, Setting};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
-use crate::explored::{EARLY, S, T, TS, W, WS, X};
+use crate::loom::{EARLY, S, T, TS, W, WS, X};
 use crate::marks::{MARK, both, setting};
 
 proptest! {
@@ -16,15 +16,15 @@ proptest! {
 
     #[test]
     fn excludes_and_ends(scenario in scenario(false), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
-        let lock = two_level(handovers).passes(passes);
+        let lock = two_level(handovers).bypasses(passes);
         run_in(setting(per_host), &lock, &scenario).map_err(TestCaseError::fail)?;
         let bare = Setting { nodes: false, ..setting(per_host) };
         run_in(bare, &lock, &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in scenario(true), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
-        run_in(setting(per_host), &two_level(handovers).passes(passes), &scenario).map_err(TestCaseError::fail)?;
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
+        run_in(setting(per_host), &two_level(handovers).bypasses(passes), &scenario).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -66,10 +66,10 @@ fn on_cards() {
 }
 
 #[test]
-fn abandoned() {
+fn cancelled() {
     for per_host in [3, 1] {
         for lock in both(1) {
-            Exploration::of(&lock).per_host(per_host).preemptions(1).at_least(500).run_abandoned();
+            Exploration::of(&lock).per_host(per_host).preemptions(1).at_least(500).run_cancelled();
         }
     }
 }
@@ -100,7 +100,7 @@ fn a_death_inside_is_told() {
             exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
             // Whoever has passed the queue is named.
             let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
-            let exploration = Exploration::of(&two_level(1).passes(1)).per_host(per_host).preemptions(3);
+            let exploration = Exploration::of(&two_level(1).bypasses(1)).per_host(per_host).preemptions(3);
             exploration.run_death(dying, survivor, told);
         }
     }
@@ -109,19 +109,19 @@ fn a_death_inside_is_told() {
 /// Every schedule: nobody dies, one does, an operation or its answer is lost, one is stopped.
 #[test]
 fn every_schedule() {
-    const LOST: &[&[Round]] = &[&[X], &[X]];
+    const LOST: &[&[Section]] = &[&[X], &[X]];
     for per_host in [2, 1] {
-        let passing = Checker::of(&two_level(1).passes(1)).per_host(per_host).at_most(25_000).at_least(500);
+        let passing = Checker::of(&two_level(1).bypasses(1)).per_host(per_host).at_most(25_000).at_least(500);
         passing.run(&[&[X, X], &[X]]);
-        assert!(passing.clone().crashes(1).run(LOST).heirs > 0);
+        assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
         passing.stops(1).crashes(1).run(LOST);
         let checker = Checker::of(&two_level(1)).per_host(per_host).at_most(25_000).at_least(500);
         for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
             checker.run(programs);
         }
         let crashes = checker.clone().crashes(1);
-        for programs in [LOST, &[&[X], &[S]], &[&[W], &[X]], &[&[X.abandoned(1)], &[X]]] {
-            assert!(crashes.run(programs).heirs > 0, "{programs:?}");
+        for programs in [LOST, &[&[X], &[S]], &[&[W], &[X]], &[&[X.cancelled(1)], &[X]]] {
+            assert!(crashes.run(programs).recoveries > 0, "{programs:?}");
         }
         assert!(checker.clone().losses(1).run(LOST).lost > 0);
         checker.stops(1).crashes(1).run(LOST);
@@ -135,7 +135,7 @@ fn wrong_ones_are_caught() {
     const STANDING: u64 = 3 << 37;
     /// Its name, what it does, whether somebody dies, how many share a host, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, u32, &'static str);
-    let bends: [Bend; 5] = [
+    let mutations: [Bend; 5] = [
         (
             "a mark by a write",
             |action| match action {
@@ -191,11 +191,11 @@ fn wrong_ones_are_caught() {
             "",
         ),
     ];
-    for (flaw, bend, dies, per_host, expected) in bends {
-        let setting = Setting { bend: Some(bend), ..setting(per_host) };
+    for (flaw, mutate, dies, per_host, expected) in mutations {
+        let setting = Setting { mutate: Some(mutate), ..setting(per_host) };
         expect_caught(flaw, dies, expected, |scenario| run_in(setting, &two_level(1), scenario));
     }
     // Who does not hear that others of that host count takes the lock from them.
-    let deaf = Setting { deaf: true, ..setting(1) };
-    expect_caught("deaf", true, "", |scenario| run_in(deaf, &two_level(1), scenario));
+    let blind = Setting { blind: true, ..setting(1) };
+    expect_caught("blind", true, "", |scenario| run_in(blind, &two_level(1), scenario));
 }

@@ -1,6 +1,6 @@
 //! What a lock costs: the same measurements as those of `onesided bench locks`, for a lock of yours too.
 //!
-//! A [`Contest`] has many origins acquire and release one lock for a while: threads over shared memory, in real time, or 10
+//! A [`ThroughputRun`] has many origins acquire and release one lock for a while: threads over shared memory, in real time, or 10
 //! to 100,000 simulated ranks, in virtual time and the same each time. An [`Outcome`] tells acquisitions a second,
 //! the distribution of the waits, fairness, how many others came between, and the operations that left.
 //!
@@ -8,13 +8,13 @@
 //! use std::time::Duration;
 //!
 //! use onesided_lock_algos::{TestAndSet, Ticket};
-//! use onesided_lock_kit::bench::Contest;
+//! use onesided_lock_kit::bench::ThroughputRun;
 //!
 //! # fn main() -> Result<(), onesided_fabric::Error> {
-//! let threads = Contest::of(&TestAndSet::default()).origins(2).lasting(Duration::from_millis(20)).threads()?;
+//! let threads = ThroughputRun::of(&TestAndSet::default()).origins(2).lasting(Duration::from_millis(20)).threads()?;
 //! assert!(threads.acquisitions() > 0);
 //!
-//! let simulated = Contest::of(&<Ticket>::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
+//! let simulated = ThroughputRun::of(&<Ticket>::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
 //! println!("{:.0} a second, p99 {:?} ns", simulated.rate(), simulated.waits.quantile(0.99));
 //! assert!(simulated.bypasses.largest() < 100, "first come, first served: each passes whoever waits once at most");
 //! # Ok(())
@@ -23,16 +23,16 @@
 //!
 //! [`Histogram`], [`jain`], [`share`] and [`Counted`] stand for themselves: `Counted` is a fabric, on which windows run too.
 
-mod contest;
+mod barrier;
+mod context;
 mod counted;
-mod dice;
 mod histogram;
-mod meeting;
-mod place;
+mod rng;
 mod simulated;
 mod threads;
+mod throughput;
 
-pub use contest::{Contest, Outcome};
 pub use counted::{Counted, Operations};
-pub use dice::Dice;
 pub use histogram::{Histogram, jain, share};
+pub use rng::Rng;
+pub use throughput::{Outcome, ThroughputRun};

@@ -10,11 +10,11 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{SimFabric, Simulation};
 
-use super::contest::{Contest, Origin, Outcome};
-use super::place::{Ground, Spot};
+use super::context::{Layout, Spot};
+use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Histogram, Operations};
 
-impl<A: LockAlgorithm> Contest<'_, A> {
+impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// Runs it on a modelled network, in one thread: a rank for each origin, and the home, which does nothing, for an origin
     /// at home would be nearer to the lock than the others. The same contest gives the same outcome, trace and all. What is
     /// under way at its end does not count.
@@ -35,7 +35,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             let Rank(rank) = fabric.rank();
             let leader = fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?; // the lowest of its host
             let passes = AtomicU8::new(0);
-            let mut origin = Origin::new(self, &fabric, Ground::World, &leader, (acquired_of, &passes));
+            let mut origin = Origin::new(self, &fabric, Layout::World, &leader, (acquired_of, &passes));
             loop {
                 let mut note = |waited, between| {
                     mine.set(mine.get() + 1);
@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn the_same_contest_gives_the_same_outcome() {
-        let run = || Contest::of(&Mcs::default()).origins(20).readers(50).lasting(Duration::from_millis(2)).simulated();
+        let run =
+            || ThroughputRun::of(&Mcs::default()).origins(20).readers(50).lasting(Duration::from_millis(2)).simulated();
         let (one, other) = (run(), run());
         assert_eq!((one.trace, &one.counts, &one.waits), (other.trace, &other.counts, &other.waits));
         assert!(one.acquisitions() > 100, "{one:?}");
@@ -124,10 +125,10 @@ mod tests {
     #[test]
     fn a_queue_is_fair_and_a_word_is_not() {
         let contest = Duration::from_millis(5);
-        let queue = Contest::of(&Mcs::default()).origins(16).lasting(contest).simulated();
+        let queue = ThroughputRun::of(&Mcs::default()).origins(16).lasting(contest).simulated();
         // It joins the queue some round trips after it asked.
         assert!(queue.jain() > 0.95 && queue.bypasses.largest() < 64, "{}, {}", queue.jain(), queue.bypasses.largest());
-        let word = Contest::of(&TestAndSet::default()).origins(16).lasting(contest).simulated();
+        let word = ThroughputRun::of(&TestAndSet::default()).origins(16).lasting(contest).simulated();
         assert!(word.bypasses.largest() > queue.bypasses.largest(), "{}", word.bypasses.largest());
         let p99 = |outcome: &Outcome| outcome.waits.quantile(0.99).unwrap();
         assert!(queue.worst_p99 < 2 * p99(&queue), "all wait alike: {} and {}", queue.worst_p99, p99(&queue));
@@ -141,19 +142,19 @@ mod tests {
         let operations = |outcome: Outcome| outcome.operations_each();
         let long = Duration::from_millis(5);
         let chosen = AnyLock::TwoLevel(lock);
-        let chosen = Contest::of(&chosen).origins(30).per_host(16).lasting(long).simulated();
-        let itself = Contest::of(&lock).origins(30).per_host(16).lasting(long).simulated();
+        let chosen = ThroughputRun::of(&chosen).origins(30).per_host(16).lasting(long).simulated();
+        let itself = ThroughputRun::of(&lock).origins(30).per_host(16).lasting(long).simulated();
         assert_eq!(chosen.counts, itself.counts);
         assert!(operations(chosen) < 2.0, "eight of nine are handed over");
-        assert!(operations(Contest::of(&lock).origins(30).per_host(1).lasting(long).simulated()) > 2.0);
+        assert!(operations(ThroughputRun::of(&lock).origins(30).per_host(1).lasting(long).simulated()) > 2.0);
     }
 
     #[test]
     fn what_lies_outside_is_brought_inside() {
         let lock = TestAndSet::default();
-        let contest = Contest::of(&lock).origins(0).readers(250).lasting(Duration::from_millis(1)).simulated();
+        let contest = ThroughputRun::of(&lock).origins(0).readers(250).lasting(Duration::from_millis(1)).simulated();
         assert!(contest.counts.len() == 1 && contest.acquisitions() > 0, "{contest:?}");
-        let none = Contest::of(&lock).lasting(Duration::ZERO).simulated();
+        let none = ThroughputRun::of(&lock).lasting(Duration::ZERO).simulated();
         assert_eq!((none.acquisitions(), none.rate(), none.worst_p99), (0, 0.0, 0), "{none:?}");
     }
 
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn sections_and_rests_take_their_time() {
         let lock = TestAndSet::default();
-        let contest = Contest::of(&lock).origins(1).lasting(Duration::from_millis(10));
+        let contest = ThroughputRun::of(&lock).origins(1).lasting(Duration::from_millis(10));
         let busy = contest.clone().section(Duration::from_micros(300)).rest(Duration::from_micros(200)).simulated();
         assert!((18..=20).contains(&busy.acquisitions()), "every 500 us and some round trips: {}", busy.acquisitions());
         assert!(contest.simulated().acquisitions() > 1000);

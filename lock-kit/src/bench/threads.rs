@@ -8,9 +8,9 @@ use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, blo
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
-use super::contest::{Contest, Origin, Outcome};
-use super::meeting::Meeting;
-use super::place::{Ground, Spot, leader, words};
+use super::barrier::Barrier;
+use super::context::{Layout, Spot, leader, words};
+use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
 /// What one rank did.
@@ -22,7 +22,7 @@ struct Tally {
     operations: Operations,
 }
 
-impl<A: LockAlgorithm> Contest<'_, A> {
+impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every
     /// wait timed, for to read the clock costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
     /// idle machine is assumed.
@@ -35,19 +35,19 @@ impl<A: LockAlgorithm> Contest<'_, A> {
     /// When a rank panics.
     pub fn threads(&self) -> Result<Outcome, Error> {
         let acquired = AtomicU64::new(0);
-        let meeting = Meeting::of(self.origins);
+        let barrier = Barrier::of(self.origins);
         let over = [AtomicBool::new(false), AtomicBool::new(false)];
         let tallies = threads(self.origins, |world| {
-            let _leaves = meeting.guard();
-            match self.origin(&world, &acquired, &meeting, &over) {
+            let _leaves = barrier.guard();
+            match self.origin(&world, &acquired, &barrier, &over) {
                 Ok(tally) => tally,
                 Err(error) => {
-                    meeting.fail(error); // before this rank leaves, which others fail by
+                    barrier.fail(error); // before this rank leaves, which others fail by
                     None
                 }
             }
         })?;
-        if let Some(error) = meeting.error() {
+        if let Some(error) = barrier.error() {
             return Err(error);
         }
         let tallies: Vec<Tally> = tallies.into_iter().flatten().collect();
@@ -76,7 +76,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         &self,
         world: &World<Any>,
         acquired: &AtomicU64,
-        meeting: &Meeting,
+        barrier: &Barrier,
         over: &[AtomicBool; 2],
     ) -> Result<Option<Tally>, Error> {
         let fabric = world.fabric();
@@ -96,7 +96,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
         let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
         let counted = Counted::new(fabric.clone());
         let (clock, passes) = (clock_takes(&counted), AtomicU8::new(0));
-        if !meeting.all_here() {
+        if !barrier.all_here() {
             return Ok(None);
         }
         let started = Instant::now();
@@ -105,9 +105,9 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let mut origin = Origin::new(self, fabric, Ground::Opened(&segments), leader, (acquired, &passes));
-            origin.failed = Some(meeting.failed());
-            while !over[0].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
+            let mut origin = Origin::new(self, fabric, Layout::Opened(&segments), leader, (acquired, &passes));
+            origin.failed = Some(barrier.failed());
+            while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
                 block_on(fabric, origin.once(None, spend))?;
                 count += 1;
             }
@@ -115,17 +115,17 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             Ok::<_, Fault>(origin.generation)
         });
         let generation = rounds.map_err(Error::operation(A::NAME))?;
-        if !meeting.all_here() {
+        if !barrier.all_here() {
             return Ok(None);
         }
         let timed = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let mut origin = Origin::new(self, &counted, Ground::Opened(&segments), leader, (acquired, &passes));
+            let mut origin = Origin::new(self, &counted, Layout::Opened(&segments), leader, (acquired, &passes));
             origin.generation = generation; // the nodes are the same
-            origin.failed = Some(meeting.failed());
-            while !over[1].load(Ordering::Relaxed) && !meeting.failed().load(Ordering::Relaxed) {
+            origin.failed = Some(barrier.failed());
+            while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
                 let mut note = |waited, between| {
                     waits.add(u64::saturating_sub(waited, clock));
                     bypasses.add(between);
@@ -169,12 +169,12 @@ mod tests {
     #[test]
     fn threads_contend_and_everything_is_counted() {
         let long = Duration::from_millis(20);
-        let alone = Contest::of(&TestAndSet::default()).origins(1).lasting(long).threads().unwrap();
+        let alone = ThroughputRun::of(&TestAndSet::default()).origins(1).lasting(long).threads().unwrap();
         assert!(alone.acquisitions() > 0 && alone.waits.count() > 0, "{alone:?}");
         let Operations { compare_swaps, .. } = alone.operations;
         assert_eq!(compare_swaps, alone.waits.count(), "one each");
         assert_eq!((alone.operations_each(), alone.bypasses.largest()), (2.0, 0), "a compare-swap and a write");
-        let three = Contest::of(&Mcs::default()).origins(3).readers(30).lasting(long).threads().unwrap();
+        let three = ThroughputRun::of(&Mcs::default()).origins(3).readers(30).lasting(long).threads().unwrap();
         assert_eq!(three.counts.len(), 3);
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_rank_that_fails_ends_the_contest_with_its_own_error() {
         let fails = Fails::default();
-        let error = Contest::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads().unwrap_err();
+        let error = ThroughputRun::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads().unwrap_err();
         assert_eq!(error.fault().kind(), FaultKind::Protocol, "{error}");
     }
 
@@ -270,6 +270,6 @@ mod tests {
     #[should_panic(expected = "it panics")]
     fn a_rank_that_panics_ends_the_contest() {
         let fails = Fails { panics: true, ..Fails::default() };
-        let _ = Contest::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads();
+        let _ = ThroughputRun::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads();
     }
 }

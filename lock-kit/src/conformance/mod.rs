@@ -8,8 +8,8 @@ use onesided_remote_memory::FaultKind;
 
 pub use report::{Report, Trial};
 
-use crate::explored::quietly;
-use crate::program::Round;
+use crate::loom::quietly;
+use crate::program::Section;
 use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search, Setting};
 use programs::Programs;
 
@@ -30,9 +30,9 @@ pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
 /// A conformance suite: every [exploration](Exploration), [check](Checker), [search](Search) and
 /// [history](Linearizability) of this kit, on programs that try all that a lock is asked for: exclusive and shared, nonblocking, tried,
 /// abandoned, without a node, released without waiting, with [fencing tokens](crate::Fencing), with origins that crash, are
-/// stopped, or lose an operation. With the feature `bench` also a short [contest](crate::bench::Contest).
+/// stopped, or lose an operation. With the feature `bench` also a short [contest](crate::bench::ThroughputRun).
 ///
-/// A lock that leaves out what it need not do says so: [`without_inheritance`](Self::without_inheritance). One that promises more says
+/// A lock that leaves out what it need not do says so: [`without_recovery`](Self::without_recovery). One that promises more says
 /// that: [`bypass`](Self::bypass).
 ///
 /// Of a lock that is [served](LockAlgorithm::SERVED) the explorations have 2 origins, whoever serves neither crashes nor ends on a loss,
@@ -82,7 +82,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     /// After so many states the check of a program ends; that of three origins after 40,000 at the latest. Those schedules follow
-    /// that [depart](Checker::departures) at most twice from the usual one, up to as many states.
+    /// that [depart](Checker::delay_bound) at most twice from the usual one, up to as many states.
     #[must_use]
     pub fn states(self, states: usize) -> Self {
         Self { states, ..self }
@@ -104,7 +104,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     /// Nobody takes this lock from the dead, or from who was told that nobody knows what became of an operation: no trial has such
     /// ones.
     #[must_use]
-    pub fn without_inheritance(self) -> Self {
+    pub fn without_recovery(self) -> Self {
         Self { recovers: false, ..self }
     }
 
@@ -158,18 +158,18 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
         let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
         if self.recovers {
-            let nobody = |explored: &Explored| (explored.heirs == 0).then_some("nobody recovers");
+            let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("nobody recovers");
             let crashes = checker.clone().crashes(1);
             trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
-            let gone = crashes.memory_goes().departures(2);
+            let gone = crashes.memory_goes().delay_bound(2);
             trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
         }
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             let loses = checker.losses(1);
             // Who is told of a loss ends, and so would the home, who serves.
-            let loses = if A::SERVED { loses.settled() } else { loses };
+            let loses = if A::SERVED { loses.resolved() } else { loses };
             trial("with a loss", self.schedules(&loses, &programs::LOSSES, none));
         }
         trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
@@ -202,7 +202,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     /// Whether the lock has all of these owners.
-    fn has(&self, round: &Round) -> bool {
+    fn has(&self, round: &Section) -> bool {
         !self.all_have_nodes || *round == round.with_node()
     }
 
@@ -229,12 +229,12 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     fn given_up(&self) -> Tried {
-        quietly(|| self.exploration(self.preemptions.saturating_sub(1)).abandoned()).map(|all| executed(all, 10))
+        quietly(|| self.exploration(self.preemptions.saturating_sub(1)).cancelled()).map(|all| executed(all, 10))
     }
 
     fn death_inside(&self) -> Tried {
-        const X: Round = Round::EXCLUSIVE;
-        const S: Round = Round::SHARED;
+        const X: Section = Section::EXCLUSIVE;
+        const S: Section = Section::SHARED;
         let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
         let mut executions = 0;
         let deaths = [
@@ -273,8 +273,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             states += explored.states;
             whole += usize::from(explored.complete);
             bypassed = bypassed.max(explored.bypassed);
-            if !explored.complete && !checker.departs() {
-                let whole_length = checker.departures(2).verdict(programs)?;
+            if !explored.complete && !checker.is_delay_bounded() {
+                let whole_length = checker.delay_bound(2).verdict(programs)?;
                 states += whole_length.states;
                 bypassed = bypassed.max(whole_length.bypassed);
             }
@@ -291,9 +291,9 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     fn contest(&self) -> Tried {
         use std::time::Duration;
 
-        use crate::bench::Contest;
+        use crate::bench::ThroughputRun;
 
-        let contest = Contest::of(&self.lock);
+        let contest = ThroughputRun::of(&self.lock);
         let threads =
             contest.clone().lasting(Duration::from_millis(20)).threads().map_err(|error| format!("{error}"))?;
         let simulated = contest.origins(100).lasting(Duration::from_millis(1)).simulated();

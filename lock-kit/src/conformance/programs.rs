@@ -1,24 +1,24 @@
 //! What the origins do in the explorations and checks of a [`Conformance`](super::Conformance).
 
-use crate::program::{Fencing, Round};
+use crate::program::{Fencing, Section};
 
 /// A program for each origin.
-pub(super) type Programs<'p> = &'p [&'p [Round]];
+pub(super) type Programs<'p> = &'p [&'p [Section]];
 
-const X: Round = Round::EXCLUSIVE;
-const S: Round = Round::SHARED;
+const X: Section = Section::EXCLUSIVE;
+const S: Section = Section::SHARED;
 /// Owners without a node, and such as want the lock only if it is free.
-const W: Round = X.without_node();
-const WS: Round = S.without_node();
-const T: Round = X.trying();
-const TS: Round = S.trying();
+const W: Section = X.without_node();
+const WS: Section = S.without_node();
+const T: Section = X.trying();
+const TS: Section = S.trying();
 /// Rounds that do not touch the data: of three origins.
-const A: Round = X.touching(0);
-const B: Round = S.touching(0);
+const A: Section = X.touching(0);
+const B: Section = S.touching(0);
 /// With a token, and with one that is drawn behind the acquire's first operation.
-const F: Round = A.fenced(Fencing::Inside);
-const FX: Round = A.fenced(Fencing::Fused);
-const FS: Round = B.fenced(Fencing::Fused);
+const F: Section = A.fenced(Fencing::Inside);
+const FX: Section = A.fenced(Fencing::Fused);
+const FS: Section = B.fenced(Fencing::Fused);
 
 /// In every interleaving.
 pub(super) const PAIRS: [Programs<'_>; 8] = [
@@ -54,9 +54,9 @@ pub(super) const CRASHES: [Programs<'_>; 13] = [
     &[&[WS], &[X]],
     &[&[T], &[X]],
     &[&[X.detached(), S], &[X]],
-    &[&[X.abandoned(1)], &[X]],
-    &[&[S.abandoned(0), X], &[S]],
-    &[&[X], &[X.abandoned_heir(250)]],
+    &[&[X.cancelled(1)], &[X]],
+    &[&[S.cancelled(0), X], &[S]],
+    &[&[X], &[X.cancelled_recovering(250)]],
     &[&[FX], &[FX]],
     &[&[A], &[A], &[A]],
     &[&[A], &[B], &[B]],

@@ -11,9 +11,9 @@ mod sections;
 use onesided_lock_algos::LockAlgorithm;
 
 pub use history::{Call, History, Step, linearizable};
-pub use sections::{Access, Section, Sections, run, sections};
+pub use sections::{Access, DataSection, Sections, run, sections};
 
-use crate::modelled::{Search, Setting, any_seed, search_among};
+use crate::random::{Search, Setting, any_seed, search_among};
 
 /// Sections that are made up, with cancelled acquires and deaths, and their histories checked.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::history::{History, Step};
-use crate::modelled::{ModelMemory, Plan, Setting};
-use crate::program::{DATA, Ground, LOCK, Slots, Task, region_words};
+use crate::program::{DATA, LOCK, Layout, Slots, Task, region_words};
+use crate::random::{ModelMemory, Plan, Setting};
 
 /// What a section does to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Access {
 
 /// A section under the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct DataSection {
     /// How the lock is held. A shared one only reads.
     pub mode: Mode,
     /// What is done to the word of which rank.
@@ -41,7 +41,7 @@ pub struct Section {
 #[derive(Clone, Debug)]
 pub struct Sections {
     /// One process each.
-    pub programs: Vec<Vec<Section>>,
+    pub programs: Vec<Vec<DataSection>>,
     /// Which of the possible events is next; when it is used up, always the oldest.
     pub schedule: Vec<u8>,
     /// Who dies, if anybody does.
@@ -51,11 +51,11 @@ pub struct Sections {
 /// More events than any run has that ends.
 const ENDLESS: usize = 4_000;
 
-fn section() -> impl Strategy<Value = Section> {
+fn section() -> impl Strategy<Value = DataSection> {
     let access = prop_oneof![3 => Just(Access::Read), 3 => Just(Access::Write), 1 => Just(Access::Add), 1 => Just(Access::Flush)];
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let cancelled = prop_oneof![5 => Just(None), 1 => (0_u8..4).prop_map(Some)];
-    (mode, vec((access, 0..4_usize), 0..5), cancelled).prop_map(|(mode, accesses, cancelled)| Section {
+    (mode, vec((access, 0..4_usize), 0..5), cancelled).prop_map(|(mode, accesses, cancelled)| DataSection {
         mode,
         accesses,
         cancelled,
@@ -84,15 +84,15 @@ pub fn run<A: LockAlgorithm + Clone>(
     sections: &Sections,
 ) -> Result<(), String> {
     let ranks = sections.programs.len();
-    let cancelled = |program: &Vec<Section>| program.iter().filter(|section| section.cancelled.is_some()).count();
+    let cancelled = |program: &Vec<DataSection>| program.iter().filter(|section| section.cancelled.is_some()).count();
     let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
-    let Setting { nodes, deaf, per_host, .. } = setting;
-    let slots = Slots { nodes, deaf, per_host, ..Slots::new(1 + most as u16) };
+    let Setting { nodes, blind, per_host, .. } = setting;
+    let slots = Slots { nodes, blind, per_host, ..Slots::new(1 + most as u16) };
     let memory = ModelMemory::new(ranks, region_words::<A>(slots));
-    memory.net().bend = setting.bend;
+    memory.net().mutate = setting.mutate;
     memory.net().words[LOCK] = setting.lock;
     let history = Arc::new(History::default());
-    let adopted: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
+    let spawned: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
     let fault = Arc::new(Mutex::new(None));
     let mut tasks: Vec<(usize, Task)> = Vec::new();
     for (rank, program) in sections.programs.iter().enumerate() {
@@ -103,8 +103,8 @@ pub fn run<A: LockAlgorithm + Clone>(
             history: Arc::clone(&history),
             flushes,
         };
-        let (program, adopted, fault) = (program.clone(), Arc::clone(&adopted), Arc::clone(&fault));
-        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
+        let (program, spawned, fault) = (program.clone(), Arc::clone(&spawned), Arc::clone(&fault));
+        let spawn = move |task| spawned.lock().unwrap().push((rank, task));
         tasks.push((
             rank,
             Box::pin(async move {
@@ -122,7 +122,7 @@ pub fn run<A: LockAlgorithm + Clone>(
         }
         let mut context = Context::from_waker(Waker::noop());
         tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut context).is_pending());
-        tasks.append(&mut adopted.lock().unwrap());
+        tasks.append(&mut spawned.lock().unwrap());
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
             break;
         }
@@ -146,7 +146,7 @@ struct Process<A> {
 }
 
 impl<A: LockAlgorithm> Process<A> {
-    async fn run(&self, sections: Vec<Section>, spawn: impl Fn(Task)) -> Result<(), Fault> {
+    async fn run(&self, sections: Vec<DataSection>, spawn: impl Fn(Task)) -> Result<(), Fault> {
         let mut slot = 0;
         for (generation, section) in (0..).zip(sections) {
             let rank = self.memory.rank();
@@ -157,10 +157,10 @@ impl<A: LockAlgorithm> Process<A> {
             slot += 1;
             let owner = Owner { rank, slot, generation };
             let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
-            let place = Ground::<_, A>::new(&self.memory, owner, slots);
+            let place = Layout::<_, A>::new(&self.memory, owner, slots);
             let started = self.lock.start(&self.memory, place, self.lock.words(place)?, section.mode)?;
             spawn(Box::pin(async move {
-                let place = Ground::<_, A>::new(&memory, owner, slots);
+                let place = Layout::<_, A>::new(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
                 let wish = || {
                     let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
@@ -177,9 +177,9 @@ impl<A: LockAlgorithm> Process<A> {
         Ok(())
     }
 
-    async fn section(&self, owner: Owner, section: &Section) -> Result<(), Fault> {
+    async fn section(&self, owner: Owner, section: &DataSection) -> Result<(), Fault> {
         let Self { memory, lock, slots, history, flushes } = self;
-        let place = Ground::<_, A>::new(memory, owner, *slots);
+        let place = Layout::<_, A>::new(memory, owner, *slots);
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
         let started = lock.start(memory, place, words, section.mode)?;

@@ -1,22 +1,22 @@
 //! What an origin does, as data.
 
-mod ground;
+mod layout;
 mod origin;
 
 use onesided_lock_algos::Mode;
 
-pub use ground::{DATA, Ground, HOME, LOCK, Slots, idle, lock_and_data, open, region_words, spread};
-pub use origin::{Mortal, Task, run};
+pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, open, region_words, spread};
+pub use origin::{Crashable, Task, run};
 
 /// One acquire and release.
 ///
 /// ```
-/// use onesided_lock_kit::Round;
+/// use onesided_lock_kit::Section;
 ///
-/// const NONBLOCKING_TRY: Round = Round::EXCLUSIVE.early(1).trying();
+/// const NONBLOCKING_TRY: Section = Section::EXCLUSIVE.early(1).trying();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
+pub struct Section {
     /// How the lock is asked for.
     pub mode: Mode,
     /// Reads of the data between the start of the acquire and the wait for it: the nonblocking lock.
@@ -26,7 +26,7 @@ pub struct Round {
     /// How the round ends.
     pub ending: Ending,
     /// By whom, and how patiently.
-    pub manner: Manner,
+    pub kind: AcquireKind,
     /// Whether it draws a fencing token.
     pub fencing: Fencing,
 }
@@ -47,7 +47,7 @@ pub enum Fencing {
 
 /// How the lock is asked for. Whoever abandons it does so in the usual manner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum AcquireKind {
     /// By an owner with a node, however long it takes.
     Usual,
     /// By an owner without a node.
@@ -65,7 +65,7 @@ pub enum Ending {
     Detached,
     /// While the acquire was under way: whoever adopts it finishes and releases it, or [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned)
     /// what it has inherited.
-    Abandoned {
+    Cancelled {
         /// It is not wanted any more after it was asked for that so many times, which covers every await between two
         /// questions.
         asked: u8,
@@ -76,14 +76,14 @@ pub enum Ending {
     Dies,
 }
 
-impl Round {
+impl Section {
     /// An exclusive lock, under which the data is counted up once.
     pub const EXCLUSIVE: Self = Self {
         mode: Mode::Exclusive,
         early: 0,
         touches: 1,
         ending: Ending::Released,
-        manner: Manner::Usual,
+        kind: AcquireKind::Usual,
         fencing: Fencing::None,
     };
     /// A shared lock, under which the data is read twice.
@@ -104,34 +104,34 @@ impl Round {
     /// The same, if it is free.
     #[must_use]
     pub const fn trying(self) -> Self {
-        Self { manner: Manner::Try, ..self }
+        Self { kind: AcquireKind::Try, ..self }
     }
 
     /// The same, by an owner without a node.
     #[must_use]
     pub const fn without_node(self) -> Self {
-        Self { manner: Manner::WithoutNode, ..self }
+        Self { kind: AcquireKind::WithoutNode, ..self }
     }
 
     /// The same, by an owner with a node.
     #[must_use]
     pub const fn with_node(self) -> Self {
-        match self.manner {
-            Manner::WithoutNode => Self { manner: Manner::Usual, ..self },
-            Manner::Usual | Manner::Try => self,
+        match self.kind {
+            AcquireKind::WithoutNode => Self { kind: AcquireKind::Usual, ..self },
+            AcquireKind::Usual | AcquireKind::Try => self,
         }
     }
 
     /// The same, given up after it was asked so many times whether it is still wanted.
     #[must_use]
-    pub const fn abandoned(self, asked: u8) -> Self {
-        Self { ending: Ending::Abandoned { asked, recovers: false }, ..self }
+    pub const fn cancelled(self, asked: u8) -> Self {
+        Self { ending: Ending::Cancelled { asked, recovers: false }, ..self }
     }
 
     /// The same of one that was wanted from the dead as well.
     #[must_use]
-    pub const fn abandoned_heir(self, asked: u8) -> Self {
-        Self { ending: Ending::Abandoned { asked, recovers: true }, ..self }
+    pub const fn cancelled_recovering(self, asked: u8) -> Self {
+        Self { ending: Ending::Cancelled { asked, recovers: true }, ..self }
     }
 
     /// The same, with a release that nobody waits for.
@@ -154,7 +154,7 @@ impl Round {
 
     /// Whether somebody else finishes it.
     #[must_use]
-    pub const fn is_poisoned(&self) -> bool {
-        matches!(self.ending, Ending::Abandoned { .. })
+    pub const fn is_cancelled(&self) -> bool {
+        matches!(self.ending, Ending::Cancelled { .. })
     }
 }

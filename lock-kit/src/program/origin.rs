@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
-use super::ground::{DATA, Ground, HOME, Slots, open, word};
-use super::{Ending, Fencing, Manner, Round};
+use super::layout::{DATA, HOME, Layout, Slots, open, word};
+use super::{AcquireKind, Ending, Fencing, Section};
 use crate::Record;
 
 /// Work that somebody else finishes.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A memory that can also end its rank.
-pub trait Mortal: RemoteMemory + Clone {
+pub trait Crashable: RemoteMemory + Clone {
     /// Ends it: what is under way takes effect.
     fn die(&self);
 
@@ -30,7 +30,7 @@ pub trait Mortal: RemoteMemory + Clone {
 }
 
 /// What is done to the data, and done again where nobody knows and the lock goes on.
-async fn told<M: Mortal>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u64, Fault> {
+async fn told<M: Crashable>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u64, Fault> {
     loop {
         match operation().await {
             Err(fault) if fault.is_unknown() && memory.settles() => {}
@@ -40,28 +40,28 @@ async fn told<M: Mortal>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u6
 }
 
 /// Runs the rounds of the memory's rank, one after the other.
-pub async fn run<M: Mortal, A: LockAlgorithm>(
+pub async fn run<M: Crashable, A: LockAlgorithm>(
     memory: M,
     algorithm: Arc<A>,
     slots: Slots,
-    rounds: Vec<Round>,
+    rounds: Vec<Section>,
     record: Arc<Record>,
     spawn: impl Fn(Task),
 ) {
-    let mut abandoned = 0;
+    let mut cancelled = 0;
     if let Err(fault) = open::<M, A>(&memory, slots) {
         record.violated(|| format!("{fault}"));
     }
     for round in rounds {
-        abandoned += u16::from(round.is_poisoned());
-        let slot = match round.manner {
-            _ if round.is_poisoned() => abandoned,
-            Manner::WithoutNode => Owner::NO_SLOT,
-            Manner::Usual | Manner::Try => 0,
+        cancelled += u16::from(round.is_cancelled());
+        let slot = match round.kind {
+            _ if round.is_cancelled() => cancelled,
+            AcquireKind::WithoutNode => Owner::NO_SLOT,
+            AcquireKind::Usual | AcquireKind::Try => 0,
         };
         let owner = Owner { rank: memory.rank(), slot, generation: record.begins(memory.rank()) };
         let done = match round.ending {
-            Ending::Abandoned { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &spawn),
+            Ending::Cancelled { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &spawn),
             _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
         if !goes_on(&memory, &record, (owner, slots), round, done) || round.ending == Ending::Dies {
@@ -70,41 +70,41 @@ pub async fn run<M: Mortal, A: LockAlgorithm>(
     }
 }
 
-async fn section<M: Mortal, A: LockAlgorithm>(
+async fn section<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
     (owner, slots): (Owner, Slots),
-    round: Round,
+    round: Section,
     record: &Record,
 ) -> Result<(), Fault> {
     let mode = round.mode;
-    let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = match round.manner {
-        Manner::Try => algorithm.words_to_try(ground)?,
-        Manner::Usual | Manner::WithoutNode => algorithm.words(ground)?,
+    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let words = match round.kind {
+        AcquireKind::Try => algorithm.words_to_try(layout)?,
+        AcquireKind::Usual | AcquireKind::WithoutNode => algorithm.words(layout)?,
     };
     let data = word(memory, HOME, DATA)?;
 
     record.between(owner);
-    if round.manner != Manner::Try {
+    if round.kind != AcquireKind::Try {
         record.waits(owner, mode);
         memory.marks();
     }
-    let started = algorithm.start(memory, ground, words, mode)?;
-    let counter = ground.token()?;
+    let started = algorithm.start(memory, layout, words, mode)?;
+    let counter = layout.token()?;
     let early = matches!(round.fencing, Fencing::Fused | Fencing::Hasty).then(|| TokenDraw::from(memory, counter));
     for _ in 0..round.early {
         told(memory, || memory.read(data)).await?;
     }
-    let wish = if round.manner == Manner::Try { Intent::TRY } else { Intent::LOCK };
+    let wish = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, ground, words, mode, first, &|| wish.recovering()).await,
+        false => algorithm.contend(memory, layout, words, mode, first, &|| wish.recovering()).await,
     };
     let held = match held {
-        Err(fault) if round.manner == Manner::Try && fault.kind() == FaultKind::TimedOut => {
+        Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
             record.outside(owner);
             return Ok(());
         }
@@ -138,11 +138,11 @@ async fn section<M: Mortal, A: LockAlgorithm>(
     }
 
     record.between(owner);
-    let released = algorithm.start_release(memory, ground, words, mode)?;
-    if round.ending == Ending::Detached && algorithm.releases_in_one_step(ground, mode) {
+    let released = algorithm.start_release(memory, layout, words, mode)?;
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step(layout, mode) {
         drop(released);
     } else {
-        algorithm.finish_release(memory, ground, words, mode, released).await?;
+        algorithm.finish_release(memory, layout, words, mode, released).await?;
     }
     record.outside(owner);
     Ok(())
@@ -150,11 +150,11 @@ async fn section<M: Mortal, A: LockAlgorithm>(
 
 /// A round is over: whether the origin goes on. Where there are no nodes a lock may stay with the dead. An origin that is told
 /// that nobody knows what became of an operation ends.
-fn goes_on<M: Mortal>(
+fn goes_on<M: Crashable>(
     memory: &M,
     record: &Record,
     (owner, slots): (Owner, Slots),
-    round: Round,
+    round: Section,
     done: Result<(), Fault>,
 ) -> bool {
     match done {
@@ -171,40 +171,40 @@ fn goes_on<M: Mortal>(
 }
 
 /// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
-fn abandon<M: Mortal, A: LockAlgorithm>(
+fn abandon<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
     (owner, slots): (Owner, Slots),
-    round: Round,
+    round: Section,
     record: &Arc<Record>,
     spawn: &impl Fn(Task),
 ) -> Result<(), Fault> {
     record.between(owner);
-    let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = algorithm.words(ground)?;
-    let started = algorithm.start(memory, ground, words, round.mode)?;
+    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(layout)?;
+    let started = algorithm.start(memory, layout, words, round.mode)?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     spawn(Box::pin(async move {
-        let done = finish_abandoned(&memory, &*algorithm, (owner, slots), round, started, &record).await;
+        let done = finish_cancelled(&memory, &*algorithm, (owner, slots), round, started, &record).await;
         goes_on(&memory, &record, (owner, slots), round, done);
     }));
     Ok(())
 }
 
-async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
+async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
     memory: &M,
     algorithm: &A,
     (owner, slots): (Owner, Slots),
-    round: Round,
+    round: Section,
     started: M::Op,
     record: &Record,
 ) -> Result<(), Fault> {
-    let Round { mode, ending, .. } = round;
-    let ground = Ground::<M, A>::new(memory, owner, slots);
-    let words = algorithm.words(ground)?;
+    let Section { mode, ending, .. } = round;
+    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let words = algorithm.words(layout)?;
     // It is wanted for a while.
     let (limit, recovers) = match ending {
-        Ending::Abandoned { asked, recovers } => (usize::from(asked), recovers),
+        Ending::Cancelled { asked, recovers } => (usize::from(asked), recovers),
         _ => (usize::MAX, false),
     };
     let asked = AtomicUsize::new(0);
@@ -212,7 +212,7 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
         let wish = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
         Intent { recovers, ..wish }
     };
-    match algorithm.finish(memory, ground, words, mode, started, wish).await {
+    match algorithm.finish(memory, layout, words, mode, started, wish).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
         }
         finished => {
@@ -221,14 +221,14 @@ async fn finish_abandoned<M: RemoteMemory, A: LockAlgorithm>(
             if held.recovered.is_some() {
                 record.holds(owner, mode);
                 record.between(owner);
-                algorithm.release_poisoned(memory, ground, words, held).await?;
+                algorithm.release_poisoned(memory, layout, words, held).await?;
                 record.outside(owner);
                 return Ok(());
             }
             record.enters(owner, held);
             record.between(owner);
-            let released = algorithm.start_release(memory, ground, words, mode)?;
-            algorithm.finish_release(memory, ground, words, mode, released).await?;
+            let released = algorithm.start_release(memory, layout, words, mode)?;
+            algorithm.finish_release(memory, layout, words, mode, released).await?;
         }
     }
     record.outside(owner);

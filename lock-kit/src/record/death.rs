@@ -35,9 +35,9 @@ impl Record {
             let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied);
             kind && state.deaths.iter().any(|death| fault.rank() == Some(death.rank))
         };
-        let stranger = |(_, inherited): &&(Mode, Option<Fault>)| inherited.is_some_and(|fault| !named(fault));
+        let stranger = |(_, recovered): &&(Mode, Option<Fault>)| recovered.is_some_and(|fault| !named(fault));
         if let Some(other) = state.entered.iter().find(stranger) {
-            return Err(format!("inherited {other:?}"));
+            return Err(format!("recovered {other:?}"));
         }
         // Of several deaths nobody can say whose heir an heir is.
         match &state.deaths[..] {
@@ -55,7 +55,7 @@ impl Record {
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
-        if state.entered.iter().any(|(_, inherited)| inherited.is_some()) {
+        if state.entered.iter().any(|(_, recovered)| recovered.is_some()) {
             return Err(format!("recovered: {:?}", state.entered));
         }
         state.deaths.iter().try_for_each(|death| death.check_without_nodes::<A>(&state, lock))
@@ -69,21 +69,21 @@ impl Death {
 
     fn check(&self, state: &State) -> Result<(), String> {
         let (before, after) = state.entered.split_at(self.entered);
-        let heir = after.iter().position(|(_, inherited)| inherited.is_some());
+        let recovering = after.iter().position(|(_, recovered)| recovered.is_some());
         let overtakes = |mode: Option<Mode>| {
-            let before = &after[..heir.unwrap_or(after.len())];
+            let before = &after[..recovering.unwrap_or(after.len())];
             before.iter().any(|(entered, _)| mode.is_none_or(|mode| *entered == mode))
         };
-        let missed = if before.iter().any(|(_, inherited)| inherited.is_some()) {
-            Some("inherited before the death")
-        } else if heir.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
+        let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
+            Some("recovered before the death")
+        } else if recovering.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
             Some("nobody recovers")
         } else if self.inside(Mode::Exclusive) && overtakes(None) {
-            Some("somebody came before the heir of an owner")
+            Some("another acquire came before the recovering owner of an owner")
         } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an owner came before the heir of a reader")
-        } else if heir.is_some() && self.stages.is_empty() && !self.posted {
-            Some("inherited from who had released")
+            Some("an exclusive owner came before the recovering owner of a reader")
+        } else if recovering.is_some() && self.stages.is_empty() && !self.posted {
+            Some("recovered from who had released")
         } else {
             None
         };

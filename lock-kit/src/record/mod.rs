@@ -239,8 +239,8 @@ impl Record {
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
-        if let Some((_, Some(fault))) = state.entered.iter().find(|(_, inherited)| inherited.is_some()) {
-            return Err(format!("inherited though nobody died: {fault:?}"));
+        if let Some((_, Some(fault))) = state.entered.iter().find(|(_, recovered)| recovered.is_some()) {
+            return Err(format!("recovered though nobody died: {fault:?}"));
         }
         if !state.stages.is_empty() {
             return Err(format!("not everybody is outside at the end: {:?}", state.stages));

@@ -108,26 +108,26 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         let Self { inner, target, id, .. } = *self;
         match id.is_window_lock() {
             true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
-            false if id.is_all() => self.room(),
+            false if id.is_all() => self.lock_all_word(),
             false => inner.fabric().word_in(&target.data, inner.locks.table.word(id, index as u64)),
         }
     }
 
-    fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
+    fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
         if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.spread(self.target.rank))
     }
 
-    fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
+    fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
         self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.locks.layout.near(self.target.rank, index))
     }
 
-    fn leader(&self) -> Option<Rank> {
+    fn cohort_home(&self) -> Option<Rank> {
         let fabric = self.inner.fabric();
         self.inner.locks.neighbours.iter().copied().find(|rank| fabric.liveness(*rank) == Liveness::Alive)
     }
@@ -181,31 +181,31 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     #[inline]
-    fn lines(&self) -> u16 {
+    fn request_slots(&self) -> u16 {
         crate::locks::server::lines(self.inner.world.size())
     }
 
     #[inline]
-    fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
         let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         self.inner.fabric().word_in(&self.target.locks, self.inner.locks.layout.line(of, line))
     }
 
     #[inline]
-    fn take_line(&self) -> Option<u16> {
-        self.target.lines_in_use.take(self.lines())
+    fn take_request_slot(&self) -> Option<u16> {
+        self.target.lines_in_use.take(self.request_slots())
     }
 
     #[inline]
-    fn give_line_back(&self, line: u16) {
-        self.target.lines_in_use.give_back(line);
+    fn release_request_slot(&self, slot: u16) {
+        self.target.lines_in_use.give_back(slot);
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
+    fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.participants).map(Some)
     }
 
-    fn room(&self) -> Result<F::Word<'w>, Fault> {
+    fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
         self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.locks.layout.room())
     }
 
@@ -235,17 +235,17 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     #[inline]
-    fn passes(&self) -> u8 {
+    fn bypasses(&self) -> u8 {
         self.inner.locks.slots.bypasses(self.slot())
     }
 
     #[inline]
-    fn keep_passes(&self, passes: u8) {
+    fn keep_bypasses(&self, passes: u8) {
         self.inner.locks.slots.set_bypasses(self.slot(), passes);
     }
 
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
-        self.inner.count_without_slot(self.lock(), counts)
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
+        self.inner.count_without_slot(self.lock(), announced)
     }
 
     fn without_slot(&self) -> Option<WithoutSlot> {

@@ -111,7 +111,7 @@ impl HiddenLayout {
         let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
         let near = spread + 8 * words;
-        let near_words = lock.near_words() as u32;
+        let near_words = lock.host_words() as u32;
         // In lines of their own: whoever takes the card has nothing to do there.
         let lines = near + (8 * u64::from(size) * u64::from(near_words)).next_multiple_of(64);
         let count = if lock.is_served() { u64::from(size) * u64::from(server::lines(size)) } else { 0 };

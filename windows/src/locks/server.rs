@@ -202,7 +202,7 @@ impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
         slots::slots(self.server.world.size())
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
+    fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
         let size = self.server.world.size();
         self.fabric().word_in(self.hidden(rank)?, slots::participants(size)).map(Some)
     }
@@ -211,11 +211,11 @@ impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
         Some(self.fabric().rank())
     }
 
-    fn lines(&self) -> u16 {
+    fn request_slots(&self) -> u16 {
         lines(self.server.world.size())
     }
 
-    fn line_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
         let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         self.fabric().word_in(&self.server.own, self.server.layout.line(of, line))
     }

@@ -91,7 +91,7 @@ impl<F: Fabric> Locks<F> {
 
 /// The ranks that share this one's host, if the lock has to do with that.
 fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
-    if lock.near_words() == 0 {
+    if lock.host_words() == 0 {
         return Box::default();
     }
     let fabric = world.fabric();

@@ -12,7 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::program::{self, Ground, Round, Slots, lock_and_data};
+use crate::program::{self, Layout, Section, Slots, lock_and_data};
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -81,7 +81,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// If one of that is not so, or there were too few executions. The message has the programs and the operations of the
     /// execution; loom repeats it, for it depends on nothing else.
     #[track_caller]
-    pub fn run(&self, programs: &[&[Round]]) -> usize {
+    pub fn run(&self, programs: &[&[Section]]) -> usize {
         self.run_with(programs, free_at_the_end::<A>)
     }
 
@@ -92,7 +92,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     #[track_caller]
     pub fn run_with(
         &self,
-        programs: &[&[Round]],
+        programs: &[&[Section]],
         check: impl Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync + 'static,
     ) -> usize {
         match self.explored(programs, Arc::new(check)) {
@@ -108,7 +108,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     ///
     /// # Errors
     /// What [`run`](Self::run) says when it panics.
-    pub fn verdict(&self, programs: &[&[Round]]) -> Result<usize, String> {
+    pub fn verdict(&self, programs: &[&[Section]]) -> Result<usize, String> {
         quietly(|| self.explored(programs, Arc::new(free_at_the_end::<A>)))
     }
 
@@ -118,19 +118,19 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// # Panics
     /// As [`run`](Self::run).
     #[track_caller]
-    pub fn run_abandoned(&self) -> usize {
-        let executions = self.abandoned().unwrap_or_else(|violation| panic!("{violation}"));
+    pub fn run_cancelled(&self) -> usize {
+        let executions = self.cancelled().unwrap_or_else(|violation| panic!("{violation}"));
         assert!(executions >= self.at_least, "{}: only {executions} executions", A::NAME);
         executions
     }
 
-    /// What [`run_abandoned`](Self::run_abandoned) does, but for the number.
-    pub(crate) fn abandoned(&self) -> Result<usize, String> {
-        const X: Round = Round::EXCLUSIVE;
-        const S: Round = Round::SHARED;
+    /// What [`run_cancelled`](Self::run_cancelled) does, but for the number.
+    pub(crate) fn cancelled(&self) -> Result<usize, String> {
+        const X: Section = Section::EXCLUSIVE;
+        const S: Section = Section::SHARED;
         let mut executions = 0;
         for asked in 0..2 {
-            let [x, s] = [X.abandoned(asked), S.abandoned(asked)];
+            let [x, s] = [X.cancelled(asked), S.cancelled(asked)];
             for programs in
                 [&[&[x, X][..], &[X]][..], &[&[s, X], &[X]], &[&[x, S], &[S]], &[&[s, S], &[X]], &[&[x], &[S], &[X]]]
             {
@@ -146,19 +146,19 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
     /// # Panics
     /// As [`run`](Self::run), and if there were not executions of both kinds.
     #[track_caller]
-    pub fn run_death(&self, dying: Mode, survivor: Round, kind: FaultKind) {
+    pub fn run_death(&self, dying: Mode, survivor: Section, kind: FaultKind) {
         self.death(dying, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
     /// What [`run_death`](Self::run_death) does, with a fault of one of these kinds.
-    pub(crate) fn death(&self, dying: Mode, survivor: Round, kinds: Vec<FaultKind>) -> Result<usize, String> {
+    pub(crate) fn death(&self, dying: Mode, survivor: Section, kinds: Vec<FaultKind>) -> Result<usize, String> {
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
-        let dies = Round { mode: dying, ..Round::EXCLUSIVE }.dying();
+        let dies = Section { mode: dying, ..Section::EXCLUSIVE }.dying();
         let check = move |record: &Record, _: &LoomMemory| {
-            let heirs: Vec<_> = record.entered().into_iter().filter_map(|(_, inherited)| inherited).collect();
-            count[heirs.len().min(1)].fetch_add(1, Relaxed);
-            match (record.violation(), &heirs[..], record.entered().len()) {
+            let recoveries: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
+            count[recoveries.len().min(1)].fetch_add(1, Relaxed);
+            match (record.violation(), &recoveries[..], record.entered().len()) {
                 (None, [], 2) => Ok(()),
                 (None, [fault], 2) if kinds.iter().any(|kind| *fault == Fault::of(*kind, Rank(1))) => Ok(()),
                 seen => Err(format!("{seen:?}")),
@@ -167,24 +167,24 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         let executions = self.explored(&[&[survivor], &[dies]], Arc::new(check))?;
         match outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0) {
             true => Ok(executions),
-            false => Err(format!("{}: {outcomes:?} without an heir and with one", A::NAME)),
+            false => Err(format!("{}: {outcomes:?} without a recovering owner and with one", A::NAME)),
         }
     }
 
     #[track_caller]
-    fn explored(&self, programs: &[&[Round]], check: Arc<Check>) -> Result<usize, String> {
+    fn explored(&self, programs: &[&[Section]], check: Arc<Check>) -> Result<usize, String> {
         let executions = Arc::new(AtomicUsize::new(0));
         let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
         let explored = {
             let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-            let (lock, ground) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
-            let programs: Vec<Vec<Round>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
+            let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
+            let programs: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(self.preemptions);
             move || {
                 model.check(move || {
                     executions.fetch_add(1, Relaxed);
-                    execute(&lock, ground, &programs, &last, &*check);
+                    execute(&lock, layout, &programs, &last, &*check);
                 });
             }
         };
@@ -211,7 +211,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
     (atomics, forgets, per_host): (Atomics, Option<usize>, u32),
-    programs: &[Vec<Round>],
+    programs: &[Vec<Section>],
     last: &Mutex<Arc<Mutex<Trace>>>,
     check: &Check,
 ) {
@@ -221,14 +221,14 @@ fn execute<A: LockAlgorithm>(
         *last = memory.shared_trace();
     }
     let record = Arc::new(Record::default());
-    let adopted = Arc::new(Mutex::new(Vec::new()));
+    let spawned = Arc::new(Mutex::new(Vec::new()));
     let origin = |rank: usize| {
         let (memory, lock) = (memory.of(rank), Arc::clone(lock));
         let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-        let adopted = Arc::clone(&adopted);
+        let spawned = Arc::clone(&spawned);
         let spawn = move |task| {
             let thread = loom::thread::spawn(|| block_on(task));
-            adopted.lock().unwrap().push(thread);
+            spawned.lock().unwrap().push(thread);
         };
         move || block_on(program::run(memory, lock, slots, rounds, record, spawn))
     };
@@ -238,8 +238,8 @@ fn execute<A: LockAlgorithm>(
     for other in others {
         other.join().unwrap();
     }
-    let adopted = std::mem::take(&mut *adopted.lock().unwrap());
-    for thread in adopted {
+    let spawned = std::mem::take(&mut *spawned.lock().unwrap());
+    for thread in spawned {
         thread.join().unwrap();
     }
     if let Some(server) = server {
@@ -261,7 +261,7 @@ impl Server {
         let open = Arc::new(AtomicBool::new(true));
         let (memory, lock, record, still) = (memory.clone(), Arc::clone(lock), Arc::clone(record), Arc::clone(&open));
         let serve = move || {
-            let place = Ground::<_, A>::of_server(&memory, slots);
+            let place = Layout::<_, A>::of_server(&memory, slots);
             if let Err(fault) = block_on(lock.serve(&memory, place, move || still.load(Relaxed))) {
                 record.violated(|| format!("the server ended: {fault}"));
             }
@@ -271,7 +271,7 @@ impl Server {
 
     fn stop<A: LockAlgorithm>(self, memory: &LoomMemory, lock: &A, slots: Slots) {
         self.open.store(false, Relaxed);
-        block_on(lock.wake_server(memory, Ground::<_, A>::of_server(memory, slots))).unwrap();
+        block_on(lock.wake_server(memory, Layout::<_, A>::of_server(memory, slots))).unwrap();
         self.thread.join().unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mcs, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::slotted;
@@ -28,7 +28,7 @@ fn leave(while_read: bool) {
     let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     let wanted = AtomicBool::new(true);
     let mut first: Acquire<'_> = Box::pin(async {
-        let place = Ground::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
+        let place = Layout::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
         let words = lock.words(place)?;
         let started = lock.start(&all[3], place, words, Mode::Exclusive)?;
         let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
@@ -95,7 +95,7 @@ fn nobody_behind(mode: Mode) {
         |rank: u32, mode| -> Release<'_> { Box::pin(release(lock, &all[rank as usize], slotted(rank), mode)) };
     let counts = |counts| {
         let owner = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
-        Ground::<_, Mcs>::new(&all[3], owner, SLOTS).count_without_slot(counts).unwrap();
+        Layout::<_, Mcs>::new(&all[3], owner, SLOTS).announce_without_slot(counts).unwrap();
     };
     run(&memory, &mut asks(0, Mode::Exclusive), ENDLESS).unwrap().unwrap();
     let mut first = asks(1, mode);
@@ -139,7 +139,7 @@ fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
     run(&memory, &mut acquire(lock, &all[1], slotted(1), Mode::Exclusive), ENDLESS).unwrap().unwrap();
-    let place = Ground::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
+    let place = Layout::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
     let mut first: Acquire<'_> = Box::pin(async {
         let words = lock.words(place)?;
         let started = lock.start(&all[2], place, words, Mode::Exclusive)?;
@@ -151,7 +151,7 @@ fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
     assert!(node(1) != 0, "nobody has linked himself");
     memory.net().kill(Rank(1), 0);
     let without = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
-    Ground::<_, Mcs>::new(&all[3], without, SLOTS).count_without_slot(true).unwrap();
+    Layout::<_, Mcs>::new(&all[3], without, SLOTS).announce_without_slot(true).unwrap();
 
     assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
     let told = run(&memory, &mut first, 20 * ENDLESS);
@@ -174,7 +174,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut waits = asks(2, Mode::Exclusive);
         assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
 
-        let place = Ground::<_, A>::new(&all[3], slotted(3), SLOTS);
+        let place = Layout::<_, A>::new(&all[3], slotted(3), SLOTS);
         let mut tries: Acquire<'_> = Box::pin(async {
             let words = lock.words_to_try(place)?;
             let started = lock.start(&all[3], place, words, mode)?;
@@ -216,5 +216,5 @@ fn queues_by_fetch_add_tried() {
 #[test]
 fn two_levels_tried() {
     tries(&two_level(8));
-    tries(&two_level(8).passes(1));
+    tries(&two_level(8).bypasses(1));
 }

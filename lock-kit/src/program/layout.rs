@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use onesided_lock_algos::{LockAlgorithm, LockContext, Owner, WithoutSlot};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
-use super::{Manner, Round};
+use super::{AcquireKind, Section};
 
 /// The rank where the lock and the data lie.
 pub const HOME: Rank = Rank(0);
@@ -27,9 +27,9 @@ pub struct Slots {
     /// Whether they have nodes.
     pub nodes: bool,
     /// Whether an owner sees idle words instead of others' nodes and tallies: one that does not ask.
-    pub deaf: bool,
+    pub blind: bool,
     /// Whether an owner may be without a slot.
-    pub tallied: bool,
+    pub slotless: bool,
     /// Whether each rank is told to have an owner without a slot that counts for another lock.
     pub elsewhere: bool,
     /// How many ranks share a host, those of the lowest numbers the first one; not 0.
@@ -40,16 +40,16 @@ impl Slots {
     /// So many slots with nodes, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
-        Self { each, nodes: true, deaf: false, tallied: false, elsewhere: false, per_host: 2 }
+        Self { each, nodes: true, blind: false, slotless: false, elsewhere: false, per_host: 2 }
     }
 
     /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
     #[must_use]
-    pub fn of<P: AsRef<[Round]>>(programs: &[P]) -> Self {
-        let abandoned = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_poisoned()).count();
-        let without = |rounds: &P| rounds.as_ref().iter().any(|round| round.manner == Manner::WithoutNode);
-        let each = 1 + programs.iter().map(abandoned).max().unwrap_or(0) as u16;
-        Self { tallied: programs.iter().any(without), ..Self::new(each) }
+    pub fn of<P: AsRef<[Section]>>(programs: &[P]) -> Self {
+        let cancelled = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_cancelled()).count();
+        let without = |rounds: &P| rounds.as_ref().iter().any(|round| round.kind == AcquireKind::WithoutNode);
+        let each = 1 + programs.iter().map(cancelled).max().unwrap_or(0) as u16;
+        Self { slotless: programs.iter().any(without), ..Self::new(each) }
     }
 }
 
@@ -94,7 +94,7 @@ const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
 /// # Errors
 /// What the memory reports.
 pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
-    if slots.tallied {
+    if slots.slotless {
         memory.store(word(memory, memory.rank(), tally_at::<A>())?, slots.each.into())?;
     }
     Ok(())
@@ -121,28 +121,28 @@ pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
 }
 
 /// The place of the lock for one owner.
-pub struct Ground<'m, M, A> {
+pub struct Layout<'m, M, A> {
     memory: &'m M,
     owner: Owner,
     slots: Slots,
     algorithm: PhantomData<fn() -> A>,
 }
 
-impl<M, A> Clone for Ground<'_, M, A> {
+impl<M, A> Clone for Layout<'_, M, A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M, A> Copy for Ground<'_, M, A> {}
+impl<M, A> Copy for Layout<'_, M, A> {}
 
-impl<M, A> fmt::Debug for Ground<'_, M, A> {
+impl<M, A> fmt::Debug for Layout<'_, M, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ground").field("owner", &self.owner).field("slots", &self.slots).finish_non_exhaustive()
+        f.debug_struct("Layout").field("owner", &self.owner).field("slots", &self.slots).finish_non_exhaustive()
     }
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
+impl<'m, M: RemoteMemory, A: LockAlgorithm> Layout<'m, M, A> {
     /// The place for whoever serves the lock.
     pub const fn of_server(memory: &'m M, slots: Slots) -> Self {
         Self::new(memory, Owner { rank: HOME, slot: Owner::NO_SLOT, generation: 0 }, slots)
@@ -163,12 +163,12 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Ground<'m, M, A> {
 
     /// What an owner sees who asks whether somebody counts.
     fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
-        let deaf = self.slots.deaf && rank != self.owner.rank;
-        word(self.memory, rank, if deaf { region_words::<A>(self.slots) - 1 } else { index })
+        let blind = self.slots.blind && rank != self.owner.rank;
+        word(self.memory, rank, if blind { region_words::<A>(self.slots) - 1 } else { index })
     }
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M, A> {
+impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M, A> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index >= A::HOME_WORDS {
             return Err(Fault::new(FaultKind::OutOfRange));
@@ -183,21 +183,21 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M,
         self.asked(rank, node_at::<A>(slot) + index)
     }
 
-    fn spread(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
         match A::PER_RANK_WORD {
             true => word(self.memory, rank, spread_at::<A>()),
             false => Err(Fault::new(FaultKind::Unsupported)),
         }
     }
 
-    fn near(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         if index >= A::HOST_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
             return Err(Fault::of(FaultKind::Unsupported, rank));
         }
         word(self.memory, rank, near_at::<A>() + index)
     }
 
-    fn leader(&self) -> Option<Rank> {
+    fn cohort_home(&self) -> Option<Rank> {
         let near = |rank: &Rank| self.host_of(*rank) == self.host_of(self.owner.rank);
         let lives = |rank: &Rank| self.memory.liveness(*rank) == Liveness::Alive;
         if A::HOST_WORDS == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
@@ -212,20 +212,20 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M,
     }
 
     fn owners(&self) -> u64 {
-        u64::from(self.memory.size()) * (u64::from(self.slots.each) + u64::from(self.slots.tallied))
+        u64::from(self.memory.size()) * (u64::from(self.slots.each) + u64::from(self.slots.slotless))
     }
 
-    fn tally(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        if !self.slots.tallied {
+    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        if !self.slots.slotless {
             return Ok(None);
         }
         self.asked(rank, tally_at::<A>()).map(Some)
     }
 
     /// One owner of a rank at a time is without a node.
-    fn count_without_slot(&self, counts: bool) -> Result<(), Fault> {
+    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
         let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
-        self.memory.store(tally, u64::from(counts) << 32 | u64::from(self.slots.each))
+        self.memory.store(tally, u64::from(announced) << 32 | u64::from(self.slots.each))
     }
 
     /// Whoever asks does not count himself.
@@ -234,7 +234,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M,
     }
 
     /// Of a lock with a room, the last of its words.
-    fn room(&self) -> Result<M::Word<'m>, Fault> {
+    fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
         word(self.memory, HOME, LOCK + A::HOME_WORDS - 1)
     }
 
@@ -247,8 +247,8 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Ground<'m, M,
         Some(HOME)
     }
 
-    fn line_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
-        if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.lines() {
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
+        if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
         word(self.memory, HOME, line_at::<A>(self.slots, rank, line))

@@ -24,26 +24,26 @@ pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
 
 /// How the ranks' memory is reached.
 #[derive(Debug)]
-pub(super) enum Ground<'m, F: Fabric> {
+pub(super) enum Layout<'m, F: Fabric> {
     /// Every rank's segment, by rank.
     Opened(&'m [F::Segment]),
     /// The memory that every rank of a simulation has.
     World,
 }
 
-impl<F: Fabric> Clone for Ground<'_, F> {
+impl<F: Fabric> Clone for Layout<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric> Copy for Ground<'_, F> {}
+impl<F: Fabric> Copy for Layout<'_, F> {}
 
 /// The place, for one acquire.
 #[derive(Debug)]
 pub(super) struct Spot<'m, F: Fabric> {
     pub(super) fabric: &'m F,
-    pub(super) ground: Ground<'m, F>,
+    pub(super) layout: Layout<'m, F>,
     /// The memory of the lowest rank of this host, if the lock has words near.
     pub(super) leader: Option<&'m F::Segment>,
     /// Words of the home, and of a node.
@@ -64,12 +64,12 @@ impl<F: Fabric> Copy for Spot<'_, F> {}
 impl<'m, F: Fabric> Spot<'m, F> {
     fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let offset = 8 * index as u64;
-        match self.ground {
-            Ground::Opened(segments) => {
+        match self.layout {
+            Layout::Opened(segments) => {
                 let segment = segments.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
                 self.fabric.word_in(segment, offset)
             }
-            Ground::World => self.fabric.word(At { rank, region: RegionId(0), offset }),
+            Layout::World => self.fabric.word(At { rank, region: RegionId(0), offset }),
         }
     }
 
@@ -99,17 +99,17 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         u64::from(self.fabric.size())
     }
 
-    fn spread(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
+    fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
         self.word(rank, self.words.0 + self.words.1 + 1)
     }
 
-    fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
+    fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
             self.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
         self.fabric.same_host_word(leader, 8 * (near_at(self.words) + index) as u64)
     }
 
-    fn leader(&self) -> Option<Rank> {
+    fn cohort_home(&self) -> Option<Rank> {
         self.leader.map(Segment::rank)
     }
 
@@ -118,7 +118,7 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     /// The last of the home's.
-    fn room(&self) -> Result<F::Word<'m>, Fault> {
+    fn lock_all_word(&self) -> Result<F::Word<'m>, Fault> {
         let last = self.words.0.checked_sub(1).ok_or(Fault::new(FaultKind::Unsupported))?;
         self.word(Rank(0), last)
     }
@@ -128,12 +128,12 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         true
     }
 
-    fn passes(&self) -> u8 {
+    fn bypasses(&self) -> u8 {
         self.passes.load(Ordering::Relaxed)
     }
 
-    fn keep_passes(&self, passes: u8) {
-        self.passes.store(passes, Ordering::Relaxed);
+    fn keep_bypasses(&self, bypasses: u8) {
+        self.passes.store(bypasses, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {

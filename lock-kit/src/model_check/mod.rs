@@ -12,7 +12,7 @@ use onesided_lock_algos::LockAlgorithm;
 pub use memory::{CheckedMemory, PauseEnd, Reply, Wait};
 pub use world::Event;
 
-use crate::program::Round;
+use crate::program::Section;
 use crate::trace::Action;
 use run::{End, Run};
 use world::Budget;
@@ -38,7 +38,7 @@ use world::Budget;
 /// own words included: [`Exploration`](crate::Exploration) has them apart.
 ///
 /// Of a lock that is [served](LockAlgorithm::SERVED) the server is one more task of the home's rank, which does not crash then: a
-/// loss of which that rank is told ends it, so such a lock has to [settle](Self::settled) them.
+/// loss of which that rank is told ends it, so such a lock has to [settle](Self::resolved) them.
 ///
 /// Checked in every schedule: exclusion, no lost update, that everybody ends, that the heirs of the dead are told and nobody
 /// else is, that the lock is free at the end and a survivor can have it. And, if asked for, that nobody is
@@ -52,11 +52,11 @@ pub struct Checker<A> {
     settled: bool,
     at_least: usize,
     states: usize,
-    departures: Option<usize>,
+    delay_bound: Option<usize>,
     bypass: Option<u32>,
     token: Option<fn(&[u64]) -> u64>,
-    bend: Option<fn(Action) -> Action>,
-    near_is_safe: bool,
+    mutate: Option<fn(Action) -> Action>,
+    same_host_is_safe: bool,
     memory_goes: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Explored {
     /// Events of the longest schedule.
     pub depth: usize,
     /// Ends with an heir.
-    pub heirs: usize,
+    pub recoveries: usize,
     /// Ends after an operation or an answer was lost.
     pub lost: usize,
     /// The most that anybody was bypassed.
@@ -83,11 +83,11 @@ pub struct Explored {
 
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schedules, states, ends, depth, heirs, lost, bypassed, complete } = self;
+        let Self { schedules, states, ends, depth, recoveries, lost, bypassed, complete } = self;
         let all = if *complete { "all" } else { "not all" };
         write!(
             f,
-            "{states} states ({all}), {schedules} schedules, {ends} ends, up to {depth} events; {heirs} ends with an heir, \
+            "{states} states ({all}), {schedules} schedules, {ends} ends, up to {depth} events; {recoveries} ends with an recovering, \
              {lost} after a loss; at most {bypassed} bypassed"
         )
     }
@@ -104,11 +104,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             settled: false,
             at_least: 1,
             states: 3_000_000,
-            departures: None,
+            delay_bound: None,
             bypass: None,
             token: None,
-            bend: None,
-            near_is_safe: false,
+            mutate: None,
+            same_host_is_safe: false,
             memory_goes: false,
         }
     }
@@ -121,7 +121,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     }
 
     /// Up to so many operations or answers are lost, and their origins told that nobody knows. An origin that the lock hands that
-    /// on to ends, unless the lock is to [settle](Self::settled) it.
+    /// on to ends, unless the lock is to [settle](Self::resolved) it.
     #[must_use]
     pub fn losses(mut self, losses: u8) -> Self {
         self.budget.lost = losses;
@@ -130,8 +130,8 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
 
     /// Nothing is lost of what a rank does to the memory of its own host.
     #[must_use]
-    pub fn near_is_safe(self) -> Self {
-        Self { near_is_safe: true, ..self }
+    pub fn same_host_is_safe(self) -> Self {
+        Self { same_host_is_safe: true, ..self }
     }
 
     /// Who crashes takes its memory with it, the home's aside: operations there end with `NoSuchRegion`. The others hear of its end
@@ -144,7 +144,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
 
     /// The lock hands no loss on to anybody, and goes on: what a section does to the data is done again.
     #[must_use]
-    pub fn settled(self) -> Self {
+    pub fn resolved(self) -> Self {
         Self { settled: true, ..self }
     }
 
@@ -183,13 +183,13 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// wrong: a crash, a loss and a stop are a departure each. What is found takes few of them, mostly, and these are of the whole
     /// length of a schedule, where so many [states](Self::at_most) are of its end.
     #[must_use]
-    pub fn departures(self, times: usize) -> Self {
-        Self { departures: Some(times), ..self }
+    pub fn delay_bound(self, times: usize) -> Self {
+        Self { delay_bound: Some(times), ..self }
     }
 
-    /// Whether the schedules are bounded [so](Self::departures).
-    pub(crate) fn departs(&self) -> bool {
-        self.departures.is_some()
+    /// Whether the schedules are bounded [so](Self::delay_bound).
+    pub(crate) fn is_delay_bounded(&self) -> bool {
+        self.delay_bound.is_some()
     }
 
     /// While everybody lives, at most so many acquires that came later (whose first operation took effect later) enter before
@@ -205,10 +205,10 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { token: Some(of), ..self }
     }
 
-    /// What operations become that are bent on purpose: a lock that is wrong without a line of its own.
+    /// What operations become that are mutated on purpose: a lock that is wrong without a line of its own.
     #[must_use]
-    pub fn bend(self, bend: fn(Action) -> Action) -> Self {
-        Self { bend: Some(bend), ..self }
+    pub fn mutate(self, mutate: fn(Action) -> Action) -> Self {
+        Self { mutate: Some(mutate), ..self }
     }
 
     /// Checks these programs, one origin each, in every schedule.
@@ -217,7 +217,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// If something is wrong, or there were too few states. The message has the programs, what happened, and the schedule to
     /// [replay](Self::replay).
     #[track_caller]
-    pub fn run(&self, programs: &[&[Round]]) -> Explored {
+    pub fn run(&self, programs: &[&[Section]]) -> Explored {
         match self.verdict(programs) {
             Ok(explored) => {
                 assert!(explored.states >= self.at_least, "{}: only {explored}: {programs:?}", A::NAME);
@@ -231,7 +231,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     ///
     /// # Errors
     /// What [`run`](Self::run) says when it panics.
-    pub fn verdict(&self, programs: &[&[Round]]) -> Result<Explored, String> {
+    pub fn verdict(&self, programs: &[&[Section]]) -> Result<Explored, String> {
         let mut explored = Explored { complete: true, ..Explored::default() };
         let mut known = HashSet::new();
         // Which of how many events was chosen at each step.
@@ -282,16 +282,16 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
-    /// How many more departures there may be after these choices.
+    /// How many more delay_bound there may be after these choices.
     fn left(&self, path: &[(u16, u16)]) -> Option<usize> {
-        self.departures.map(|times| times - path.iter().filter(|(chosen, _)| *chosen > 0).count())
+        self.delay_bound.map(|times| times - path.iter().filter(|(chosen, _)| *chosen > 0).count())
     }
 
     /// Runs one schedule: the one of a message.
     ///
     /// # Errors
     /// What is wrong, if it still is.
-    pub fn replay(&self, programs: &[&[Round]], schedule: &[u16]) -> Result<(), String> {
+    pub fn replay(&self, programs: &[&[Section]], schedule: &[u16]) -> Result<(), String> {
         let mut run = Run::new(self, programs);
         let mut chosen = schedule.iter();
         loop {
@@ -310,7 +310,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
-    fn report(&self, violation: &str, programs: &[&[Round]], run: &Run<A>, schedule: &[u16]) -> String {
+    fn report(&self, violation: &str, programs: &[&[Section]], run: &Run<A>, schedule: &[u16]) -> String {
         let (name, budget) = (A::NAME, self.budget);
         let happened = run.story();
         format!(
@@ -322,7 +322,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
 impl Explored {
     fn count(&mut self, end: End) {
         self.ends += 1;
-        self.heirs += usize::from(end.heir);
+        self.recoveries += usize::from(end.recovering);
         self.lost += usize::from(end.lost);
         self.bypassed = self.bypassed.max(end.bypassed);
     }

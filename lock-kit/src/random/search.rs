@@ -6,15 +6,21 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
 use super::scenario::{Plan, Scenario, Setting, run};
-use crate::program::{Ending, Fencing, Manner, Round};
+use crate::program::{AcquireKind, Ending, Fencing, Section};
 
-fn round() -> impl Strategy<Value = Round> {
+fn round() -> impl Strategy<Value = Section> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
-    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, recovers)| Ending::Abandoned { asked, recovers })];
-    let manner = prop_oneof![6 => Just(Manner::Usual), 1 => Just(Manner::WithoutNode), 1 => Just(Manner::Try)];
+    let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, recovers)| Ending::Cancelled { asked, recovers })];
+    let kind =
+        prop_oneof![6 => Just(AcquireKind::Usual), 1 => Just(AcquireKind::WithoutNode), 1 => Just(AcquireKind::Try)];
     let fencing = prop_oneof![4 => Just(Fencing::None), 1 => Just(Fencing::Inside), 1 => Just(Fencing::Fused)];
-    (mode, 0_u8..3, 0_u8..3, ending, manner, fencing).prop_map(|(mode, early, touches, ending, manner, fencing)| {
-        Round { mode, early, touches, ending, manner, fencing }
+    (mode, 0_u8..3, 0_u8..3, ending, kind, fencing).prop_map(|(mode, early, touches, ending, kind, fencing)| Section {
+        mode,
+        early,
+        touches,
+        ending,
+        kind,
+        fencing,
     })
 }
 

@@ -1,8 +1,8 @@
-//! Where a word lies.
+//! Ranks, regions and the addresses of words.
 
 use core::fmt;
 
-/// A process (or thread, or simulated process) of a world: a name, apart from any network address.
+/// A process (or thread, or simulated process) of a world: an id, independent of network addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
@@ -24,32 +24,34 @@ impl fmt::Display for Rank {
     }
 }
 
-/// A registered region of memory, counted by the rank that owns it.
+/// A registered region of memory, numbered by the rank that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u32);
 
-/// The place of an 8-byte word: whose memory, which region, how many bytes into it.
+/// The address of an 8-byte word: rank, region, byte offset.
 ///
-/// Plain data: it may travel in a message or lie in another word's neighbourhood (two words, see [`At::to_words`]).
+/// Plain data: it may travel in a message or lie in remote memory (as two words, see
+/// [`At::to_words`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct At {
-    /// The owner of the memory.
+    /// The rank that owns the memory.
     pub rank: Rank,
-    /// The region at the owner.
+    /// The region of that rank.
     pub region: RegionId,
-    /// Bytes from the region's start; a multiple of 8.
+    /// Bytes from the start of the region; a multiple of 8.
     pub offset: u64,
 }
 
 impl At {
-    /// Two words that [`At::from_words`] turns back.
+    /// The address as two words; [`At::from_words`] is the inverse.
     #[must_use]
     #[inline]
     pub const fn to_words(self) -> [u64; 2] {
         [(self.rank.0 as u64) << 32 | self.region.0 as u64, self.offset]
     }
 
-    /// The inverse of [`At::to_words`]. Nothing is checked here: [`RemoteMemory::word`](crate::RemoteMemory::word) does.
+    /// The inverse of [`At::to_words`]. Nothing is checked here:
+    /// [`RemoteMemory::word`](crate::RemoteMemory::word) does that.
     #[must_use]
     #[inline]
     pub const fn from_words(words: [u64; 2]) -> Self {

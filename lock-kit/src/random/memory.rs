@@ -11,7 +11,7 @@ use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch,
 };
 
-use crate::Mortal;
+use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
 use crate::trace::{Action, Effect, Trace};
 
@@ -44,8 +44,8 @@ pub struct Net {
     pub trace: Trace,
     /// Whose operations do not take effect for now: the rank is stopped.
     pub stopped: Option<Rank>,
-    /// What operations become that are bent on purpose.
-    pub bend: Option<fn(Action) -> Action>,
+    /// What operations become that are mutated on purpose.
+    pub mutate: Option<fn(Action) -> Action>,
     /// Whether no [wait](RemoteMemory::wait_until) ends by its deadline.
     pub timeless: bool,
 }
@@ -195,7 +195,7 @@ impl ModelMemory {
 
     fn send(&self, word: usize, action: Action, chained: bool) -> Reply {
         let mut net = self.net();
-        let action = net.bend.map_or(action, |bend| bend(action));
+        let action = net.mutate.map_or(action, |mutate| mutate(action));
         let posted = &mut net.posted;
         *match action {
             Action::Read => &mut posted.reads,
@@ -365,7 +365,7 @@ impl RemoteMemory for ModelMemory {
     }
 }
 
-impl Mortal for ModelMemory {
+impl Crashable for ModelMemory {
     fn die(&self) {
         self.net().kill(self.rank, 0);
     }

@@ -10,7 +10,7 @@ use onesided_remote_memory::{
 };
 
 use super::world::World;
-use crate::Mortal;
+use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
 use crate::trace::Action;
 
@@ -230,7 +230,7 @@ impl RemoteMemory for CheckedMemory {
     }
 }
 
-impl Mortal for CheckedMemory {
+impl Crashable for CheckedMemory {
     fn die(&self) {
         self.world().dying.push(self.rank);
     }

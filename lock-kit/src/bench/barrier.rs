@@ -7,7 +7,7 @@ use onesided_fabric::Error;
 
 /// A barrier that nobody waits at for somebody who does not come any more.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct Barrier {
     size: u32,
     state: Mutex<State>,
     changed: Condvar,
@@ -22,7 +22,7 @@ struct State {
     error: Option<Error>,
 }
 
-impl Meeting {
+impl Barrier {
     pub(super) fn of(size: u32) -> Self {
         Self { size, state: Mutex::default(), changed: Condvar::new(), failed: AtomicBool::new(false) }
     }
@@ -74,9 +74,9 @@ impl Meeting {
     }
 }
 
-/// Of a thread that comes to a [`Meeting`].
+/// Of a thread that comes to a [`Barrier`].
 #[derive(Debug)]
-pub(super) struct Leaves<'a>(&'a Meeting);
+pub(super) struct Leaves<'a>(&'a Barrier);
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {

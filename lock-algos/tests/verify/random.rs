@@ -1,10 +1,10 @@
 //! Programs, schedules and deaths made up by proptest, against the sequential model.
 
 use onesided_lock_algos::{Backoff, Intent, LockAlgorithm, Mode, Owner, TestAndSet};
-use onesided_lock_kit::modelled::{drive, expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::random::{drive, expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right};
-use onesided_lock_kit::{Action, Fencing, Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use onesided_lock_kit::{Action, Fencing, Layout, ModelMemory, Posted, Scenario, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ proptest! {
     }
 
     #[test]
-    fn a_death_is_told_to_the_heir(scenario in scenario(true)) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true)) {
         run(&right(), &scenario).map_err(TestCaseError::fail)?;
     }
 
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn mcs_tells_a_death_to_the_heir(scenario in scenario(true)) {
+    fn mcs_reports_a_death_to_the_recovering_owner(scenario in scenario(true)) {
         run(&mcs(), &scenario).map_err(TestCaseError::fail)?;
     }
 }
@@ -45,26 +45,26 @@ proptest! {
 #[test]
 fn uncontended_costs_two_operations() {
     for (round, expected) in [
-        (Round::EXCLUSIVE, Posted { compare_swaps: 1, writes: 1, ..Posted::default() }),
-        (Round::SHARED, Posted { compare_swaps: 1, fetch_adds: 1, ..Posted::default() }),
+        (Section::EXCLUSIVE, Posted { compare_swaps: 1, writes: 1, ..Posted::default() }),
+        (Section::SHARED, Posted { compare_swaps: 1, fetch_adds: 1, ..Posted::default() }),
     ] {
-        let programs = vec![vec![Round { touches: 0, ..round }]];
+        let programs = vec![vec![Section { touches: 0, ..round }]];
         assert_eq!(run(&right(), &Scenario { programs, schedule: vec![], death: None }), Ok(expected));
     }
 }
 
 #[test]
 fn mcs_costs_two_operations_uncontended_and_one_write_to_hand_over() {
-    let run = |programs: &[&[Round]]| {
+    let run = |programs: &[&[Section]]| {
         let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
         run(&mcs(), &Scenario { programs, schedule: vec![], death: None })
     };
-    let quiet = Round { touches: 0, ..Round::EXCLUSIVE };
+    let quiet = Section { touches: 0, ..Section::EXCLUSIVE };
     assert_eq!(run(&[&[quiet]]), Ok(Posted { compare_swaps: 2, ..Posted::default() }));
-    let shared = Round { mode: Mode::Shared, ..quiet };
+    let shared = Section { mode: Mode::Shared, ..quiet };
     assert_eq!(run(&[&[shared]]), Ok(Posted { compare_swaps: 1, fetch_adds: 1, ..Posted::default() }));
     // The other one swaps itself in at its second attempt and links itself; it is granted the lock, and frees it.
-    let busy = Round { touches: 3, ..Round::EXCLUSIVE };
+    let busy = Section { touches: 3, ..Section::EXCLUSIVE };
     let alone = run(&[&[busy]]).unwrap();
     let both = run(&[&[busy], &[quiet]]).unwrap();
     let more = Posted { compare_swaps: alone.compare_swaps + 2, writes: alone.writes + 2, waits: 1, ..alone };
@@ -80,7 +80,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
         let memory = ModelMemory::new(1, region_words::<TestAndSet>(slots));
         let algorithm = right();
         let released = async {
-            let place = Ground::<_, TestAndSet>::new(&memory, owner, slots);
+            let place = Layout::<_, TestAndSet>::new(&memory, owner, slots);
             if let Some(mode) = held {
                 let words = algorithm.words(place)?;
                 algorithm
@@ -88,7 +88,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
                     .await?;
             }
             let before = memory.region();
-            let place = Ground::<_, TestAndSet>::new(&memory, stranger, slots);
+            let place = Layout::<_, TestAndSet>::new(&memory, stranger, slots);
             let words = algorithm.words(place)?;
             let outcome = algorithm.start_release(&memory, place, words, Mode::Shared).map(drop);
             assert_eq!(memory.region(), before);
@@ -133,7 +133,7 @@ fn wrong_queue_locks_are_caught() {
     const READING: u64 = 1 << 62;
     /// Its name, what it does, whether somebody dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
-    let bends: [Bend; 7] = [
+    let mutations: [Bend; 7] = [
         (
             "frees by a write",
             |action| match action {
@@ -206,9 +206,9 @@ fn wrong_queue_locks_are_caught() {
             "",
         ),
     ];
-    for (flaw, bend, dies, expected) in bends {
+    for (flaw, mutate, dies, expected) in mutations {
         expect_caught(flaw, dies, expected, |scenario| {
-            run_in(Setting { bend: Some(bend), ..Setting::USUAL }, &mcs(), scenario)
+            run_in(Setting { mutate: Some(mutate), ..Setting::USUAL }, &mcs(), scenario)
         });
     }
 }

@@ -3,13 +3,13 @@
 
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
-use onesided_lock_kit::{Action, Checker, Explored, Fencing, Round};
+use onesided_lock_kit::{Action, Checker, Explored, Fencing, Section};
 
-use crate::explored::{S, T, W, WS, X};
+use crate::loom::{S, T, W, WS, X};
 
 /// A round that does not touch the data.
-const A: Round = X.touching(0);
-const B: Round = S.touching(0);
+const A: Section = X.touching(0);
+const B: Section = S.touching(0);
 
 fn whole(explored: Explored) -> usize {
     assert!(explored.complete, "{explored}");
@@ -18,7 +18,7 @@ fn whole(explored: Explored) -> usize {
 
 /// An operation or an answer is lost, and the lock settles that: whoever asks has it in the end. A rank crashes as well.
 fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
-    let checker = Checker::of(lock).losses(1).settled();
+    let checker = Checker::of(lock).losses(1).resolved();
     let lost = [&[&[A][..], &[A]], &[&[B], &[A]], &[&[W], &[A]], &[&[WS], &[A]], &[&[T], &[A]]].map(|programs| {
         let explored = checker.run(programs);
         assert!(explored.lost > 0, "{}: {programs:?}: {explored}", L::NAME);
@@ -28,9 +28,9 @@ fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
     let more = [
         &[&[X, X][..], &[X]],
         &[&[S, X], &[S]],
-        &[&[X.abandoned(1)], &[X]],
-        &[&[S.abandoned(0), X], &[S]],
-        &[&[X], &[X.abandoned_heir(250)]],
+        &[&[X.cancelled(1)], &[X]],
+        &[&[S.cancelled(0), X], &[S]],
+        &[&[X], &[X.cancelled_recovering(250)]],
     ];
     let more = more.map(|programs| bounded.run(programs).states);
     let three = [[A, A, A], [A, B, B]].map(|[x, y, z]| bounded.run(&[&[x], &[y], &[z]]).states);
@@ -48,12 +48,12 @@ fn losses_are_settled() {
 /// Locks that take minutes whole: sections that leave the data alone, one round each; nothing goes wrong, or one rank crashes,
 /// or an operation or an answer is lost, up to 20,000 states of each.
 fn check_small<L: LockAlgorithm + Clone>(lock: &L, at_least: usize) {
-    let programs: [&[&[Round]]; 3] = [&[&[A], &[A]], &[&[A], &[B]], &[&[B], &[B]]];
+    let programs: [&[&[Section]]; 3] = [&[&[A], &[A]], &[&[A], &[B]], &[&[B], &[B]]];
     let of = |checker: Checker<L>| programs.map(|programs| checker.run(programs).states).iter().sum::<usize>();
     let calm = Checker::of(lock);
     let states = programs.map(|programs| whole(calm.run(programs))).iter().sum::<usize>();
     let bounded = calm.at_most(20_000);
-    let lost = bounded.clone().losses(1).settled();
+    let lost = bounded.clone().losses(1).resolved();
     let states = states + of(bounded.clone().crashes(1)) + of(lost.clone()) + of(lost.crashes(1));
     assert!(states >= at_least, "{}: only {states} states", L::NAME);
 }
@@ -68,7 +68,7 @@ fn distributed_counters() {
     check_small(&distributed::<15>(), 80_000);
 }
 
-fn expect_caught<L: LockAlgorithm + Clone>(flaw: &str, checker: Checker<L>, programs: &[&[Round]], expected: &str) {
+fn expect_caught<L: LockAlgorithm + Clone>(flaw: &str, checker: Checker<L>, programs: &[&[Section]], expected: &str) {
     let found = checker.clone().verdict(programs);
     assert!(found.as_ref().is_err_and(|what| what.contains(expected)), "{flaw}: {found:?}");
     // The message has the schedule, and the schedule shows it again.
@@ -80,7 +80,7 @@ fn expect_caught<L: LockAlgorithm + Clone>(flaw: &str, checker: Checker<L>, prog
 
 #[test]
 fn wrong_locks_are_caught() {
-    let two: &[&[Round]] = &[&[X], &[X]];
+    let two: &[&[Section]] = &[&[X], &[X]];
     for (flaw, crashes, programs, expected) in [
         (Flaw::ReadThenWrite, 0, two, "exclusion"),
         (Flaw::ReaderIgnoresOwner, 0, &[&[X], &[S]], ""),
@@ -109,22 +109,22 @@ fn wrong_queue_locks_are_caught() {
         Action::CompareSwap(expected, 0) if expected & QUEUED != 0 => Action::Write(0),
         other => other,
     };
-    expect_caught("frees by a write", queue.clone().bend(frees_by_a_write), &[&[X], &[X]], "");
+    expect_caught("frees by a write", queue.clone().mutate(frees_by_a_write), &[&[X], &[X]], "");
     let no_grant = |action| match action {
         Action::Write(grant) if is_grant(grant) => Action::Read,
         other => other,
     };
-    expect_caught("no grant", queue.clone().bend(no_grant), &[&[X], &[X]], "wait for ever");
+    expect_caught("no grant", queue.clone().mutate(no_grant), &[&[X], &[X]], "wait for ever");
     let stale = |action| match action {
         Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),
         other => other,
     };
-    expect_caught("a stale generation", queue.clone().bend(stale), &[&[X], &[X, X]], "wait for ever");
+    expect_caught("a stale generation", queue.clone().mutate(stale), &[&[X], &[X, X]], "wait for ever");
     let no_freezing = |action| match action {
         Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
         other => other,
     };
-    expect_caught("no freezing", queue.crashes(1).bend(no_freezing), &[&[X], &[X]], "");
+    expect_caught("no freezing", queue.crashes(1).mutate(no_freezing), &[&[X], &[X]], "");
 }
 
 /// The ticket lock where readers park their counts in the word that is released by a write, and others.
@@ -138,17 +138,17 @@ fn wrong_tickets_are_caught() {
         Action::FetchAdd(RETURN_X) => Action::Write(0),
         other => other,
     };
-    expect_caught("frees by a write", tickets.clone().bend(frees_by_a_write), &[&[X], &[S]], "");
+    expect_caught("frees by a write", tickets.clone().mutate(frees_by_a_write), &[&[X], &[S]], "");
     let no_release = |action| match action {
         Action::FetchAdd(RETURN_X) => Action::Read,
         other => other,
     };
-    expect_caught("no release", tickets.clone().bend(no_release), &[&[X], &[S]], "wait for ever");
+    expect_caught("no release", tickets.clone().mutate(no_release), &[&[X], &[S]], "wait for ever");
     let no_ticket = |action| match action {
         Action::FetchAdd(TAKE_S) => Action::Read,
         other => other,
     };
-    expect_caught("a reader without a ticket", tickets.clone().bend(no_ticket), &[&[X], &[S]], "");
+    expect_caught("a reader without a ticket", tickets.clone().mutate(no_ticket), &[&[X], &[S]], "");
     // Whoever comes last is let in first.
     expect_caught(
         "test-and-set is not fair",
@@ -164,7 +164,7 @@ fn wrong_tickets_are_caught() {
         other => other,
     };
     let fenced = [A.fenced(Fencing::Fused), A.fenced(Fencing::Inside)];
-    expect_caught("a token that stays", tickets.clone().bend(same_token), &[&fenced, &fenced[..1]], "token");
+    expect_caught("a token that stays", tickets.clone().mutate(same_token), &[&fenced, &fenced[..1]], "token");
     let hasty = [A.fenced(Fencing::Hasty)];
     expect_caught("a token drawn before the lock is had", tickets, &[&hasty, &hasty], "token");
 }

@@ -9,7 +9,7 @@ use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::{ModelMemory, Posted};
-use crate::program::{self, Ground, LOCK, Round, Slots, Task, lock_and_data};
+use crate::program::{self, LOCK, Layout, Section, Slots, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::{Action, Trace};
 
@@ -17,7 +17,7 @@ use crate::trace::{Action, Trace};
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// One origin each.
-    pub programs: Vec<Vec<Round>>,
+    pub programs: Vec<Vec<Section>>,
     /// Which of the possible events is next; when it is used up, always the oldest.
     pub schedule: Vec<u8>,
     /// Who dies, if anybody does.
@@ -53,13 +53,13 @@ const ENDLESS: usize = 2_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// What the memory does instead of what it is asked to.
-    pub bend: Option<fn(Action) -> Action>,
+    pub mutate: Option<fn(Action) -> Action>,
     /// The first word of the free lock.
     pub lock: u64,
     /// Whether owners have nodes.
     pub nodes: bool,
     /// Whether the others' nodes always seem idle.
-    pub deaf: bool,
+    pub blind: bool,
     /// Whether no wait ends by its deadline, as if time stood still: then a wake-up that is lost is a wait for ever. Not where
     /// somebody dies.
     pub timeless: bool,
@@ -68,8 +68,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Nothing bent, nodes, and a lock of zeros.
-    pub const USUAL: Self = Self { bend: None, lock: 0, nodes: true, deaf: false, timeless: false, per_host: 2 };
+    /// Nothing mutated, nodes, and a lock of zeros.
+    pub const USUAL: Self = Self { mutate: None, lock: 0, nodes: true, blind: false, timeless: false, per_host: 2 };
 }
 
 /// What happened.
@@ -88,10 +88,10 @@ pub struct History {
 /// # Errors
 /// What went wrong, and the operations that took effect.
 pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scenario) -> Result<History, String> {
-    let Setting { nodes, deaf, per_host, .. } = setting;
-    let slots = Slots { nodes, deaf, per_host, ..Slots::of(&scenario.programs) };
+    let Setting { nodes, blind, per_host, .. } = setting;
+    let slots = Slots { nodes, blind, per_host, ..Slots::of(&scenario.programs) };
     let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
-    memory.net().bend = setting.bend;
+    memory.net().mutate = setting.mutate;
     memory.net().timeless = setting.timeless;
     memory.net().words[LOCK] = setting.lock;
     run_over(setting, lock, scenario, &memory, slots)
@@ -106,12 +106,12 @@ fn run_over<A: LockAlgorithm + Clone>(
     slots: Slots,
 ) -> Result<History, String> {
     let record = Arc::new(Record::default());
-    let adopted: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
+    let spawned: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
     let algorithm = Arc::new(algorithm.clone());
-    let origin = |rank: usize, rounds: &[Round]| -> (usize, Task) {
+    let origin = |rank: usize, rounds: &[Section]| -> (usize, Task) {
         let (memory, algorithm, record) = (memory.of(rank), Arc::clone(&algorithm), Arc::clone(&record));
-        let (rounds, adopted) = (rounds.to_vec(), Arc::clone(&adopted));
-        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
+        let (rounds, spawned) = (rounds.to_vec(), Arc::clone(&spawned));
+        let spawn = move |task| spawned.lock().unwrap().push((rank, task));
         (rank, Box::pin(program::run(memory, algorithm, slots, rounds, record, spawn)))
     };
     let mut tasks: Vec<_> = (0..).zip(&scenario.programs).map(|(rank, rounds)| origin(rank, rounds)).collect();
@@ -133,7 +133,7 @@ fn run_over<A: LockAlgorithm + Clone>(
             tasks.retain(|(of, _)| *of != plan.rank);
         }
         tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        tasks.append(&mut adopted.lock().unwrap());
+        tasks.append(&mut spawned.lock().unwrap());
         if let Some(task) = &mut serving
             && let Poll::Ready(ended) = task.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
@@ -145,7 +145,7 @@ fn run_over<A: LockAlgorithm + Clone>(
             probed = true;
             tasks.push(origin(
                 (dead.index() + 1) % scenario.programs.len(),
-                &[Round::EXCLUSIVE, Round::SHARED, Round::EXCLUSIVE, Round::SHARED],
+                &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED],
             ));
         }
         events += 1;
@@ -156,7 +156,7 @@ fn run_over<A: LockAlgorithm + Clone>(
     }
     if let Some((task, open)) = serving.zip(open) {
         open.store(false, Relaxed);
-        drive(memory, algorithm.wake_server(memory, Ground::<_, A>::of_server(memory, slots)))
+        drive(memory, algorithm.wake_server(memory, Layout::<_, A>::of_server(memory, slots)))
             .map_err(|fault| format!("the server is not woken: {fault}"))?;
         drive(memory, task).map_err(|fault| format!("the server ended: {fault}"))?;
     }
@@ -197,7 +197,7 @@ impl Server {
         let open = Arc::new(AtomicBool::new(true));
         let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
         let task = Box::pin(async move {
-            let place = Ground::<_, A>::of_server(&memory, slots);
+            let place = Layout::<_, A>::of_server(&memory, slots);
             lock.serve(&memory, place, move || still.load(Relaxed)).await
         });
         Self { task, open }

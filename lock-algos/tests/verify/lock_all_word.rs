@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use onesided_lock_algos::{Global, Held, Intent, LockAlgorithm, Mode, Owner, TestAndSet};
-use onesided_lock_kit::modelled::{drive, run};
 use onesided_lock_kit::program::{LOCK, region_words};
+use onesided_lock_kit::random::{drive, run};
 use onesided_lock_kit::wrong::{global, right};
-use onesided_lock_kit::{Ground, ModelMemory, Posted, Round, Scenario, Setting, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Posted, Scenario, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-const X: Round = Round::EXCLUSIVE;
-const S: Round = Round::SHARED;
+const X: Section = Section::EXCLUSIVE;
+const S: Section = Section::SHARED;
 
 /// What one who has a target's lock adds to the room's word.
 const ENTER_X: u64 = 1 << 15;
@@ -20,7 +20,7 @@ pub(crate) fn tested() -> Global<TestAndSet> {
     global::<_, 15>(right())
 }
 
-fn posted(programs: &[&[Round]]) -> Posted {
+fn posted(programs: &[&[Section]]) -> Posted {
     let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
     run(Setting::USUAL, &tested(), &Scenario { programs, schedule: vec![], death: None }).unwrap().posted
 }
@@ -44,7 +44,7 @@ fn an_heir_who_gives_up_heals_nothing() {
         let ask = |rank: u32, mode, wish: &(dyn Fn() -> Intent + Send + Sync)| {
             let (lock, memory) = (&lock, &all[rank as usize]);
             let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
-            let place = Ground::<_, Global<TestAndSet>>::new(memory, owner, slots);
+            let place = Layout::<_, Global<TestAndSet>>::new(memory, owner, slots);
             drive(memory, async {
                 let words = lock.words(place)?;
                 let started = lock.start(memory, place, words, mode)?;
@@ -72,8 +72,8 @@ fn an_heir_who_gives_up_heals_nothing() {
         memory.net().words[LOCK] = 0;
         let told = ask(2, Mode::Shared, &|| Intent::LOCK);
         assert_eq!(told, Err(died), "after {limit} questions");
-        let heir = ask(2, Mode::Shared, &|| Intent::LOCK.recovering());
-        assert_eq!(heir, Ok(Held::after(died, Mode::Exclusive)));
+        let recovering = ask(2, Mode::Shared, &|| Intent::LOCK.recovering());
+        assert_eq!(recovering, Ok(Held::after(died, Mode::Exclusive)));
         assert_eq!(ask(2, Mode::Shared, &|| Intent::LOCK), Ok(Held::cleanly(Mode::Shared)));
     }
     assert!(given_up > 0, "it never came into the room");
@@ -82,13 +82,13 @@ fn an_heir_who_gives_up_heals_nothing() {
 /// Who has no node, where there are some, and who releases what is not his.
 #[test]
 fn who_cannot_have_it_is_told() {
-    let slots = Slots { tallied: true, ..Slots::new(2) };
+    let slots = Slots { slotless: true, ..Slots::new(2) };
     let lock = tested();
     let memory = ModelMemory::new(1, region_words::<Global<TestAndSet>>(slots));
     for mode in [Mode::Exclusive, Mode::Shared] {
         let place = |slot| {
             let owner = Owner { rank: Rank(0), slot, generation: 0 };
-            Ground::<_, Global<TestAndSet>>::new(&memory, owner, slots)
+            Layout::<_, Global<TestAndSet>>::new(&memory, owner, slots)
         };
         let refused = |place, releases| {
             let words = lock.words(place).unwrap();

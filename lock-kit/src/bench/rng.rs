@@ -3,16 +3,16 @@
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fast, and good enough to tell who reads or which lock is wanted.
 ///
 /// ```
-/// use onesided_lock_kit::bench::Dice;
+/// use onesided_lock_kit::bench::Rng;
 ///
-/// let mut dice = Dice::new(1);
-/// assert_eq!(dice.throw(), Dice::new(1).throw(), "the same each time");
-/// assert_ne!(dice.throw(), Dice::new(1).throw());
+/// let mut rng = Rng::new(1);
+/// assert_eq!(rng.next_u64(), Rng::new(1).next_u64(), "the same each time");
+/// assert_ne!(rng.next_u64(), Rng::new(1).next_u64());
 /// ```
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// That start from any number.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -20,7 +20,7 @@ impl Dice {
     }
 
     /// The next number, of all 64 bits.
-    pub const fn throw(&mut self) -> u64 {
+    pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn they_are_those_of_the_reference() {
-        let mut dice = Dice::new(1_234_567);
-        assert_eq!([dice.throw(), dice.throw()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        let mut rng = Rng::new(1_234_567);
+        assert_eq!([rng.next_u64(), rng.next_u64()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 }

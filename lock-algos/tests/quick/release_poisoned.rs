@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use crate::slotted;
@@ -18,12 +18,12 @@ type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 /// Long enough for doubts.
 const LONG: usize = 20 * ENDLESS;
 
-struct Town<'a, A> {
+struct Fixture<'a, A> {
     lock: &'a A,
     all: Vec<ModelMemory>,
 }
 
-impl<'a, A: LockAlgorithm> Town<'a, A> {
+impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     fn new(lock: &'a A) -> Self {
         let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
@@ -33,7 +33,7 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
 
     fn asks(&self, owner: Owner, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
         let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
-        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        let place = Layout::<_, A>::new(memory, owner, SLOTS);
         Box::pin(async move {
             let words = lock.words(place)?;
             lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
@@ -59,12 +59,12 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
 
     async fn forsakes(&self, owner: Owner, held: Held) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
-        let place = Ground::<_, A>::new(memory, owner, SLOTS);
+        let place = Layout::<_, A>::new(memory, owner, SLOTS);
         self.lock.release_poisoned(memory, place, self.lock.words(place)?, held).await
     }
 
     /// The dead are told of until somebody recovers; then all is well.
-    fn is_poisoned(&self, case: &str) {
+    fn is_cancelled(&self, case: &str) {
         for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK] {
             let told = self.ask(2, Mode::Exclusive, wish);
             let told = told.unwrap_or_else(|| panic!("{case}: waits for ever")).map_err(|fault| fault.rank());
@@ -72,9 +72,9 @@ impl<'a, A: LockAlgorithm> Town<'a, A> {
         }
         // A room has its own dead.
         for _ in 0..2 {
-            let heir = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
-            assert!(heir.recovered.is_some(), "{case}");
-            self.release(slotted(2), heir.mode);
+            let recovering = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
+            assert!(recovering.recovered.is_some(), "{case}");
+            self.release(slotted(2), recovering.mode);
             if self.ask(3, Mode::Shared, Intent::LOCK) == Some(Ok(Held::cleanly(Mode::Shared))) {
                 return self.is_free(case);
             }
@@ -94,32 +94,33 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
     for dying in [Mode::Exclusive, Mode::Shared] {
         for slot in [0, Owner::NO_SLOT] {
             for waits in [false, true] {
-                let (town, heir) = (Town::new(lock), Owner { slot, ..slotted(0) });
+                let (fixture, recovering) = (Fixture::new(lock), Owner { slot, ..slotted(0) });
                 let case = format!("{}, {dying:?}, slot {slot}, one waits: {waits}", A::NAME);
-                town.ask(1, dying, Intent::LOCK).unwrap().unwrap();
-                town.all[0].net().kill(Rank(1), 0);
-                let held = town.run(town.asks(heir, Mode::Exclusive, || Intent::LOCK.recovering()));
+                fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
+                fixture.all[0].net().kill(Rank(1), 0);
+                let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
                 // Some have no room for who has no node.
                 let Some(Ok(held)) = held else {
                     assert!(slot == Owner::NO_SLOT, "{case}: {held:?}");
                     continue;
                 };
                 assert!(held.recovered.is_some(), "{case}");
-                let mut third = town.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
+                let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
                 if waits {
-                    assert!(run(&town.all[0], &mut third, 60).is_none(), "{case}");
+                    assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
                 }
-                let mut forsakes: Release<'_> = Box::pin(town.forsakes(heir, held));
+                let mut forsakes: Release<'_> = Box::pin(fixture.forsakes(recovering, held));
                 // Who waits may have to leave first.
-                let ended = run(&town.all[0], &mut forsakes, 60);
+                let ended = run(&fixture.all[0], &mut forsakes, 60);
                 if waits {
-                    let told = run(&town.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits for ever"));
+                    let told =
+                        run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits for ever"));
                     assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
                 }
-                assert_eq!(ended.or_else(|| run(&town.all[0], &mut forsakes, LONG)), Some(Ok(())), "{case}");
+                assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut forsakes, LONG)), Some(Ok(())), "{case}");
                 drop(forsakes);
                 drop(third);
-                town.is_poisoned(&case);
+                fixture.is_cancelled(&case);
             }
         }
     }
@@ -131,29 +132,29 @@ fn given_up<A: LockAlgorithm>(lock: &A) {
     for (dying, beside) in [(Mode::Exclusive, false), (Mode::Shared, false), (Mode::Shared, true)] {
         for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering(), Intent::TRY] {
             for limit in 0..60 {
-                let town = Town::new(lock);
+                let fixture = Fixture::new(lock);
                 let case = format!("{}, {dying:?}, beside a reader: {beside}, {then:?} after {limit}", A::NAME);
                 if beside {
-                    town.ask(3, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-                    let mut dies = acquire(lock, &town.all[1], slotted(1), dying);
-                    assert!(run(&town.all[0], &mut dies, 60).is_none());
-                    town.release(slotted(3), Mode::Exclusive);
-                    run(&town.all[0], &mut dies, ENDLESS).unwrap().unwrap();
-                    town.ask(3, Mode::Shared, Intent::LOCK).unwrap().unwrap();
+                    fixture.ask(3, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
+                    let mut dies = acquire(lock, &fixture.all[1], slotted(1), dying);
+                    assert!(run(&fixture.all[0], &mut dies, 60).is_none());
+                    fixture.release(slotted(3), Mode::Exclusive);
+                    run(&fixture.all[0], &mut dies, ENDLESS).unwrap().unwrap();
+                    fixture.ask(3, Mode::Shared, Intent::LOCK).unwrap().unwrap();
                 } else {
-                    town.ask(1, dying, Intent::LOCK).unwrap().unwrap();
+                    fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
                 }
-                town.all[0].net().kill(Rank(1), 0);
+                fixture.all[0].net().kill(Rank(1), 0);
                 let asked = Arc::new(AtomicUsize::new(0));
                 let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
                 let wish = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
-                let Some(told) = town.run(town.asks(slotted(0), Mode::Exclusive, wish)) else { break };
+                let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, wish)) else { break };
                 let is_last = asked.load(Relaxed) < limit;
                 if told.is_err() {
                     if beside {
-                        town.release(slotted(3), Mode::Shared);
+                        fixture.release(slotted(3), Mode::Shared);
                     }
-                    town.is_poisoned(&case);
+                    fixture.is_cancelled(&case);
                 }
                 if is_last {
                     break;
@@ -197,7 +198,7 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     tried(&two_level(8));
-    tried(&two_level(8).passes(1));
+    tried(&two_level(8).bypasses(1));
 }
 
 #[test]
@@ -209,36 +210,36 @@ fn a_room() {
 #[test]
 fn a_room_and_a_targets_lock() {
     let lock = &global::<_, 15>(right());
-    let town = Town::new(lock);
-    town.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-    town.all[0].net().kill(Rank(1), 0);
-    assert!(town.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err());
-    let held = town.ask(0, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
-    assert_eq!(town.run(town.forsakes(slotted(0), held)), Some(Ok(())));
-    assert!(town.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
-    town.is_poisoned("both");
+    let fixture = Fixture::new(lock);
+    fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
+    fixture.all[0].net().kill(Rank(1), 0);
+    assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err());
+    let held = fixture.ask(0, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
+    assert_eq!(fixture.run(fixture.forsakes(slotted(0), held)), Some(Ok(())));
+    assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
+    fixture.is_cancelled("both");
 }
 
 /// Another owner of the heir's rank, without a slot as it is, counts when it has ended.
 #[test]
 fn who_has_no_slot_counts_once() {
     let lock = &mcs();
-    let (town, heir) = (Town::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
-    town.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-    town.all[0].net().kill(Rank(1), 0);
-    let held = town.run(town.asks(heir, Mode::Exclusive, || Intent::LOCK.recovering())).unwrap().unwrap();
-    let mut third = town.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
-    assert!(run(&town.all[0], &mut third, 60).is_none());
-    let place = Ground::<_, onesided_lock_algos::Mcs>::new(&town.all[0], heir, SLOTS);
-    let counts = || town.all[0].load(place.tally(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
-    let mut forsakes: Release<'_> = Box::pin(town.forsakes(heir, held));
+    let (fixture, recovering) = (Fixture::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
+    fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
+    fixture.all[0].net().kill(Rank(1), 0);
+    let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering())).unwrap().unwrap();
+    let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
+    assert!(run(&fixture.all[0], &mut third, 60).is_none());
+    let place = Layout::<_, onesided_lock_algos::Mcs>::new(&fixture.all[0], recovering, SLOTS);
+    let counts = || fixture.all[0].load(place.participant_count(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
+    let mut forsakes: Release<'_> = Box::pin(fixture.forsakes(recovering, held));
     let mut ended = None;
     while ended.is_none() && counts() > 0 {
-        ended = run(&town.all[0], &mut forsakes, 1);
+        ended = run(&fixture.all[0], &mut forsakes, 1);
     }
-    place.count_without_slot(true).unwrap();
-    let told = run(&town.all[0], &mut third, LONG);
+    place.announce_without_slot(true).unwrap();
+    let told = run(&fixture.all[0], &mut third, LONG);
     drop(third);
-    assert_eq!(ended.or_else(|| run(&town.all[0], &mut forsakes, LONG)), Some(Ok(())), "{told:?}");
+    assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut forsakes, LONG)), Some(Ok(())), "{told:?}");
     assert_eq!(counts(), 1);
 }

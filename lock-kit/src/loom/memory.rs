@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory, Watch};
 
-use crate::Mortal;
+use crate::Crashable;
 use crate::posting::{check_own, resolve};
 use crate::trace::{Action, Effect, Trace};
 
@@ -317,7 +317,7 @@ impl RemoteMemory for LoomMemory {
     }
 }
 
-impl Mortal for LoomMemory {
+impl Crashable for LoomMemory {
     fn die(&self) {
         let state = self.state();
         self.shared.dead.fetch_or(1 << self.rank.0, Relaxed);

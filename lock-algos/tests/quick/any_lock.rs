@@ -4,10 +4,10 @@ use onesided_lock_algos::{
     AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, Intent,
     LockAlgorithm, Mode, Ticket, held_by_word,
 };
-use onesided_lock_kit::modelled::drive;
 use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{mcs, right, two_level};
-use onesided_lock_kit::{Ground, ModelMemory};
+use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::RemoteMemory;
 
 use crate::promises::waits_as_it_says;
@@ -22,12 +22,12 @@ where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
 {
     assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
-    assert_eq!(chosen.near_words(), A::HOST_WORDS, "{}", A::NAME);
+    assert_eq!(chosen.host_words(), A::HOST_WORDS, "{}", A::NAME);
     assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::PER_RANK_WORD), "{}", A::NAME);
     let has_room = AnyLock::HOME_WORDS >= A::HOME_WORDS && AnyLock::NODE_WORDS >= A::NODE_WORDS;
     assert!(has_room && AnyLock::HOST_WORDS >= A::HOST_WORDS, "{}", A::NAME);
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let place = Ground::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let place = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = [chosen.words(place), lock.words(place)].map(Result::unwrap);
     assert_eq!(words[0], words[1], "{}", A::NAME);
     for mode in MODES {
@@ -49,7 +49,7 @@ where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
 {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let place = Ground::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let place = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = lock.words(place).unwrap();
     let held = drive(&memory, async {
         let started = lock.start(&memory, place, words, mode)?;
@@ -107,9 +107,9 @@ fn the_shortest_way_is_for_one_lock() {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
     let without = onesided_lock_algos::Owner { slot: onesided_lock_algos::Owner::NO_SLOT, ..slotted(0) };
     for (owner, by_word) in [(without, true), (slotted(0), false)] {
-        let words = right().words(Ground::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
+        let words = right().words(Layout::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [by_word, false]);
-        let words = mcs().words(Ground::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
+        let words = mcs().words(Layout::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [false; 2]);
     }
 }

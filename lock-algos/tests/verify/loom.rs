@@ -1,26 +1,26 @@
 //! Every interleaving up to a bound, by loom.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::explored::block_on;
+use onesided_lock_kit::loom::block_on;
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{self, Flaw, Wrong, right};
-use onesided_lock_kit::{Atomics, Exploration, Fencing, Ground, LoomMemory, Round, Slots};
+use onesided_lock_kit::{Atomics, Exploration, Fencing, Layout, LoomMemory, Section, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-pub(crate) const X: Round = Round::EXCLUSIVE;
-pub(crate) const S: Round = Round::SHARED;
+pub(crate) const X: Section = Section::EXCLUSIVE;
+pub(crate) const S: Section = Section::SHARED;
 /// An exclusive lock of which the first operation leaves before other work, and the wait comes after it.
-pub(crate) const EARLY: Round = X.early(1);
+pub(crate) const EARLY: Section = X.early(1);
 /// Owners without a node, and such as want the lock only if it is free.
-pub(crate) const W: Round = X.without_node();
-pub(crate) const WS: Round = S.without_node();
-pub(crate) const T: Round = X.trying();
-pub(crate) const TS: Round = S.trying();
+pub(crate) const W: Section = X.without_node();
+pub(crate) const WS: Section = S.without_node();
+pub(crate) const T: Section = X.trying();
+pub(crate) const TS: Section = S.trying();
 
 /// Verifies the lock that ships, and that there was something to explore: how much there is depends on the algorithm,
 /// the bound and loom's version, not on chance.
 #[track_caller]
-fn verify_right(programs: &[&[Round]], preemptions: usize, at_least: usize) {
+fn verify_right(programs: &[&[Section]], preemptions: usize, at_least: usize) {
     Exploration::of(&right()).preemptions(preemptions).at_least(at_least).run(programs);
 }
 
@@ -91,9 +91,9 @@ fn mcs() {
 }
 
 #[test]
-fn abandoned() {
-    Exploration::of(&right()).at_least(10_000).run_abandoned();
-    Exploration::of(&wrong::mcs()).preemptions(1).at_least(1_500).run_abandoned();
+fn cancelled() {
+    Exploration::of(&right()).at_least(10_000).run_cancelled();
+    Exploration::of(&wrong::mcs()).preemptions(1).at_least(1_500).run_cancelled();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn who_tries_shares_with_readers_only() {
                 let memory = LoomMemory::new(1, region_words::<A>(slots), Atomics::All);
                 let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
-                    let place = Ground::<_, A>::new(&memory, owner, slots);
+                    let place = Layout::<_, A>::new(&memory, owner, slots);
                     let words = algorithm.words_to_try(place).unwrap();
                     let started = algorithm.start(&memory, place, words, mode).unwrap();
                     block_on(algorithm.finish(&memory, place, words, mode, started, || Intent::TRY))
@@ -169,10 +169,10 @@ fn test_and_set_that_checks() {
     for programs in [&[&[X, S][..], &[S, X]][..], &[&[X], &[X], &[S]]] {
         Exploration::of(&lock).preemptions(3).at_least(1_000).run(programs);
     }
-    Exploration::of(&lock).preemptions(1).at_least(500).run_abandoned();
+    Exploration::of(&lock).preemptions(1).at_least(500).run_cancelled();
 }
 
-fn verify_death<A: LockAlgorithm + Clone>(lock: &A, dying: Mode, survivor: Round, kind: FaultKind) {
+fn verify_death<A: LockAlgorithm + Clone>(lock: &A, dying: Mode, survivor: Section, kind: FaultKind) {
     Exploration::of(lock).preemptions(4).run_death(dying, survivor, kind);
 }
 
@@ -223,7 +223,7 @@ fn tokens_rise() {
 }
 
 /// What loom has to say against a flaw.
-fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Round]]) -> String {
+fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Section]]) -> String {
     match Exploration::of(&Wrong::new(flaw)).atomics(atomics).preemptions(3).verdict(programs) {
         Ok(executions) => format!("passed {executions} executions"),
         Err(violation) => violation,

@@ -8,14 +8,14 @@ use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
 use onesided_remote_memory::Fault;
 use onesided_sim::Network;
 
-use super::place::{Ground, Spot};
-use super::{Dice, Histogram, Operations, jain, share};
+use super::context::{Layout, Spot};
+use super::{Histogram, Operations, Rng, jain, share};
 
 /// Origins that acquire and release one lock, over and over, for a while. Not for a lock that is
 /// [served](LockAlgorithm::SERVED): nobody serves here.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before it is run"]
-pub struct Contest<'a, A> {
+pub struct ThroughputRun<'a, A> {
     pub(super) lock: &'a A,
     pub(super) origins: u32,
     pub(super) long: Duration,
@@ -27,7 +27,7 @@ pub struct Contest<'a, A> {
     pub(super) per_host: u32,
 }
 
-impl<'a, A: LockAlgorithm> Contest<'a, A> {
+impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
     /// Two origins, 100 ms, all to write, an empty section, no rest.
     pub fn of(lock: &'a A) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<'a, A: LockAlgorithm> Contest<'a, A> {
         self
     }
 
-    /// What the dice start from that tell who reads, and a simulation's.
+    /// What the rng start from that tell who reads, and a simulation's.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -151,9 +151,9 @@ impl Outcome {
 
 /// What an origin of a contest has.
 pub(super) struct Origin<'m, F: Fabric, A> {
-    pub(super) contest: &'m Contest<'m, A>,
+    pub(super) contest: &'m ThroughputRun<'m, A>,
     pub(super) fabric: &'m F,
-    pub(super) ground: Ground<'m, F>,
+    pub(super) layout: Layout<'m, F>,
     /// The memory of the lowest rank of this host.
     pub(super) leader: &'m F::Segment,
     /// How often the lock was acquired, by all.
@@ -164,19 +164,19 @@ pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) failed: Option<&'m AtomicBool>,
     /// Which use of its node is the next.
     pub(super) generation: u32,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
 }
 
 impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
     pub(super) fn new(
-        contest: &'m Contest<'m, A>,
+        contest: &'m ThroughputRun<'m, A>,
         fabric: &'m F,
-        ground: Ground<'m, F>,
+        layout: Layout<'m, F>,
         leader: &'m F::Segment,
         (acquired, passes): (&'m AtomicU64, &'m AtomicU8),
     ) -> Self {
-        let dice = Dice::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(fabric.rank().0));
-        Self { contest, fabric, ground, leader, acquired, passes, failed: None, generation: 0, dice }
+        let rng = Rng::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(fabric.rank().0));
+        Self { contest, fabric, layout, leader, acquired, passes, failed: None, generation: 0, rng }
     }
 
     /// Acquires and releases once. `spend` has the time pass that the section and the rest take. A wait is noted, with how
@@ -186,14 +186,17 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         note: Option<&mut dyn FnMut(u64, u64)>,
         spend: impl AsyncFn(&Spot<'m, F>, Duration) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Contest { lock, readers, section, rest, .. } = self.contest;
-        let mode =
-            if *readers > 0 && self.dice.throw() % 100 < u64::from(*readers) { Mode::Shared } else { Mode::Exclusive };
+        let ThroughputRun { lock, readers, section, rest, .. } = self.contest;
+        let mode = if *readers > 0 && self.rng.next_u64() % 100 < u64::from(*readers) {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        };
         let owner = Owner { rank: self.fabric.rank(), slot: 0, generation: self.generation };
         self.generation = self.generation.wrapping_add(1) & 0x3ff_ffff;
         let words = (A::HOME_WORDS, A::NODE_WORDS);
         let leader = Some(self.leader).filter(|_| A::HOST_WORDS > 0);
-        let spot = Spot { fabric: self.fabric, ground: self.ground, leader, words, owner, passes: self.passes };
+        let spot = Spot { fabric: self.fabric, layout: self.layout, leader, words, owner, passes: self.passes };
 
         let asked_at = if note.is_some() { self.fabric.now() } else { 0 };
         let words = lock.words(spot)?;

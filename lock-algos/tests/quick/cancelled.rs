@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Ground, ModelMemory, Slots};
+use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::stopped::{Acquire, ENDLESS, poll, run};
@@ -25,7 +25,7 @@ struct User<'a, A> {
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
         let Self { lock, memory, owner, slots } = self;
-        let place = Ground::<_, A>::new(memory, owner, slots);
+        let place = Layout::<_, A>::new(memory, owner, slots);
         let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         Box::pin(async move {
             let words = lock.words(place)?;
@@ -35,7 +35,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 
     fn releases(self, mode: Mode) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
         let Self { lock, memory, owner, slots } = self;
-        let place = Ground::<_, A>::new(memory, owner, slots);
+        let place = Layout::<_, A>::new(memory, owner, slots);
         Box::pin(async move {
             let words = lock.words(place)?;
             lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
@@ -142,7 +142,7 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     give_up_everywhere(&two_level(8), false);
-    give_up_everywhere(&two_level(8).passes(1), false);
+    give_up_everywhere(&two_level(8).bypasses(1), false);
 }
 
 #[test]

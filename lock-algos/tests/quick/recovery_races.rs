@@ -131,5 +131,5 @@ fn distributed_counters() {
 #[test]
 fn two_levels() {
     race_everywhere(&two_level(8));
-    race_everywhere(&two_level(8).passes(1));
+    race_everywhere(&two_level(8).bypasses(1));
 }

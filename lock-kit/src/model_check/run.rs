@@ -14,8 +14,8 @@ use super::Checker;
 use super::memory::{CheckedMemory, lock};
 use super::world::{Event, World};
 use crate::Record;
-use crate::modelled::Server;
-use crate::program::{self, Ground, HOME, LOCK, Round, Slots, Task, idle, lock_and_data};
+use crate::program::{self, HOME, LOCK, Layout, Section, Slots, Task, idle, lock_and_data};
+use crate::random::Server;
 
 /// More events than any schedule has that ends.
 const ENDLESS: usize = 3_000;
@@ -27,7 +27,7 @@ pub(super) struct Run<A> {
     record: Arc<Record>,
     tasks: Vec<(Rank, Task)>,
     serving: Option<Serving>,
-    adopted: Arc<Mutex<Vec<(Rank, Task)>>>,
+    spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
     /// Whether a survivor has asked for the lock at the end.
     probed: bool,
     entered: usize,
@@ -55,18 +55,18 @@ impl Serving {
 /// How a schedule ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    pub(super) heir: bool,
+    pub(super) recovering: bool,
     pub(super) lost: bool,
     pub(super) bypassed: u32,
 }
 
 impl<A: LockAlgorithm + Clone> Run<A> {
-    pub(super) fn new(checker: &Checker<A>, programs: &[&[Round]]) -> Self {
+    pub(super) fn new(checker: &Checker<A>, programs: &[&[Section]]) -> Self {
         let slots = Slots { nodes: checker.nodes, per_host: checker.per_host, ..Slots::of(programs) };
         let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
-        (world.bend, world.settled) = (checker.bend, checker.settled);
+        (world.mutate, world.settled) = (checker.mutate, checker.settled);
         world.memory_goes = checker.memory_goes;
-        world.safe_within = checker.near_is_safe.then_some(checker.per_host);
+        world.safe_within = checker.same_host_is_safe.then_some(checker.per_host);
         world.home_lives = A::SERVED;
         let mut run = Self {
             lock: Arc::new(checker.lock.clone()),
@@ -75,7 +75,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             record: Arc::default(),
             tasks: Vec::new(),
             serving: None,
-            adopted: Arc::default(),
+            spawned: Arc::default(),
             probed: false,
             entered: 0,
             bypass: checker.bypass,
@@ -93,11 +93,11 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         run
     }
 
-    fn spawn(&mut self, rank: Rank, rounds: &[Round]) {
+    fn spawn(&mut self, rank: Rank, rounds: &[Section]) {
         let memory = CheckedMemory::new(rank, &self.world);
-        let (algorithm, record, adopted) =
-            (Arc::clone(&self.lock), Arc::clone(&self.record), Arc::clone(&self.adopted));
-        let spawn = move |task| adopted.lock().unwrap().push((rank, task));
+        let (algorithm, record, spawned) =
+            (Arc::clone(&self.lock), Arc::clone(&self.record), Arc::clone(&self.spawned));
+        let spawn = move |task| spawned.lock().unwrap().push((rank, task));
         let task = program::run(memory, algorithm, self.slots, rounds.to_vec(), record, spawn);
         self.tasks.push((rank, Box::pin(task)));
     }
@@ -107,11 +107,11 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             self.tasks.retain_mut(|(of, task)| *of != rank || task.as_mut().poll(&mut context).is_pending());
-            let adopted = std::mem::take(&mut *self.adopted.lock().unwrap());
-            if adopted.is_empty() {
+            let spawned = std::mem::take(&mut *self.spawned.lock().unwrap());
+            if spawned.is_empty() {
                 break;
             }
-            self.tasks.extend(adopted);
+            self.tasks.extend(spawned);
         }
         if let Some(serving) = self.serving.as_mut().filter(|_| rank == HOME) {
             serving.poll(&mut context);
@@ -148,7 +148,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let troubled = !dead.is_empty() || lock(&self.world).lost;
         let Some(survivor) = survivor.filter(|_| troubled) else { return events };
         lock(&self.world).budget = super::Budget::default();
-        self.spawn(survivor, &[Round::EXCLUSIVE, Round::SHARED, Round::EXCLUSIVE, Round::SHARED]);
+        self.spawn(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
         self.poll(survivor);
         let at_work = self.at_work();
         lock(&self.world).possible(&at_work)
@@ -214,7 +214,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         serving.server.open.store(false, Relaxed);
         let memory = CheckedMemory::new(HOME, &self.world);
         let mut context = Context::from_waker(Waker::noop());
-        let mut wakes = pin!(self.lock.wake_server(&memory, Ground::<_, A>::of_server(&memory, self.slots)));
+        let mut wakes = pin!(self.lock.wake_server(&memory, Layout::<_, A>::of_server(&memory, self.slots)));
         let (mut woken, nobody) = (false, vec![false; lock(&self.world).ranks() as usize]);
         for _ in 0..ENDLESS {
             woken = woken || wakes.as_mut().poll(&mut context).is_ready();
@@ -250,8 +250,8 @@ impl<A: LockAlgorithm + Clone> Run<A> {
                 return Err(format!("rank {} counts at the end", rank.0));
             }
         }
-        let heir = self.record.entered().iter().any(|(_, inherited)| inherited.is_some());
-        Ok(End { heir, lost: world.lost, bypassed: self.record.bypassed() })
+        let recovering = self.record.entered().iter().any(|(_, recovered)| recovered.is_some());
+        Ok(End { recovering, lost: world.lost, bypassed: self.record.bypassed() })
     }
 
     /// What happened, a line each.

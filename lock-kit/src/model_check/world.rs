@@ -109,7 +109,7 @@ pub(super) struct World {
     pub(super) home_lives: bool,
     /// Whether losses are the lock's affair.
     pub(super) settled: bool,
-    pub(super) bend: Option<fn(Action) -> Action>,
+    pub(super) mutate: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
     /// Whose acquire has arrived by the last event.
     pub(super) last_arrival: Option<Rank>,
@@ -142,7 +142,7 @@ impl World {
             memory_goes: false,
             home_lives: false,
             settled: false,
-            bend: None,
+            mutate: None,
             trace: Trace::default(),
             last_arrival: None,
             dying: Vec::new(),
@@ -217,7 +217,7 @@ impl World {
     }
 
     pub(super) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
-        let action = self.bend.map_or(action, |bend| bend(action));
+        let action = self.mutate.map_or(action, |mutate| mutate(action));
         let marked = self.marks.take() == Some(view);
         self.next += 1;
         let kind = Kind::Travels { word: word as u32, action, chained };
