@@ -25,7 +25,8 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::queue::{Order, Peer};
+use crate::verbs::peer::Peer;
+use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Directory;
 
