@@ -7,7 +7,6 @@ use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::Fault;
 
 use crate::verbs::raw::{QueuePair, Remote};
-use crate::verbs::revoke::Revocation;
 
 /// The status of what was refused before it left; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
@@ -233,4 +232,21 @@ impl Peer {
     pub(super) fn take_stuck(&self) -> Option<Fault> {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// How far a peer's access has been revoked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Revocation {
+    #[default]
+    Not,
+    /// The notice is among so many requests; how long that may take.
+    Telling {
+        posted: u64,
+        until: u64,
+    },
+    /// The queue pair is in the error state; until when it may have requests.
+    Closing {
+        until: u64,
+    },
+    Done,
 }
