@@ -211,7 +211,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Resolves a word of a segment: as [`RemoteMemory::word`], without looking for the region.
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`] for memory that its owner may take back
+    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for memory that its owner may take back
     /// while the word is held: its owner's process [changes](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
@@ -396,7 +396,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn spawn(&self, task: Task);
 
     /// Runs a task that serves peers, as [`spawn`](Self::spawn) does, but nobody waits for its end: not
-    /// [`leave`](Self::leave), and not [`unfinished`](Drive::unfinished).
+    /// [`leave`](Self::leave), and not [`unfinished`](crate::Drive::unfinished).
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.

@@ -10,7 +10,7 @@ use onesided_job::segment::headroom;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
 use crate::shm::arena::{Arena, Owner, PIECE, slot_of};
-use crate::shm::endpoint::explain;
+use crate::shm::system_error::explain;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{Error, Segment as _, SegmentKey};
 

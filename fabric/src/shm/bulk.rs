@@ -10,20 +10,12 @@ use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::fabric::check_rank;
-use crate::shm::arena::PIECE;
-use crate::shm::endpoint::explain;
 use crate::shm::lent::Lent;
+use crate::shm::region::{LENT, is_piece};
+use crate::shm::system_error::explain;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
-
-/// Marks the regions that are lent and not mapped: what is published of them is their control page.
-pub(super) const LENT: u32 = 1 << 31;
-
-/// Whether a region is a piece of an arena.
-pub(super) const fn is_piece(region: RegionId) -> bool {
-    region.0 & (LENT | PIECE) == PIECE
-}
 
 impl Shm {
     /// Memory that a rank has lent, as it was opened before or is now.

@@ -1,7 +1,6 @@
 //! A rank's end of the shared-memory fabric.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -16,9 +15,9 @@ use crate::full::FullAfter;
 use crate::once_table::OnceTable;
 use crate::ports::Ports;
 use crate::shm::arena::{Arena, Owner, PIECE};
-use crate::shm::bulk::LENT;
 use crate::shm::drive::Seat;
 use crate::shm::lent::{Between, Lent};
+use crate::shm::region::LENT;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
 use crate::shm::{Board, ShmSegment};
@@ -135,19 +134,6 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-/// What a failure to make or map memory means, and what would help.
-pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
-    use rustix::io::Errno;
-    match source.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOMEM | Errno::NOSPC) => {
-            ("no memory (see the limits on memory and on /dev/shm's file system)", FaultKind::NoMemory)
-        }
-        Some(Errno::MFILE | Errno::NFILE) => ("no file descriptors left (raise `ulimit -n`)", FaultKind::NoDescriptors),
-        Some(Errno::FBIG) => ("the file size limit is too small (raise `ulimit -f`)", FaultKind::NoMemory),
-        _ => ("the system refused", FaultKind::Refused),
     }
 }
 

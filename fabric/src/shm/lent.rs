@@ -17,13 +17,10 @@ use crate::ends::ended;
 use crate::shm::Board;
 use crate::shm::control::{Control, Whereabouts, nonce};
 use crate::shm::gate::{Inside, is_inside, shut};
-use crate::shm::pieces::Piece;
+use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm;
 use crate::shm::serving::Service;
 use crate::{Path, UserMemory, WORDLESS};
-
-/// The most that is copied by one call: an owner that takes its memory back waits for no more.
-pub(super) const CUT: usize = 4 << 20;
 
 /// `off`: copies from process to process are not even tried.
 const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
@@ -54,13 +51,6 @@ pub(super) enum Way {
     Direct,
     ProcessVm,
     Helper,
-}
-
-/// Private bytes, or bytes of a mapping, to be copied to or from.
-#[derive(Clone, Copy)]
-pub(super) enum Bytes {
-    From(*const u8),
-    Into(*mut u8),
 }
 
 /// What ranks need to reach one another's memory.
@@ -283,24 +273,6 @@ impl Lent {
         let Some(process) = self.board.process(rank).filter(|process| *process != Process::own()) else { return false };
         let gone = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
         process.watch().is_ok_and(|watch| watch.is_none_or(gone))
-    }
-}
-
-impl Bytes {
-    /// Where it begins; what is to be copied from is not written there.
-    pub(super) const fn address(self) -> *mut u8 {
-        match self {
-            Self::From(from) => from.cast_mut(),
-            Self::Into(into) => into,
-        }
-    }
-
-    /// The rest of a range, whose length the caller knows.
-    pub(super) const fn after(self, done: usize) -> Self {
-        match self {
-            Self::From(from) => Self::From(from.wrapping_add(done)),
-            Self::Into(into) => Self::Into(into.wrapping_add(done)),
-        }
     }
 }
 

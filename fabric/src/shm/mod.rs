@@ -25,11 +25,14 @@ mod gate;
 mod hold;
 mod lent;
 mod messages;
+mod piece;
 mod pieces;
 mod process_vm;
+mod region;
 mod ring;
 mod segment;
 mod serving;
+mod system_error;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -37,12 +40,12 @@ mod words;
 
 pub use onesided_job::segment::{Board, Mapping};
 
-#[cfg(feature = "verbs")]
-pub(crate) use crate::shm::endpoint::explain;
 pub use crate::shm::endpoint::{Shm, threads};
 #[doc(hidden)]
 pub use crate::shm::process_vm::bare;
 pub use crate::shm::process_vm::process_vm_works;
 pub use crate::shm::segment::ShmSegment;
+#[cfg(feature = "verbs")]
+pub(crate) use crate::shm::system_error::explain;
 pub use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
 pub use crate::shm::words::ShmWord;

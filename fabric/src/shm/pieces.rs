@@ -6,7 +6,8 @@ use std::ffi::c_void;
 use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::shm::lent::{Bytes, CUT, Lent, Way};
+use crate::shm::lent::{Lent, Way};
+use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::segment::LentRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
@@ -18,21 +19,6 @@ const BATCH: usize = 256;
 /// What a piece takes of a request: `offset u64 | length u64`, little endian. Those of all pieces come first, then the bytes,
 /// of what is to be put.
 const ENTRY: usize = 16;
-
-/// A piece of lent memory, and where it comes from or goes to.
-#[derive(Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) offset: u64,
-    pub(super) bytes: Bytes,
-    pub(super) len: usize,
-}
-
-impl Piece {
-    /// What is left of it.
-    const fn after(self, done: usize) -> Self {
-        Self { offset: self.offset + done as u64, bytes: self.bytes.after(done), len: self.len - done }
-    }
-}
 
 impl LentRange {
     /// Puts pieces, one after another.

@@ -11,7 +11,8 @@ use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
-use crate::shm::lent::{Bytes, Lent};
+use crate::shm::lent::Lent;
+use crate::shm::piece::Bytes;
 
 // The states of a request.
 const NONE: u64 = 0;

@@ -10,7 +10,7 @@ use onesided_remote_memory::{
 use crate::WORDLESS;
 use crate::drive;
 use crate::fabric::check_rank;
-use crate::shm::bulk::{LENT, is_piece};
+use crate::shm::region::{LENT, is_piece};
 use crate::shm::waits::{ShmPause, ShmWait};
 use crate::shm::{Shm, ShmSegment};
 

@@ -32,15 +32,17 @@
 //!   posts waits: for as long as [`FULL_AFTER`](crate::FULL_AFTER) says without any completion, then the request fails as
 //!   `Full` and was not posted. After twice that time the connection is given up, so that what was posted ends too.
 //!
-//! Begin to read at [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep), `segment`
+//! Begin to read at [`Verbs`], then `queue` (posting), `completion`, `drive` (progress and sleep), `segment`
 //! (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
 
 mod bulk;
+mod completion;
 mod connect;
 mod device;
 mod drive;
 mod mail;
 mod memory;
+mod peer;
 mod queue;
 mod raw;
 mod revoke;
@@ -66,7 +68,8 @@ use crate::shm::Board;
 use crate::verbs::connect::Card;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{Bed, Held};
-use crate::verbs::queue::{Kept, Peer};
+use crate::verbs::peer::Peer;
+use crate::verbs::queue::Kept;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::{Directory, Opened};
 use crate::verbs::slots::Slots;

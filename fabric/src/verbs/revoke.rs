@@ -25,7 +25,8 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::queue::{Order, Peer};
+use crate::verbs::peer::{Peer, Revocation};
+use crate::verbs::queue::Order;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Directory;
 
@@ -33,23 +34,6 @@ use crate::verbs::segment::Directory;
 const TELLING: u64 = 1_000_000_000;
 /// How long the card may take to end what is under way.
 const CLOSING: u64 = 5_000_000_000;
-
-/// How far a peer's access has been revoked.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Revocation {
-    #[default]
-    Not,
-    /// The notice is among so many requests; how long that may take.
-    Telling {
-        posted: u64,
-        until: u64,
-    },
-    /// The queue pair is in the error state; until when it may have requests.
-    Closing {
-        until: u64,
-    },
-    Done,
-}
 
 impl Inner {
     /// Whether one of this rank and a peer has ended the access of the other.

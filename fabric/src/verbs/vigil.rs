@@ -16,7 +16,8 @@ use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watc
 
 use crate::drive::now;
 use crate::ends::Ends;
-use crate::verbs::queue::{Kept, Order, Peer, REFUSED};
+use crate::verbs::peer::{Peer, REFUSED};
+use crate::verbs::queue::{Kept, Order};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
 

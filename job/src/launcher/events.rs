@@ -118,3 +118,18 @@ impl fmt::Display for Named {
         write!(f, "{name} (signal {})", self.0)
     }
 }
+
+/// How a rank ended.
+pub(super) struct Ended {
+    pub(super) rank: Rank,
+    pub(super) pid: i32,
+    pub(super) end: End,
+    /// Then its agent has settled the rest, and it failed.
+    pub(super) remote: bool,
+}
+
+impl fmt::Debug for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.rank, self.end)
+    }
+}

@@ -16,11 +16,11 @@ use crate::Error;
 use crate::daemon::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said};
 use crate::environment::OF_A_JOB;
 use crate::launcher::control::{Order, Report, Start};
+use crate::launcher::events::Ended;
 use crate::launcher::hosts::{Hosts, Slots};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Stream, Target};
 use crate::launcher::remote_shell::Agent;
-use crate::launcher::supervisor::Ended;
 use crate::launcher::{End, Event, GRACE, Launch};
 use crate::protocol::Nonce;
 use crate::secret::random_bytes;
@@ -36,12 +36,6 @@ pub(super) struct Remote {
     ended: Vec<Ended>,
     lost: Vec<Event>,
     sinks: Vec<Sink>,
-}
-
-impl std::fmt::Debug for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.rank, self.end)
-    }
 }
 
 /// The other hosts, the links to them, and their ranks' streams to be printed.

@@ -9,6 +9,7 @@ use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
+use crate::launcher::events::Ended;
 use crate::launcher::limits::raised_of;
 use crate::launcher::output::Output;
 use crate::launcher::ranks::Ranks;
@@ -215,15 +216,6 @@ impl<'i> Supervisor<'i> {
         }
         Ok(None)
     }
-}
-
-/// How a rank ended.
-pub(super) struct Ended {
-    pub(super) rank: Rank,
-    pub(super) pid: i32,
-    pub(super) end: End,
-    /// Then its agent has settled the rest, and it failed.
-    pub(super) remote: bool,
 }
 
 /// Tells the board how a rank of this host ended. `Some` if it failed.

@@ -19,6 +19,9 @@
 //! A proof is keyed by the secret and covers both nonces and every other field, so it is of no use for another connection,
 //! rank or answer.
 
+#[cfg(test)]
+mod tests;
+
 use onesided_remote_memory::Rank;
 
 use crate::Secret;

@@ -27,6 +27,9 @@
 //! by stored, after the value has gone to all hosts. Each says a beat when it has nothing else to say, and bye when it
 //! needs the other no more, after everything else; who hears bye answers with its own.
 
+#[cfg(test)]
+mod tests;
+
 use onesided_remote_memory::{Liveness, Rank};
 
 use crate::protocol::{Failure, Malformed, frame, open};

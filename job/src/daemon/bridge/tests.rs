@@ -5,7 +5,6 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::scope;
 
 use onesided_remote_memory::{FaultKind, RegionId};
-use proptest::prelude::*;
 
 use super::*;
 use crate::daemon::tables::{Answer, Put};
@@ -385,48 +384,6 @@ fn the_patience_with_a_host_is_read_from_the_environment() {
     assert_eq!(suspect_after(Some("0.25".into())).unwrap(), Duration::from_millis(250));
     for wrong in ["", "0", "-1", "soon", "nan", "inf", "0.01", "1e9"] {
         assert!(suspect_after(Some(wrong.into())).unwrap_err().to_string().contains(SUSPECT_AFTER), "{wrong}");
-    }
-}
-
-fn any_said() -> impl Strategy<Value = Said> {
-    let name = || "[!-~]{1,64}";
-    let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
-    let layout = (any::<u32>(), proptest::option::of(0..u16::MAX), proptest::collection::vec(any::<u16>(), 0..40));
-    prop_oneof![
-        layout.prop_map(|(suspect_after_ms, hub, hosts)| Said::Layout(Layout { suspect_after_ms, hub, hosts })),
-        name().prop_map(|socket| Said::Ready { socket }),
-        (any::<u64>(), name(), bytes()).prop_map(|(ticket, name, value)| Said::Put { ticket, name, value }),
-        (any::<u64>(), 0..=7_u16).prop_map(|(ticket, code)| {
-            let outcome = if code == 0 { Ok(()) } else { Err(Failure::from_code(code, Rank(0)).unwrap()) };
-            Said::Stored { ticket, outcome }
-        }),
-        (name(), bytes()).prop_map(|(name, value)| Said::Value { name, value }),
-        (any::<u32>(), any::<bool>()).prop_map(|(rank, left)| {
-            Said::Status { rank: Rank(rank), gone: if left { Gone::Left } else { Gone::Dead } }
-        }),
-        Just(Said::Beat),
-        Just(Said::Bye),
-        (512..=767_u16, bytes()).prop_map(|(kind, fields)| Said::Control { kind, fields }),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn frames_travel(said in any_said(), cut in 0_usize..100) {
-        let frame = said.encode();
-        prop_assert_eq!(Said::decode(&frame), Ok(said.clone()));
-        prop_assert!(FromLauncher::decode(&frame).is_err());
-        let shorter = &frame[..frame.len().saturating_sub(cut + 1)];
-        prop_assert!(Said::decode(shorter) != Ok(said));
-    }
-
-    /// Whatever decodes is what its own encoding says.
-    #[test]
-    fn no_bytes_are_a_panic(kind in 250..520_u16, rest in proptest::collection::vec(any::<u8>(), 0..120)) {
-        let frame = crate::protocol::frame(kind, &[&rest]);
-        if let Ok(said) = Said::decode(&frame) {
-            prop_assert_eq!(said.encode(), frame);
-        }
     }
 }
 

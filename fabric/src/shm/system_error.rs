@@ -1,0 +1,18 @@
+//! What the errors of the system mean for memory.
+
+use std::io;
+
+use onesided_remote_memory::FaultKind;
+
+/// What a failure to make or map memory means, and what would help.
+pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
+    use rustix::io::Errno;
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOMEM | Errno::NOSPC) => {
+            ("no memory (see the limits on memory and on /dev/shm's file system)", FaultKind::NoMemory)
+        }
+        Some(Errno::MFILE | Errno::NFILE) => ("no file descriptors left (raise `ulimit -n`)", FaultKind::NoDescriptors),
+        Some(Errno::FBIG) => ("the file size limit is too small (raise `ulimit -f`)", FaultKind::NoMemory),
+        _ => ("the system refused", FaultKind::Refused),
+    }
+}

@@ -1,0 +1,43 @@
+//! Peers' regions that words were asked for by number.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use crate::SegmentKey;
+use crate::once_table::OnceTable;
+use crate::verbs::segment::VerbsSegment;
+
+/// Peers' regions that words were asked for by number, kept until the end: words borrow from them.
+#[derive(Debug, Default)]
+pub(in crate::verbs) struct Opened {
+    /// Which one is which in the table.
+    numbers: Mutex<HashMap<(Rank, RegionId), u32>>,
+    table: OnceTable<VerbsSegment>,
+}
+
+impl Opened {
+    /// A peer's region, looked up if it was not met before.
+    pub(in crate::verbs) fn get(
+        &self,
+        of: (Rank, RegionId),
+        look_up: impl FnOnce() -> Result<SegmentKey, Fault>,
+    ) -> Result<&VerbsSegment, Fault> {
+        let numbers = || self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let met = numbers().get(&of).copied();
+        let number = match met {
+            Some(number) => number,
+            None => {
+                let segment = VerbsSegment::of_peer(look_up()?);
+                let mut numbers = numbers();
+                let next = numbers.len() as u32;
+                let number = *numbers.entry(of).or_insert(next);
+                // Whoever finds the number finds what is under it.
+                let _ = self.table.get_or_try_init(number, || Ok::<_, Fault>(segment))?;
+                number
+            }
+        };
+        self.table.get_or_try_init(number, || Err(Fault::of(FaultKind::NoSuchRegion, of.0)))
+    }
+}

@@ -1,0 +1,274 @@
+//! Stale keys, deaths, silence, departures.
+
+use std::time::{Duration, Instant};
+
+use onesided_fabric::bootstrap::local;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::verbs::{Verbs, VerbsSegment, VerbsWord};
+use onesided_fabric::{Fabric, World, block_on};
+
+use crate::support::{device, segments};
+use crate::{LONG, kind, ranks, until};
+
+/// What rank 0 does with a segment of rank 1 that is gone; it also gets those of the others.
+fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
+    let step = std::sync::Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
+    ranks(count, |world| {
+        let mut all = segments(&world, 64);
+        let gone = all.remove(1);
+        step.wait();
+        let gone = (world.rank() != 1).then_some(gone); // its owner drops it
+        step.wait();
+        if world.rank() == 0 {
+            run(world.fabric(), gone.as_ref().unwrap(), &all);
+        }
+        step.wait();
+    });
+}
+
+/// A typed error for the one who used it, later operations end at once and name the peer, and no other connection
+/// suffers.
+#[test]
+fn a_stale_key_ends_in_an_error() {
+    let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
+    with_a_stale_key(3, |fabric, gone, all| {
+        let word = fabric.word_in(gone, 0).unwrap();
+        let fault = block_on(fabric, fabric.compare_swap(word, 0, 1)).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::NoSuchRegion, Some(Rank(1))));
+        let began = Instant::now();
+        let fault = block_on(fabric, fabric.read(word)).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        fabric.put(gone, 0, &[1]).unwrap();
+        let fault = block_on(fabric, fabric.flush(Rank(1))).unwrap_err();
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        assert!(began.elapsed() < Duration::from_millis(500));
+        let other = fabric.word_in(&all[1], 0).unwrap();
+        assert_eq!(block_on(fabric, fabric.fetch_add(other, 1)), Ok(0));
+    });
+}
+
+/// The error of an operation that nobody awaited is told by the next flush, once.
+#[test]
+fn an_unawaited_fault_sticks_until_the_flush() {
+    let Some(_device) = device("an_unawaited_fault_sticks_until_the_flush") else { return };
+    with_a_stale_key(2, |fabric, gone, _| {
+        drop(fabric.write(fabric.word_in(gone, 0).unwrap(), 1, Notify::No));
+        assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::NoSuchRegion);
+        assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Ok(()));
+    });
+}
+
+/// A process that is killed loses its memory before anybody is told of its end: whoever used that memory is told of the end.
+#[test]
+fn the_news_of_a_death_says_more_than_the_card() {
+    let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
+    for awaited in [true, false] {
+        let jobs = local::jobs(2).unwrap();
+        let board = jobs[0].board.clone();
+        let step = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for job in jobs {
+                let (board, step) = (&board, &step);
+                scope.spawn(move || {
+                    let world = World::new(Verbs::new(job).unwrap());
+                    let fabric = world.fabric();
+                    let mut all = segments(&world, 64);
+                    step.wait();
+                    if world.rank() == 1 {
+                        drop(all.remove(1));
+                        step.wait();
+                        std::thread::sleep(Duration::from_millis(200));
+                        board.declare_dead(Rank(1)); // as the launcher does
+                        return;
+                    }
+                    step.wait();
+                    let operation = fabric.write(fabric.word_in(&all[1], 0).unwrap(), 1, Notify::No);
+                    let ended = if awaited {
+                        block_on(fabric, operation).map(|_| ())
+                    } else {
+                        drop(operation);
+                        block_on(fabric, fabric.flush(Rank(1)))
+                    };
+                    assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(1))), "awaited: {awaited}");
+                });
+            }
+        });
+    }
+}
+
+/// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it within a second.
+#[test]
+fn death_ends_waits_and_operations() {
+    let Some(_device) = device("death_ends_waits_and_operations") else { return };
+    let jobs = local::jobs(3).unwrap();
+    let board = jobs[0].board.clone();
+    std::thread::scope(|scope| {
+        for job in jobs {
+            let board = &board;
+            scope.spawn(move || {
+                let world = World::new(Verbs::new(job).unwrap());
+                let fabric = world.fabric();
+                let all = segments(&world, 64);
+                world.barrier().wait().unwrap();
+                if world.rank() == 2 {
+                    std::thread::sleep(Duration::from_millis(300));
+                    board.declare_dead(Rank(2)); // as the launcher does
+                    return;
+                }
+                let began = Instant::now();
+                let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
+                let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
+                assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
+                let mail = block_on(fabric, fabric.recv(Port::USER, Patience::on(Rank(2))));
+                assert_eq!(mail.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
+                let theirs = fabric.word_in(&all[2], 0).unwrap();
+                assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
+                let sent = block_on(fabric, fabric.send(Rank(2), Port::USER, b"x", Notify::No));
+                assert_eq!(kind(sent), FaultKind::PeerDied);
+                assert!(began.elapsed() < Duration::from_millis(1300), "{:?}", began.elapsed());
+                // The living go on.
+                let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
+                block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
+                let mine = fabric.word_in(&all[world.rank() as usize], 8).unwrap();
+                let patience = Patience::on(Rank(1 - world.rank()));
+                block_on(fabric, fabric.wait_until(mine, |seen| seen == 1, patience)).unwrap();
+            });
+        }
+    });
+}
+
+/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are gone.
+fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
+    let mut jobs = local::jobs(2).unwrap();
+    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // on which it leaves
+    std::thread::scope(|scope| {
+        for job in jobs {
+            let body = &body;
+            scope.spawn(move || {
+                let world = World::new(Verbs::new(job).unwrap());
+                let all = segments(&world, 64);
+                let told = fabric_word(&world, &all[0]);
+                world.barrier().wait().unwrap(); // both have reached the other's memory
+                if world.rank() == 1 {
+                    return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
+                }
+                block_on(world.fabric(), world.fabric().wait_until(told, |seen| seen == 1, Patience::on(Rank(1))))
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                body(world.fabric(), &all[0], &all[1]);
+            });
+        }
+    });
+}
+
+fn fabric_word<'w>(world: &'w World<Verbs>, segment: &'w VerbsSegment) -> VerbsWord<'w> {
+    world.fabric().word_in(segment, 56).unwrap()
+}
+
+/// The card's retries end the operation, and everything behind it.
+#[test]
+fn silence_ends_operations() {
+    let Some(_device) = device("silence_ends_operations") else { return };
+    with_a_lost_peer(|fabric, _, theirs| {
+        let word = fabric.word_in(theirs, 0).unwrap();
+        fabric.put(theirs, 0, &[1; 8]).unwrap();
+        fabric.post_release(Link::FetchAdd { word, add: 1, waited: false });
+        let silent = Fault::of(FaultKind::Unknown, Rank(1)).with_detail(12);
+        assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Err(silent));
+        assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
+        assert_eq!(kind(block_on(fabric, fabric.get(theirs, 0, &mut [0; 8]))), FaultKind::Refused);
+    });
+}
+
+/// Whoever only waits for what comes from it hears that nothing will.
+#[test]
+fn silence_ends_waits() {
+    let Some(_device) = device("silence_ends_waits") else { return };
+    with_a_lost_peer(|fabric, own, _| {
+        let word = fabric.word_in(own, 0).unwrap();
+        let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
+        let silent = Fault::of(FaultKind::Refused, Rank(1)).with_detail(12);
+        assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
+        assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
+        // What watches nobody has its deadline.
+        let soon = Patience::until(until(fabric, Duration::from_millis(30)));
+        assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
+    });
+}
+
+/// A peer that computes for long is not given up: its card answers.
+#[test]
+fn a_peer_that_computes_is_waited_for() {
+    let Some(_device) = device("a_peer_that_computes_is_waited_for") else { return };
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        if world.rank() == 0 {
+            let own = fabric.word_in(&all[0], 0).unwrap();
+            let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
+            assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == 7, patience)), Ok(7));
+        } else {
+            std::thread::sleep(Duration::from_secs(7)); // several signs of life
+            block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 7, Notify::Yes)).unwrap();
+        }
+        world.barrier().wait().unwrap();
+        block_on(fabric, fabric.flush(Rank(1 - world.rank()))).unwrap();
+    });
+}
+
+/// A rank that left, whose queue pairs are gone.
+#[test]
+fn leaving_ends_waits_and_operations() {
+    let Some(_device) = device("leaving_ends_waits_and_operations") else { return };
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            drop(all);
+            return; // leaves
+        }
+        let patience = Patience::until(until(fabric, LONG));
+        let own = fabric.word_in(&all[0], 0).unwrap();
+        let left = block_on(
+            fabric,
+            fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(1)).and_until(patience.deadline)),
+        );
+        assert_eq!(left, Err(Fault::of(FaultKind::PeerLeft, Rank(1))));
+        let theirs = fabric.word_in(&all[1], 0).unwrap();
+        assert_eq!(kind(block_on(fabric, fabric.read(theirs))), FaultKind::PeerLeft);
+    });
+}
+
+/// A task that was handed over runs to its end while its rank computes.
+#[test]
+fn adopted_work_goes_on() {
+    let Some(_device) = device("adopted_work_goes_on") else { return };
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        if world.rank() == 0 {
+            let (mine, own, other) = (fabric.clone(), all[0].clone(), all[1].clone());
+            fabric.spawn(Box::pin(async move {
+                let patience = Patience::on(Rank(1));
+                let first = mine.word_in(&own, 0).unwrap();
+                mine.wait_until(first, |seen| seen == 1, patience).await.unwrap();
+                mine.fetch_add(mine.word_in(&other, 0).unwrap(), 5).await.unwrap();
+                mine.write(mine.word_in(&other, 8).unwrap(), 9, Notify::Yes).await.unwrap();
+            }));
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(600) {
+                std::hint::black_box(began); // computes
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(100));
+            block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 1, Notify::Yes)).unwrap();
+            let began = Instant::now();
+            let own = fabric.word_in(&all[1], 8).unwrap();
+            block_on(fabric, fabric.wait_until(own, |seen| seen == 9, Patience::until(until(fabric, LONG)))).unwrap();
+            assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+            assert_eq!(fabric.load(fabric.word_in(&all[1], 0).unwrap()), Ok(5));
+        }
+        world.barrier().wait().unwrap();
+    });
+}

@@ -1,0 +1,162 @@
+//! Full queues, receivers that make no progress, sleepers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, block_on, wait_timeout};
+
+use crate::support::{device, segments};
+use crate::{LONG, kind, ranks, until};
+
+/// More mail, and more doorbells, than a receiver that makes no progress has room for: the senders wait, and all of it
+/// arrives once it makes some.
+#[test]
+fn a_flood_is_held_back() {
+    let Some(_device) = device("a_flood_is_held_back") else { return };
+    const EACH: u64 = 3_000;
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        if world.rank() == 0 {
+            for number in 0..EACH {
+                block_on(fabric, fabric.send(Rank(1), Port::USER, &number.to_le_bytes(), Notify::No)).unwrap();
+                drop(fabric.write(fabric.word_in(&all[1], 0).unwrap(), number + 1, Notify::Yes));
+            }
+            block_on(fabric, fabric.flush(Rank(1))).unwrap();
+        } else {
+            std::thread::sleep(Duration::from_millis(500)); // no progress meanwhile
+            for number in 0..EACH {
+                let message = block_on(fabric, fabric.recv(Port::USER, Patience::until(until(fabric, LONG)))).unwrap();
+                assert_eq!(message.bytes(), number.to_le_bytes());
+            }
+            let own = fabric.word_in(&all[1], 0).unwrap();
+            let patience = Patience::until(until(fabric, LONG));
+            assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == EACH, patience)), Ok(EACH));
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// A peer that lives and makes no progress while it is rung and written to without end: who sends and who posts is told in
+/// the end that there is no room, and no more than that arrives. When it goes on, so does all else.
+#[test]
+fn posting_to_a_peer_that_takes_nothing_ends() {
+    let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
+    let over = AtomicBool::new(false);
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
+            }
+            let own = fabric.word_in(&all[1], 0).unwrap();
+            let patience = Patience::until(until(fabric, LONG));
+            block_on(fabric, fabric.wait_until(own, |seen| seen == 5_000, patience)).unwrap();
+        } else {
+            fabric.set_full_after(Duration::from_secs(3));
+            let word = fabric.word_in(&all[1], 0).unwrap();
+            let rings: Vec<_> = (0..1_400).map(|value| fabric.write(word, value, Notify::Yes)).collect();
+            let begin = Instant::now();
+            let again = block_on(fabric, fabric.write(word, 1, Notify::Yes));
+            assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
+            assert!(begin.elapsed() < Duration::from_secs(2), "who comes later waits no longer");
+            fabric.set_full_after(Duration::from_secs(60));
+            let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
+            assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
+            over.store(true, Ordering::Release);
+            let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
+            let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);
+            let sent = outcomes.iter().position(full).expect("some were not posted");
+            assert!(sent >= 64 && outcomes[..sent].iter().all(Result::is_ok), "{sent}");
+            block_on(fabric, fabric.write(word, 5_000, Notify::Yes)).unwrap();
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the connection.
+#[test]
+fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
+    let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
+    let over = AtomicBool::new(false);
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
+            }
+        } else {
+            fabric.set_full_after(Duration::from_secs(2));
+            let word = fabric.word_in(&all[1], 0).unwrap();
+            (0..1_060).for_each(|value| drop(fabric.write(word, value, Notify::Yes)));
+            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Unknown);
+            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
+            assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::Unknown);
+            over.store(true, Ordering::Release);
+        }
+    });
+}
+
+/// Far more operations than the send queue holds and than reads may be under way, from several threads at once.
+#[test]
+fn full_queues_are_waited_for() {
+    let Some(_device) = device("full_queues_are_waited_for") else { return };
+    const EACH: usize = 1_000;
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        let word = fabric.word_in(&all[1 - world.rank() as usize], 0).unwrap();
+        let found: Vec<u64> = std::thread::scope(|scope| {
+            let posts = || {
+                let ops: Vec<_> = (0..EACH).map(|_| fabric.fetch_add(word, 1)).collect();
+                ops.into_iter().map(|op| block_on(fabric, op).unwrap()).collect::<Vec<_>>()
+            };
+            let threads = [scope.spawn(posts), scope.spawn(posts)];
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut sorted = found;
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..2 * EACH as u64), "each addition found another value");
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// Several threads of one rank sleep at once, each on a word of its own; each is woken by its write.
+#[test]
+fn sleepers_are_woken() {
+    let Some(_device) = device("sleepers_are_woken") else { return };
+    const THREADS: u64 = 3;
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        for round in 1..=10 {
+            if world.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(30)); // they sleep by now
+                for thread in 0..THREADS {
+                    let word = fabric.word_in(&all[1], thread * 8).unwrap();
+                    block_on(fabric, fabric.write(word, round, Notify::Yes)).unwrap();
+                }
+            } else {
+                std::thread::scope(|scope| {
+                    for thread in 0..THREADS {
+                        let word = fabric.word_in(&all[1], thread * 8).unwrap();
+                        scope.spawn(move || {
+                            let patience = Patience::until(until(fabric, LONG));
+                            let woken = block_on(fabric, fabric.wait_until(word, |seen| seen >= round, patience));
+                            assert_eq!(woken, Ok(round));
+                        });
+                    }
+                });
+            }
+            world.barrier().wait().unwrap();
+        }
+        let own = fabric.word_in(&all[world.rank() as usize], 56).unwrap();
+        let soon = Patience::until(until(fabric, Duration::from_millis(50)));
+        assert_eq!(kind(block_on(fabric, fabric.wait_until(own, |seen| seen != 0, soon))), FaultKind::TimedOut);
+    });
+}

@@ -1,0 +1,53 @@
+//! The verbs fabric on a real device: run inside `scripts/soft-roce` where the host has none.
+//!
+//! Without a device every test says so and passes, unless `ONESIDED_REQUIRE_VERBS=1`.
+#![cfg(feature = "verbs")]
+#![allow(clippy::print_stderr)] // what is skipped is said
+
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_fabric::verbs::{Verbs, devices};
+use onesided_fabric::{World, block_on, conformance};
+
+mod failures;
+mod flow;
+mod operations;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::device;
+
+fn ranks<T: Send>(size: u32, body: impl Fn(World<Verbs>) -> T + Sync) -> Vec<T> {
+    support::ranks(size, Verbs::new, body)
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Fault>) -> FaultKind {
+    result.expect_err("a fault").kind()
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn until(fabric: &Verbs, time: Duration) -> u64 {
+    fabric.now() + time.as_nanos() as u64
+}
+
+#[test]
+fn devices_tell_what_they_are() {
+    let Some(_device) = device("devices_tell_what_they_are") else { return };
+    for device in devices().unwrap() {
+        assert!(device.port >= 1 && device.outstanding_reads >= 1 && !device.address.is_empty(), "{device}");
+        eprintln!("{device}");
+    }
+}
+
+#[test]
+fn conforms() {
+    let Some(_device) = device("conforms") else { return };
+    for size in [1, 2, 3] {
+        for outcome in ranks(size, |world| block_on(world.fabric(), conformance::run(&world))) {
+            let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks: {failure}"));
+            assert_eq!(summary.fabric, "verbs");
+        }
+    }
+}
