@@ -1,4 +1,4 @@
-//! The lock with a counter of readers at every rank.
+//! Distributed reader counters: a reader-writer lock with a counter of readers at every rank.
 
 mod marks;
 
@@ -10,50 +10,59 @@ use crate::settle;
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
 
-/// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta, Hoefler, *High-Performance
-/// Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854): for what is mostly read.
+/// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
+/// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
+/// data.
 ///
-/// A reader adds one to the counter at its own rank, and takes it away again: no reader touches what another rank's readers
-/// touch. An owner that wants the lock alone takes an exclusive [ticket](Ticket) at the home, sets a mark in every rank's
-/// counter, and waits until those who read have gone: as many fetch-adds as there are ranks, at once. A reader that finds the
-/// mark takes itself out again and a shared ticket at the home, and holds the lock by that. A release takes the marks away,
-/// but for when another exclusive ticket is out: then they stay, and the next owner has only to look.
+/// A reader adds one to the counter at its own rank, and subtracts it on release: readers of
+/// different ranks share no word. An exclusive owner takes an exclusive [ticket](Ticket) at the
+/// home, sets the writer flag in every rank's counter, and waits until the readers have left: as
+/// many fetch-adds as there are ranks, posted at once. A reader that finds the writer flag retracts
+/// itself, takes a shared ticket at the home, and holds the lock by that ticket. A release clears
+/// the flags, unless another exclusive ticket is out: then they stay set, and the next owner has
+/// only to check them.
 ///
-/// Words: the tickets and the state of the marks at the home, one at [every rank](LockContext::per_rank_word), one a node.
+/// Words: the tickets and the state of the writer flags at the home, one at [every
+/// rank](LockContext::per_rank_word), one a node.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
-/// | shared | fetch-add + fetch-add, both at one's own rank |
+/// | shared | fetch-add + fetch-add, both at the reader's own rank |
 /// | exclusive, with `P` ranks | fetch-add, read, write, `P` fetch-adds, write + read, write, `P` fetch-adds, write, fetch-add |
 /// | exclusive, between others | fetch-add, read + read, fetch-add |
 ///
 /// # Fairness
 ///
-/// Neither side starves, without thresholds: who finds the lock taken, reader or not, has a ticket, and tickets are served in
-/// their order. A reader at whose rank there is no mark overtakes an owner that has a ticket already and has not marked that
-/// rank; readers who are inside when the mark comes are waited for, and no others.
+/// Neither side starves, without thresholds: an owner that finds the lock taken, reader or not, has
+/// a ticket, and tickets are served in order. A reader at a rank without the writer flag bypasses
+/// an owner that has a ticket and has not set the flag at that rank yet. An exclusive owner waits
+/// for the readers that entered before the flag was set, and for no others.
 ///
-/// # Giving up
+/// # Cancellation
 ///
-/// As [`Ticket`]. Whoever gives up while it waits for readers takes its marks away. An owner that left its marks to one that
-/// gives up has left them until the next owner releases: readers have tickets until then.
+/// As [`Ticket`]. An owner that is cancelled while it waits for readers clears its writer flags. If
+/// an owner left its flags set for one that is then cancelled, they stay set until the next owner
+/// releases, and readers use tickets until then.
 ///
 /// # Death
 ///
-/// Of the tickets: as [`Ticket`]. A counter is one rank's: if that rank dies while it counts, whoever marks it is told that
-/// this rank may have held the lock (`ParticipantDied`); the marks stay, so that readers are told as well, until somebody recovers,
-/// and clears the counter. Where the memory of the dead cannot be reached any more nobody can tell, and nobody is told: they
-/// only read. An owner that dies while it sets or takes away marks leaves a note at the home that it did, and the heir looks at
-/// each of them.
+/// Of owners with tickets: as [`Ticket`]. A counter belongs to one rank: if that rank dies while
+/// its counter is not 0, the owner that sets its flag fails with `ParticipantDied`. The flags stay
+/// set, so that readers fail as well, until an owner recovers the lock and resets the counter. If
+/// the memory of the dead rank is gone, its readers cannot be detected, and no fault is reported:
+/// they only read. An owner that sets or clears flags notes that at the home, so that after its
+/// death the recovering owner checks each of them.
 ///
-/// # Operations of which nobody knows
+/// # Indeterminate operations
 ///
-/// Of tickets: as [`Ticket`]. A mark is read, and set or taken away again. A reader who is not told whether it was counted, or
-/// taken away, goes on as if it were not: its rank's counter may be one too high then. An owner who waits for readers of a rank
-/// that lives looks at that rank's nodes, at first after 10 ms: if none says that somebody reads, and nobody has come or gone
-/// since by the counter, that is set right.
+/// Of tickets: as [`Ticket`]. A writer flag is read, and set or cleared again. A reader whose
+/// arrival or departure is indeterminate goes on as if it had not been counted, so its rank's
+/// counter may be too high by one. An owner that waits for readers of a live rank scans that rank's
+/// nodes, first after 10 ms: if no node announces a reader, and the counter has not changed since,
+/// it corrects the counter.
 ///
-/// Readers without a node, and all readers where the place has no nodes or no such words, always take tickets.
+/// Readers without a node, and all readers if the context has no nodes or no per-rank words, take
+/// tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedCounters<const BITS: u32 = 15> {
     tickets: Ticket<BITS>,
@@ -81,13 +90,13 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     }
 }
 
-/// Set beside the bits of an owner that may read by its rank's counter. It has a node.
+/// Set in the owner's bits if it may read by its rank's counter. It has a node.
 const NEAR: u64 = 1 << 63;
 
-/// In the node of one that does, beside the lock: it does not count as one with a ticket does.
+/// Set in the node of such a reader, beside the lock: it is not announced as a ticket holder.
 const READS: u64 = 1 << 63;
 
-/// What the node of such a reader says.
+/// The announcement of such a reader.
 fn reading<'m, M: RemoteMemory>(place: impl LockContext<'m, M>) -> u64 {
     READS | recovery::counts_for(place.lock())
 }
@@ -107,7 +116,7 @@ fn reads<'m, M: RemoteMemory>(
     Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == reading(place))
 }
 
-/// Says that it does not any more.
+/// Retracts a reader by counter.
 #[inline]
 fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(place.node(COUNTS)?, 0)
@@ -115,13 +124,13 @@ fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>)
 
 type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
 
-/// The words of the tickets.
+/// The words of the ticket lock.
 const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
     (home, owner & !NEAR)
 }
 
 impl<const BITS: u32> DistributedCounters<BITS> {
-    /// Waits for a ticket's turn.
+    /// Waits until a ticket is served.
     async fn ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -134,7 +143,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         self.turn(memory, place, words, mode, first, wish).await
     }
 
-    /// The same with a ticket whose first operation ended so.
+    /// The same with a ticket whose first operation had this outcome.
     async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -161,7 +170,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         self.tickets.finish_release(memory, place, words, mode, started).await
     }
 
-    /// Has the lock alone, with a ticket that leads inside alone.
+    /// Acquires the lock exclusively, with a ticket that is served exclusively.
     async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -177,7 +186,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         };
         match marked {
             Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
-            // What it inherited by its ticket is the next one's.
+            // What it recovered by its ticket is left to the next owner.
             Err(fault) if held.recovered.is_some() => {
                 self.tickets.release_poisoned(memory, place, words, held).await.and(Err(fault))
             }
@@ -188,7 +197,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         }
     }
 
-    /// Reads by a ticket.
+    /// Acquires the lock as a reader by ticket.
     async fn read_by_ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -201,7 +210,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
             if held.mode == Mode::Exclusive {
                 return self.alone(memory, place, words, held, wish).await;
             }
-            // Nobody changes it while this owner has a ticket.
+            // The state does not change while this owner has a ticket.
             let state = settle::read(memory, place.home(marks::STATE)?).await.map(State::of);
             if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
@@ -216,7 +225,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
             if alone.recovered.is_some() {
                 return Ok(alone);
             }
-            // Somebody else has inherited meanwhile.
+            // Another owner has recovered the lock meanwhile.
             let taken_away = Marks { memory, place }.take_away().await;
             self.give_back(memory, place, words, Mode::Exclusive).await?;
             taken_away?;
@@ -333,7 +342,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         if !recovery::counts(memory, place)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        // Whether to leave the marks to the next owner.
+        // Whether to leave the flags set for the next owner.
         Ok(memory.read(words.0))
     }
 
@@ -386,7 +395,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
                 recovery::discount(memory, place)?;
                 return Err(Fault::new(FaultKind::NotHeld));
             }
-            // Of a frozen word nobody can tell.
+            // A word under recovery does not tell.
             Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_frozen() => Ok(()),
             Ok(_) => Marks { memory, place }.take_away().await,
         };
@@ -394,7 +403,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         taken_away
     }
 
-    /// The marks are left to the next heir.
+    /// The flags stay set for the next recovering owner.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,

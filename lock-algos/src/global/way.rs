@@ -1,4 +1,4 @@
-//! The way into the room, and out of it.
+//! Entering and leaving the lock-all word.
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
@@ -7,19 +7,19 @@ use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Doubt, nobody_counts, stamp};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, settle};
 
-/// For how long who waits leaves the way to those of the other group who wait as well, in nanoseconds from when it saw one
-/// of its own group leave. Then they may wait for something that it holds itself.
+/// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
+/// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
 const DOOR_PATIENCE: u64 = 100_000_000;
 
-/// How many swaps may be lost one after the other without a pause.
+/// How many swaps may be lost in a row without a pause.
 const RACES: u32 = 8;
 
-/// The room as a place of its own: its word is its home, and who counts there says so in a word of the node behind those of
-/// the target's lock.
+/// The lock-all word as a context of its own: it is the home, and owners announce themselves in a
+/// word of the node behind those of the target's lock.
 #[derive(Clone, Copy)]
 pub(super) struct InRoom<P> {
     pub(super) place: P,
-    /// Where that word is in a node.
+    /// The index of that word in a node.
     pub(super) counts: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
         self.place.announce_without_slot(announced)
     }
 
-    /// The only one of its word.
+    /// The only lock of its word.
     fn lock(&self) -> u64 {
         0
     }
@@ -62,33 +62,34 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
     }
 }
 
-/// How a wait ended.
+/// The result of a wait.
 enum Entry {
-    /// It is inside.
+    /// The owner is inside.
     Inside,
-    /// The word is frozen, and nothing in it is this owner's.
+    /// The word is under recovery, and the owner is not in it.
     Void,
 }
 
-/// An owner on its way.
+/// An owner that enters.
 pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) memory: &'m M,
-    /// The room's.
+    /// That of the lock-all word.
     pub(super) place: P,
     pub(super) word: M::Word<'m>,
     pub(super) mode: Mode,
     pub(super) wish: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
-    /// Whether it comes in past those who wait, for they may wait for what it holds.
+    /// Whether it bypasses waiters, because they may wait for a lock that it holds.
     pub(super) passes: bool,
 }
 
-/// Whether the word is read before anything is added to it: there may be more owners than it has room for.
+/// Whether the word is read before anything is added to it: there may be more owners than it has
+/// room for.
 pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl LockContext<'m, M>) -> bool {
     place.owners() > Room::<BITS>::MOST || !place.is_counted()
 }
 
-/// Posts the first operation. This owner counts already.
+/// Posts the first operation, for an announced owner.
 pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     memory: &M,
     place: impl LockContext<'m, M>,
@@ -101,7 +102,7 @@ pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     }
 }
 
-/// Why who is not patient gets nothing.
+/// The fault of an acquire that may not wait.
 const fn given_up(wish: Intent) -> Fault {
     Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
@@ -115,12 +116,12 @@ where
         self.memory.read(self.word).await.map(Room)
     }
 
-    /// Adds to the word, and gives what it is then.
+    /// Adds to the word, and returns the new value.
     async fn add(&self, add: u64) -> Result<Room<BITS>, Fault> {
         Ok(Room(self.memory.fetch_add(self.word, add).await?).plus(add))
     }
 
-    /// Swaps the word if it is `found`. Gives what it was.
+    /// Swaps the word if it is `found`. Returns the previous value.
     async fn swap(&self, found: Room<BITS>, new: Room<BITS>) -> Result<Room<BITS>, Fault> {
         self.memory.compare_swap(self.word, found.0, new.0).await.map(Room)
     }
@@ -139,14 +140,15 @@ where
         step_out(self.memory, self.place.owner(), self.word, found).await
     }
 
-    /// Comes in, with a first operation that ended so. It is told of the dead, and then it is among the exclusive ones.
+    /// Enters, after a first operation with this outcome. An owner that recovers is then among the
+    /// exclusive owners.
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let entered = match first {
             Ok(first) => self.come(Room(first)).await,
             Err(fault) => Err(fault),
         };
         match entered {
-            // Nobody knows what it has added: all begin anew.
+            // What it has added is indeterminate: all start over.
             Err(fault) if fault.is_unknown() && self.place.slots() > 0 => {
                 lose::<M, BITS>(self.memory, self.place, self.word).await.and(Err(fault))
             }
@@ -173,7 +175,7 @@ where
         }
     }
 
-    /// It has added itself to those inside of this word.
+    /// It has added itself to the owners inside of this word.
     async fn announced(&mut self, found: Room<BITS>) -> Result<Entry, Fault> {
         if found.is_open(self.mode, self.passes) {
             return Ok(Entry::Inside);
@@ -186,7 +188,7 @@ where
         let wish = (self.wish)();
         if !wish.is_patient() {
             let mut found = self.add(Room::<BITS>::leaving(self.mode)).await?;
-            // Others may have been in the way who do not stay.
+            // Other owners that retract themselves may have been in the way.
             while !wish.is_over() && found.is_open(self.mode, self.passes) {
                 let now = self.swap(found, found.plus(Room::<BITS>::entering(self.mode))).await?;
                 if now == found {
@@ -205,7 +207,7 @@ where
         self.wait(word).await
     }
 
-    /// Comes in, or waits, where there may be too many owners.
+    /// Enters, or waits, by bounded admission: there may be too many owners.
     async fn squeeze_in(&mut self, mut found: Room<BITS>) -> Result<Entry, Fault> {
         let most = match self.place.owners() {
             counted if counted > Room::<BITS>::MOST || self.place.is_counted() => Room::<BITS>::MOST,
@@ -247,7 +249,7 @@ where
         }
     }
 
-    /// Waits among those who wait in this word.
+    /// Waits, as one of the waiters of this word.
     async fn wait(&mut self, mut word: Room<BITS>) -> Result<Entry, Fault> {
         let phase = word.phase(self.mode);
         let mut before = word;
@@ -255,7 +257,7 @@ where
         let mut door = self.memory.now();
         loop {
             if word.phase(self.mode) != phase {
-                return Ok(Entry::Inside); // let in with the others
+                return Ok(Entry::Inside); // admitted with the others
             }
             if word.is_frozen() {
                 return Ok(Entry::Void);
@@ -308,20 +310,21 @@ where
         }
     }
 
-    /// Takes itself from those who wait. Gives what the word was.
+    /// Leaves the waiters. Returns the previous word.
     async fn withdraw(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
         self.swap(word, word.plus(Room::<BITS>::waiting_on(self.mode).wrapping_neg())).await
     }
 
-    /// Freezes the word, and gives it as it is then.
+    /// Puts the word under recovery, and returns it.
     async fn freeze(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
         let frozen = word.frozen(stamp(self.memory, self.place.owner()));
         let now = self.swap(word, frozen).await?;
         Ok(if now == word { frozen } else { now })
     }
 
-    /// Waits until the word is not frozen any more, or takes it: an heir alone, and it stays frozen until that one
-    /// [heals](heal) it. This owner is not in it and does not count.
+    /// Waits until the word is reopened, or takes it: the recovering owner alone, and the word
+    /// stays under recovery until that owner [reopens](heal) it. This owner is not in the word and
+    /// not announced.
     async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
         self.pauses.restart();
         loop {
@@ -333,7 +336,7 @@ where
             if wish.is_over() {
                 return Err(given_up(wish));
             }
-            // Whoever counts after the question is in the word, and then the word is another one.
+            // An owner that is announced after the scan is in the word, which has changed then.
             if !nobody_counts(self.memory, self.place).await {
                 if !wish.is_patient() {
                     return Err(given_up(wish));
@@ -344,7 +347,7 @@ where
             let dead = self.memory.failed_rank().filter(|_| !word.is_empty());
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
                 Some(died) if !wish.recovers => {
-                    // It may have been inherited meanwhile.
+                    // Another owner may have recovered it meanwhile.
                     if self.look().await? == word {
                         return Err(died);
                     }
@@ -353,7 +356,8 @@ where
                 Some(died) => Held::after(died, Mode::Exclusive),
                 None => Held::cleanly(self.mode),
             };
-            // Another frozen word than this one, also of the owner that froze it, at the same time.
+            // Different from this word under recovery, also if the same owner set it at the same
+            // time.
             let another = stamp(self.memory, self.place.owner()) ^ mixed(word.0);
             let taken = match held.recovered {
                 Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
@@ -368,7 +372,8 @@ where
     }
 }
 
-/// A frozen word that no other one is like: of one that is not, only if it `freezes`.
+/// Makes a word under recovery unique. A word that is not under recovery is changed only if it
+/// `freezes`.
 fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u64> {
     move |word| {
         let new = Room::<BITS>(word).frozen(mark).0;
@@ -376,8 +381,9 @@ fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u
     }
 }
 
-/// Changes the word if it is frozen, when this owner has taken itself out of it and counts yet. Somebody may ask meanwhile who counts, who saw it
-/// inside: if another one comes, the word would be the same again, and nobody would count.
+/// Changes the word if it is under recovery, when this owner has retracted itself from it and is
+/// still announced. A concurrent participant scan may have seen it inside: if another owner
+/// arrives, the word would be the same again without an announced owner.
 pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     owner: Owner,
@@ -391,7 +397,7 @@ pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     settle::freeze(memory, word, found.0, unlike::<BITS>(mark, false)).await.map(drop)
 }
 
-/// Ends an owner of which nobody knows what it has added: all begin anew.
+/// Ends an owner whose addition is indeterminate: all start over.
 pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     place: impl LockContext<'m, M>,
@@ -408,9 +414,11 @@ pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     settled.map(drop)
 }
 
-/// An heir has what it came for: the room is as any other. Nobody waits in it yet, nor is about to: whoever was had noticed that
-/// it is frozen before it was taken from the dead. What is not answered is not done again, for somebody may have frozen it since: the
-/// heir is inside, and if the word is frozen yet it is taken when that one has left.
+/// The recovering owner holds the target's lock: reopens the lock-all word. It has no waiters, and
+/// none is about to wait: they noticed the recovery before the word was taken from the dead. An
+/// indeterminate operation is not repeated, because another owner may have put the word under
+/// recovery since: the recovering owner is inside, and a word that is still under recovery is taken
+/// when it has left.
 pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
     let mut found = Room::<BITS>(settle::read(memory, word).await?);
     while found.is_frozen() {

@@ -1,4 +1,4 @@
-//! The owner's side, for who has a node.
+//! The client side, for owners with a node.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::recovery;
 use crate::settle::{self, Tries};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
 
-/// An owner on its way to the server and back.
+/// An owner that communicates with the server.
 #[derive(Clone, Copy)]
 pub(super) struct Errand<'a, M, P> {
     pub(super) memory: &'a M,
@@ -23,13 +23,13 @@ pub(super) struct Errand<'a, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
-    /// The turn of this owner's last request, and its line.
+    /// The request id of this owner's last request, and its request slot.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
         let note = self.memory.load(self.place.node(TURN)?)?;
         Ok(((note >> 32) as u32, (note as u16).checked_sub(1)))
     }
 
-    /// Notes another turn. Gives it.
+    /// Notes the next request id, and returns it.
     pub(super) fn note(&self, line: Option<u16>) -> Result<u32, Fault> {
         let (turn, _) = self.noted()?;
         let turn = turn.wrapping_add(1);
@@ -44,18 +44,20 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
         self.memory.store(node, self.memory.load(node)? | HELD)
     }
 
-    /// Asks for the lock, anew if it has asked before: then the server forgets about that.
+    /// Requests the lock. A repetition replaces the previous request.
     pub(super) fn ask(&self, line: u16, verb: Verb) -> Result<M::Op, Fault> {
         let turn = self.note(Some(line))?;
         self.say(line, turn, verb)
     }
 
-    /// Writes to the line, and rings behind it: writes take effect in the order of posting.
+    /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
+    /// of posting.
     pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
         self.say_again(line, turn, verb, 0)
     }
 
-    /// The same once more: the line says what it said, but no two rings in a row are alike.
+    /// Repeats a request: the request slot has the same word, but no two consecutive wake events
+    /// are equal.
     fn say_again(&self, line: u16, turn: u32, verb: Verb, times: u32) -> Result<M::Op, Fault> {
         let Self { memory, place, .. } = self;
         let owner = place.owner();
@@ -69,7 +71,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
         Ok(self.memory.write(self.place.home(BELL)?, ring, notify))
     }
 
-    /// Ends the use of the node and the line.
+    /// Ends the use of the node and the request slot.
     pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
         recovery::discount(self.memory, self.place)?;
         if let Some(line) = line {
@@ -89,7 +91,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
         settle::write(self.memory, self.place.home(BELL)?, ring, notify).await
     }
 
-    /// `Closed` once there is no server any more.
+    /// `Closed` once the server has ended.
     pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
         match settle::read(self.memory, state).await? & ENDED {
             0 => Ok(()),
@@ -99,7 +101,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
-    /// Waits for what `is_it` takes for an answer. `None`: `until` has become true, or there is none yet.
+    /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
+    /// yet.
     async fn answer(
         &self,
         state: M::Word<'m>,
@@ -124,8 +127,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         }
     }
 
-    /// Releases once more, if nobody knows whether it was said and the line says still what it said before: it is not this
-    /// owner's any more, and may have been used since.
+    /// Releases once more, if the release is indeterminate and the request slot still has the
+    /// previous word. The slot is not this owner's any more, and may have been used since.
     pub(super) async fn release_again(&self) -> Result<(), Fault> {
         let Self { memory, place, .. } = *self;
         let (turn, Some(at)) = self.noted()? else { return Ok(()) };
@@ -143,11 +146,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 tries.again(memory, line, fault).await?;
             }
         }
-        // Another ring than the first one, which may have been heard.
+        // A different wake event than the first one, which may have been handled.
         self.ring_until_told(ring(owner.rank, at, Request { turn: turn.wrapping_add(1), ..release })).await
     }
 
-    /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has asked, if there was a line.
+    /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
+    /// request slot.
     pub(super) async fn wait_in_line(
         self,
         state: M::Word<'m>,
@@ -198,7 +202,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
             }
             if !wished.is_patient() && !terms.at_once {
                 if terms.recovers {
-                    // It may have been granted what the dead left: the server is to know that it does not have it.
+                    // It may have been granted a poisoned lock: the server has to know that it does
+                    // not hold it.
                     self.withdraw(state, (turn, line)).await?;
                 }
                 terms.at_once = true;
@@ -207,7 +212,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
             }
             match self.answer(state, move |answer| answer.turn == turn, || wish().is_over()).await? {
                 None if wish().is_over() => {}
-                // Once more, in case that was lost, or the answer.
+                // Repeats the request, in case that or the reply was lost.
                 None => {
                     times = times.wrapping_add(1);
                     drop(self.say_again(line, turn, Verb::Acquire(mode, terms), times)?);
@@ -231,7 +236,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         }
     }
 
-    /// Takes an acquire back, and waits until the server has heard that: then it writes nothing more to the node.
+    /// Withdraws an acquire, and waits until the server has handled that: then it writes nothing
+    /// more to the node.
     pub(super) async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
         drop(self.say(line, turn, Verb::Withdraw)?);
         let heard =

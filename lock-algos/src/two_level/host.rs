@@ -9,11 +9,11 @@ use crate::recovery::nobody_counts;
 use crate::test_and_set::dead_owner;
 use crate::{LockContext, Owner};
 
-/// For how long somebody keeps the lock before it is asked whether anybody of that host lives who may have it, in
-/// nanoseconds, where some rank has died.
+/// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
+/// ranks are scanned for a live holder, in nanoseconds.
 const PATIENCE: u64 = 10_000_000;
 
-/// Where the queue of a host lies: at this rank of it, with a word of each node's own.
+/// The context of a host's queue: at the cohort home `leader`, with a word of each node for itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AtHost<P> {
     pub(super) place: P,
@@ -21,7 +21,7 @@ pub(super) struct AtHost<P> {
 }
 
 impl<P> AtHost<P> {
-    /// How it stands with the lock here, as a word.
+    /// The state of the lock on this host, as a word.
     pub(super) fn state<'m, M: RemoteMemory>(&self) -> Result<M::Word<'m>, Fault>
     where
         P: LockContext<'m, M>,
@@ -82,8 +82,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.place.host_of(rank) == self.place.host_of(self.leader)
     }
 
-    /// Queues of one lock that lie at different ranks are different locks, but for chance: then recovery waits for owners of
-    /// the other one as well.
+    /// Queues of one lock at different ranks are different locks, with high probability; if two
+    /// coincide, recovery waits for the owners of the other one as well.
     fn lock(&self) -> u64 {
         mixed(self.place.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 1
     }
@@ -93,15 +93,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
     }
 }
 
-/// Who has the lock may be a host: it has ended with it when none of those lives who wait in its queue or hold the lock.
+/// A lock may be held by a host: that holder has ended when no live rank waits in its queue or
+/// holds the lock.
 #[derive(Debug, Default)]
 pub(crate) struct ByHost {
-    /// Which mark, and since when it is known.
+    /// The owner word of a cohort, and when it was first seen.
     seen: Option<(Mark, u64)>,
 }
 
 impl ByHost {
-    /// What ended with the lock, if whoever has it by the word that was found has ended. Who is not patient asks at once.
+    /// The fault of the holder that the home's word names, if the holder has ended. An acquire that
+    /// may not wait scans at once.
     pub(crate) async fn ended<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
@@ -119,9 +121,11 @@ impl ByHost {
         if is_patient && now.saturating_sub(since) < PATIENCE {
             return None;
         }
-        // First: who comes to that host's queue after its node was asked knows of the death.
+        // First: an owner that joins the host's queue after its node was scanned knows of the
+        // death.
         let dead = lost_on(memory, place, mark.leader())?;
-        // Twice: who was overlooked because he came meanwhile counts by now, and has another mark when he passes the lock on.
+        // Twice: an owner that joined during the first scan is announced by now, and changes the
+        // owner word when it hands over.
         for _ in 0..2 {
             if !holds_nobody(memory, place, mark.leader()).await {
                 self.seen = Some((mark, memory.now()));
@@ -132,13 +136,13 @@ impl ByHost {
     }
 }
 
-/// Whether nobody lives who waits in a host's queue, or was let in by it. Where a rank of the host has died, whoever comes to it
-/// later changes the mark before it holds the lock.
+/// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
+/// died, a later owner changes the cohort's owner word before it holds the lock.
 async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> bool {
     place.slots() > 0 && nobody_counts(memory, AtHost { place, leader }).await
 }
 
-/// A rank of a host that has died; any of them where none lives any more.
+/// A rank of a host that has died; any of them if none is alive.
 pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
     memory.failed_rank()?;
     let host = place.host_of(leader);
@@ -147,7 +151,8 @@ pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'
     there.clone().find(is(Liveness::Dead)).or_else(|| there.all(|rank| !is(Liveness::Alive)(&rank)).then_some(leader))
 }
 
-/// Somebody of a host died inside: a rank of it that is dead, if one is, or the one that was told of.
+/// The fault of a holder on a host: a rank of it that is dead, if one is, or the one that was
+/// reported.
 pub(super) fn member_died<'m, M: RemoteMemory>(
     memory: &M,
     place: impl LockContext<'m, M>,

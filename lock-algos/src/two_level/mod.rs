@@ -1,4 +1,4 @@
-//! The lock of two levels: among the ranks of a host, and among hosts.
+//! The two-level lock: among the ranks of a host, and among hosts.
 
 mod host;
 mod mark;
@@ -13,24 +13,29 @@ use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
 
-/// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman: A Write-Optimized
-/// Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA
-/// 2024, arXiv 2404.17980), lock cohorting (Dice, Marathe, Shavit, PPoPP 2012) over remote memory.
+/// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
+/// A Write-Optimized Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock
+/// (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA 2024, arXiv 2404.17980): lock cohorting (Dice,
+/// Marathe, Shavit, PPoPP 2012) over remote memory.
 ///
-/// An owner that wants the lock alone takes a [`Ticket`] in the queue of its host. Who has the turn there sets the host's mark
-/// in the home's word by compare-swap, as in [`TestAndSet`]. A release hands the lock to who is next in the queue without an
-/// operation at the home, at most [`HANDOVERS`](Self::HANDOVERS) times in a row; otherwise it takes the mark away.
+/// An exclusive owner takes a [`Ticket`] in the queue of its host, its cohort. The owner whose
+/// ticket is served sets the cohort's owner word at the home by compare-swap, as in [`TestAndSet`].
+/// A release hands the lock over to the next owner in the queue without an operation at the home,
+/// at most [`HANDOVERS`](Self::HANDOVERS) times in a row; otherwise it clears the home's word.
 ///
-/// Before it queues, an owner tries once to swap its own word for the home's, as in Fissile locks (Dice, Kogan, NETYS 2020): so
-/// without contention it costs what test-and-set does. Not after it was in vain, until it finds the queue empty, and not more
-/// than [`PASSES`](Self::BYPASSES) times in a row.
+/// Before it queues, an owner tries once to swap its own word into the home's, as in Fissile locks
+/// (Dice, Kogan, NETYS 2020): uncontended, the lock costs what test-and-set does. After a failed
+/// try it queues until it finds the queue empty, and it bypasses the queue at most
+/// [`BYPASSES`](Self::BYPASSES) times in a row.
 ///
-/// The two levels have words of their own. The queue lies in the memory of a rank of the host, where nobody else reaches it
-/// ([`LockContext::host_word`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
-/// which are not atomic with one another, never meet, and nobody takes the card to reach his neighbour.
+/// The two levels have separate words. The queue lies in the memory of a rank of the host, and only
+/// the host's ranks access it ([`LockContext::host_word`]): its atomics are the CPU's. All ranks
+/// access the home's word: its atomics are the card's. So the two kinds of atomics, which are not
+/// atomic with one another, never meet on a word, and no rank uses the card to reach its own host.
 ///
-/// Readers count in the home's word, as with [`TestAndSet`]. Those who only [try](LockAlgorithm::words_to_try), owners
-/// without a node, and all of them where a place has no words near, swap their own word for the home's, without a queue.
+/// Readers count in the home's word, as in [`TestAndSet`]. [Tries](LockAlgorithm::words_to_try),
+/// owners without a node, and all owners if the context has no host words, swap their own word into
+/// the home's, without a queue.
 ///
 /// Words: one at the home, two at a rank of each host, three a node.
 ///
@@ -38,34 +43,40 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 /// |---|---|---|
 /// | acquire, release | compare-swap + compare-swap | none |
 /// | by the queue | the same | fetch-add, read, write + read, read, fetch-add |
-/// | handed over on the host | none | the same, and a read until the turn comes |
+/// | handed over on the host | none | the same, and a read until the ticket is served |
 /// | shared | compare-swap + fetch-add | none |
 ///
 /// # Fairness
 ///
-/// First come, first served, in the queue of a host, which a slot of a rank passes at most [`PASSES`](Self::BYPASSES) times in a row.
-/// Between hosts, and between hosts and readers, whoever tries first: after so many hand-overs in a row the host's next owner
-/// pauses for a while before it tries again.
+/// First come, first served, in the queue of a host, which a slot of a rank bypasses at most
+/// [`BYPASSES`](Self::BYPASSES) times in a row. Between hosts, and between hosts and readers, the
+/// first to try wins: after the most hand-overs in a row the host's next owner pauses before it
+/// tries again.
 ///
-/// # Giving up
+/// # Cancellation
 ///
-/// In the queue as with [`Ticket`]; at the home it is over between two attempts, and the next of the host may try.
+/// In the queue as in [`Ticket`]; at the home a cancelled owner ends between two attempts, and the
+/// next one of the host may try.
 ///
 /// # Death
 ///
-/// The queue's next owner is told by the queue that somebody died in it, and looks at the home: if the mark of its host stands
-/// there, an owner of this host has died inside, or left the host before it had done with the lock. It sets a mark of a new
-/// generation in its place, and recovers; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
-/// other hosts find a mark that has been the same for a while although a rank of that host has died, and ask its nodes: if
-/// nobody counts there, the lock is theirs to inherit. They ask one node after the other, and meanwhile somebody may come to the
-/// queue and have the lock handed over: so where a rank of the host has died, whoever has his turn changes the mark as well, and
-/// one of the two compare-swaps fails. It is for this that a rank's death has to be known on its own host first.
+/// The queue tells its next owner that a rank died in it, and that owner checks the home: if the
+/// cohort's owner word is there, an owner of this host died inside its section, or left the queue
+/// before it had completed its release. The next owner replaces the word by one of a new
+/// generation, and recovers the lock; if it does not recover, it notes that beside the queue for
+/// the next one. Owners of other hosts that see an owner word unchanged for a while although a rank
+/// of that host has died scan the host's nodes: if no owner is announced there, they may recover
+/// the lock. They scan one node after the other, and meanwhile an owner may join the queue and be
+/// handed the lock: so if a rank of the host has died, the owner whose turn it is changes the owner
+/// word as well, and one of the two compare-swaps fails. This is why a rank's death has to be known
+/// on its own host first.
 ///
-/// Where the queue's memory is gone with its rank, who waited in it goes on alone, and later owners queue at another rank of the
-/// host. Its mark is another one, so the two queues are two hosts to the home. Which rank somebody takes for the lowest
-/// that lives is a matter of speed, not of safety.
+/// If the queue's memory is gone with its rank, its waiters go on without a queue, and later owners
+/// queue at another rank of the host. That queue has another owner word, so the two are two hosts
+/// to the home. Which rank an owner takes for the lowest live one affects speed, not safety.
 ///
-/// The dead are told of as `ParticipantDied`: a mark names a host. Who passed the queue is named, `OwnerDied`. Other than that as
+/// A death is reported as `ParticipantDied`, because the owner word names a host; the death of an
+/// owner that bypassed the queue is reported as `OwnerDied`, with its rank. Otherwise as
 /// [`TestAndSet`].
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel {
@@ -75,16 +86,17 @@ pub struct TwoLevel {
     passes: u8,
 }
 
-/// Set in an owner's words if it tries once on its own before it queues.
+/// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
 
-// Words of a node, beside `COUNTS`, where readers count.
-/// That an owner counts in the queue of its host.
+// Words of a node, beside `COUNTS`, in which readers are announced.
+/// Announces an owner in the queue of its host.
 const AT_HOST: usize = COUNTS + 1;
-/// How an owner has the lock, or how far it is: 0 on its own, the host's mark, or in whose queue it waits.
+/// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
+/// the queue in which it waits.
 const NOTE: usize = COUNTS + 2;
 
-// Words near.
+// Host words.
 const QUEUE: usize = 0;
 const STATE: usize = 1;
 
@@ -93,13 +105,13 @@ const fn waits_at(leader: Rank) -> u64 {
     leader.0 as u64 + 1
 }
 
-/// What an owner's note says.
+/// An owner's note.
 enum Note {
-    /// It is on its own.
+    /// It uses its own word.
     Alone,
     /// It waits in the queue there.
     Waits(Rank),
-    /// It has the lock by this mark.
+    /// It holds the lock by this owner word of its cohort.
     Has(Mark),
 }
 
@@ -114,12 +126,13 @@ impl Note {
 }
 
 impl TwoLevel {
-    /// How often in a row a host hands the lock over to itself, unless somebody says otherwise.
+    /// The default of [`handovers`](Self::handovers).
     pub const HANDOVERS: u16 = 8;
-    /// How often in a row an owner passes the queue of its host, unless somebody says otherwise.
+    /// The default of [`bypasses`](Self::bypasses).
     pub const BYPASSES: u8 = 32;
 
-    /// A lock whose waiters pause by the first table in the queue of their host, and by the second one at the home.
+    /// A lock whose waiters pause by the first table in the queue of their host, and by the second
+    /// one at the home.
     #[must_use]
     pub const fn new(queue: Backoff, home: Backoff) -> Self {
         Self {
@@ -130,19 +143,19 @@ impl TwoLevel {
         }
     }
 
-    /// The same, with so many hand-overs in a row at most.
+    /// Sets how often in a row a host hands the lock over among its ranks.
     #[must_use]
     pub const fn handovers(self, handovers: u16) -> Self {
         Self { handovers, ..self }
     }
 
-    /// The same, in which an owner passes the queue of its host so often in a row at most.
+    /// Sets how often in a row an owner bypasses the queue of its host.
     #[must_use]
     pub const fn bypasses(self, bypasses: u8) -> Self {
         Self { passes: bypasses, ..self }
     }
 
-    /// The words of an owner on its own.
+    /// The words of an owner that does not queue.
     const fn alone<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
         (home, EXCLUSIVE | owner & !PASSES)
     }
@@ -175,7 +188,7 @@ impl TwoLevel {
             host.place.keep_bypasses(0);
             None
         } else {
-            // Who died in the queue may not have had the lock: that is seen at the home.
+            // A rank that died in the queue may not have held the lock: the home's word tells.
             let wish: IntentFn<'_> = &|| wish().recovering();
             match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await {
                 Ok(held) => held.recovered.and_then(Fault::rank),
@@ -198,8 +211,9 @@ impl TwoLevel {
         }
     }
 
-    /// Has the lock, with the turn in the queue. `died` is who died in the queue. `None`: it was not wanted any more, and passed
-    /// on. After an error the turn is still this owner's.
+    /// Acquires the lock, with the turn in the queue. `died` is the death in the queue. `None`: the
+    /// acquire is cancelled, and the turn was handed over. After an error the turn is still this
+    /// owner's.
     async fn with_turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -230,12 +244,12 @@ impl TwoLevel {
             }
             Standing::Doubted => {}
         }
-        // Until it is known better.
+        // Until the home's word tells.
         state.standing = Standing::Doubted;
         memory.write(host.state()?, state.word(), Notify::No).await?;
         let left = memory.read(home).await?;
         if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
-            return self.fetch(memory, host, home, state, wish).await.map(Some); // others have inherited, or nobody had to
+            return self.fetch(memory, host, home, state, wish).await.map(Some); // another owner has recovered it, or there was nothing to recover
         }
         let died = died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.place, host.leader, rank));
         if wish().is_over() {
@@ -244,7 +258,7 @@ impl TwoLevel {
         let held = match died {
             Some(died) if !wish().recovers => return Err(died),
             Some(died) => Held::after(died, Mode::Exclusive),
-            None => Held::cleanly(Mode::Exclusive), // somebody could not tell whether it was his
+            None => Held::cleanly(Mode::Exclusive), // an owner whose swap was indeterminate
         };
         let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
         match is_swapped {
@@ -253,7 +267,8 @@ impl TwoLevel {
         }
     }
 
-    /// Changes the mark of a lock that was handed over here. Gives how it stands then: somebody else may have it.
+    /// Changes the cohort's owner word after a hand-over on the host. Returns the state after that:
+    /// another owner may hold the lock.
     async fn renew<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -268,8 +283,8 @@ impl TwoLevel {
         Ok(state)
     }
 
-    /// Swaps the mark at the home, if it is this word, for one of the next generation. Gives how it stands, which is in doubt, and
-    /// whether it was swapped.
+    /// Swaps the owner word at the home, if it is this word, for one of the next generation.
+    /// Returns the state, which is suspect, and whether the word was swapped.
     async fn change_mark<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -284,7 +299,7 @@ impl TwoLevel {
         Ok((state, is_swapped))
     }
 
-    /// Has the lock from the home, with the turn in the queue.
+    /// Acquires the lock at the home, with the turn in the queue.
     async fn fetch<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -293,7 +308,7 @@ impl TwoLevel {
         state: State,
         wish: IntentFn<'_>,
     ) -> Result<(Mark, Held), Fault> {
-        // From now on the mark is nobody else's.
+        // From here on the generation is unique to this hold.
         let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
         let mark = Mark::new(host.leader, state.generation);
         memory.write(host.state()?, state.word(), Notify::No).await?;
@@ -312,7 +327,7 @@ impl TwoLevel {
             Err(fault) if fault.is_unknown() => {
                 let doubted = State { standing: Standing::Doubted, ..state };
                 memory.write(host.state()?, doubted.word(), Notify::No).await?;
-                // No other owner's word is this one.
+                // No other owner has this word.
                 match memory.read(home).await {
                     Ok(found) if found == mark.0 => Ok((mark, Held::cleanly(Mode::Exclusive))),
                     _ => Err(fault),
@@ -322,7 +337,7 @@ impl TwoLevel {
         }
     }
 
-    /// Gives the turn in the queue to the next one, or to nobody.
+    /// Gives the turn in the queue to the next owner, if there is one.
     async fn leave_queue<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -334,7 +349,8 @@ impl TwoLevel {
         self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
     }
 
-    /// Hands the lock, which the host has, to who is next in the queue, or back to the home.
+    /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
+    /// the home.
     async fn pass_on<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -351,7 +367,8 @@ impl TwoLevel {
         if has_next(found) && handed < self.handovers {
             written.standing = Standing::Kept(handed + 1);
             memory.write(host.state()?, written.word(), Notify::No).await?;
-            // By compare-swap: who is next may give up, and then nobody would have the lock.
+            // By compare-swap: the next owner may be cancelled, and then no owner would hold the
+            // lock.
             while has_next(found) {
                 let returned = found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive));
                 let now = memory.compare_swap(queue, found.0, returned).await?;
@@ -371,7 +388,7 @@ impl TwoLevel {
         released
     }
 
-    /// Leaves the host's queue, when the host has the lock no more.
+    /// Leaves the host's queue, when the host does not hold the lock any more.
     async fn leave_forsaken<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -383,25 +400,25 @@ impl TwoLevel {
         self.leave_queue(memory, host).await
     }
 
-    /// Takes the host's mark away from the home.
+    /// Clears the cohort's owner word at the home.
     async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
         match memory.compare_swap(home, mark.0, 0).await {
             Ok(found) if found == mark.0 => Ok(()),
             Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
-            // No other owner's word is this one: once more does no harm.
+            // No other owner has this word, so a repetition does no harm.
             Err(fault) if fault.is_unknown() => memory.compare_swap(home, mark.0, 0).await.map(|_| ()),
             Err(fault) => Err(fault),
         }
     }
 }
 
-/// This owner is in no queue: it is gone.
+/// Resets the node: this owner is in no queue, because it is gone.
 fn forget<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(place.node(AT_HOST)?, 0)?;
     memory.store(place.node(NOTE)?, 0)
 }
 
-/// Whether a fault is of the queue's memory, which has gone with its rank.
+/// Whether a fault is of the queue's memory, which is gone with its rank.
 fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
     use FaultKind::{Closed, NoSuchRegion, OwnerDied, ParticipantDied, PeerDied, PeerLeft, TimedOut};
     match fault.kind() {
@@ -423,7 +440,8 @@ impl LockAlgorithm for TwoLevel {
     const NODE_WORDS: usize = NOTE + 1;
     const HOST_WORDS: usize = STATE + 1;
 
-    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES` if it does so second.
+    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES`
+    /// if it tries at the home first.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
@@ -483,7 +501,7 @@ impl LockAlgorithm for TwoLevel {
         let mut first = first;
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
             if words.1 & PASSES != 0 && first.is_ok() && !wish().is_over() {
-                place.keep_bypasses(self.passes); // by the queue from now on, until there is nobody in it
+                place.keep_bypasses(self.passes); // by the queue from now on, until it is empty
                 if let Some(queued) = self.queue_up(memory, place)? {
                     first = queued.await;
                 }
@@ -523,7 +541,7 @@ impl LockAlgorithm for TwoLevel {
                     if let Ok(state) = place.host_word(mark.leader(), STATE) {
                         return Ok(memory.read(state));
                     }
-                    // The queue is gone: so it counts there no more, which says what was posted.
+                    // The queue is gone: the retracted announcement tells what was posted.
                     memory.store(place.node(AT_HOST)?, 0)?;
                     return Ok(memory.compare_swap(words.0, mark.0, 0));
                 }
@@ -552,7 +570,7 @@ impl LockAlgorithm for TwoLevel {
         self.home.released(memory, place, Self::alone(words), mode, found)
     }
 
-    /// Whoever is next waits for what has been written.
+    /// The next owner waits for what has been written.
     #[inline]
     fn release_waits<'m, M: RemoteMemory>(
         &self,
@@ -595,7 +613,8 @@ impl LockAlgorithm for TwoLevel {
         }
     }
 
-    /// In place of its own word, or of its host's mark, stands the word of one who died: that keeps readers out as well.
+    /// The word of a dead owner replaces this owner's, or its cohort's: that keeps readers out as
+    /// well.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
