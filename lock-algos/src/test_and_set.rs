@@ -119,24 +119,24 @@ impl TestAndSet {
     pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         &self,
         memory: &'m M,
-        place: P,
+        context: P,
         (word, owner): (M::Word<'m>, u64),
         (mode, first): (Mode, Result<u64, Fault>),
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner()).within(place.backoff_cap());
+        let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
         let waiter = Waiter {
             mode,
-            tells: place.slots() > 0,
+            tells: context.slots() > 0,
             pauses,
             races: 0,
             doubt: Doubt::default(),
             lease: self.lease,
             seen: (FREE, 0),
         };
-        let mut counts = Count::of(memory, place, mode == Mode::Shared);
-        let held = waiter.acquire((memory, place, word), owner, first, wish, &mut counts, hosts).await;
+        let mut counts = Count::of(memory, context, mode == Mode::Shared);
+        let held = waiter.acquire((memory, context, word), owner, first, intent, &mut counts, hosts).await;
         counts.after(held)
     }
 
@@ -158,14 +158,14 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
 
 /// Announces the owner, if it is a reader.
 #[inline(always)]
-fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::count(memory, place) } else { Ok(()) }
+fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::count(memory, context) } else { Ok(()) }
 }
 
 /// Retracts it.
 #[inline(always)]
-fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
+fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::discount(memory, context) } else { Ok(()) }
 }
 
 /// A word that the previous owner, dead or with an expired lease, may have left: an exclusive
@@ -304,24 +304,24 @@ impl Waiter<'_> {
     /// the end as well.
     async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         mut self,
-        (memory, place, word): (&'m M, P, M::Word<'m>),
+        (memory, context, word): (&'m M, P, M::Word<'m>),
         owner: u64,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
-        let (mode, me) = (self.mode, place.owner());
+        let (mode, me) = (self.mode, context.owner());
         let (failed, mut asks) = (first.is_err(), Asks::default());
         let mut found = self.swapped((memory, word), (FREE, taken(FREE, mode, owner)), first, me).await?;
         if failed && found == FREE {
             return Ok(Held::cleanly(mode));
         }
         loop {
-            let Intent { wanted, recovers } = wish();
+            let Intent { wanted, recovers } = intent();
             let ended = match holder(found) {
                 Holder::Owner => match &mut hosts {
-                    Some(hosts) => hosts.ended(memory, place, found, wanted == WaitPolicy::Block).await,
+                    Some(hosts) => hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await,
                     None => dead_owner(memory, found),
                 },
                 _ => None,
@@ -329,7 +329,7 @@ impl Waiter<'_> {
             let mut step = self.step(memory, owner, found, ended, recovers);
             if let Step::Ask = step {
                 counts.end()?;
-                if asks.nobody_counts(memory, place).await? {
+                if asks.nobody_counts(memory, context).await? {
                     let dead = memory.failed_rank().filter(|_| found & READERS != 0); // else the last reader has released
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
@@ -345,7 +345,7 @@ impl Waiter<'_> {
                 }
                 memory.pause(word, self.pauses.next_nanos()).await;
             }
-            if wish().is_over() {
+            if intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
             }
             let (expected, new, held) = match step {
@@ -359,7 +359,7 @@ impl Waiter<'_> {
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
-                    place.keep_backoff_cap(self.pauses.backoff_cap());
+                    context.keep_backoff_cap(self.pauses.backoff_cap());
                     if held.mode == Mode::Exclusive {
                         counts.end()?; // the word names the owner
                     }
@@ -442,19 +442,19 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        count(memory, place, mode)?;
+        count(memory, context, mode)?;
         Ok(memory.compare_swap(word, FREE, taken(FREE, mode, owner)))
     }
 
@@ -466,29 +466,29 @@ impl LockAlgorithm for TestAndSet {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        self.contend_judged(memory, place, words, (mode, first), wish, None).await
+        self.contend_judged(memory, context, words, (mode, first), intent, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive && !self.checked || place.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.checked || context.slots() == 0
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if mode == Mode::Shared && !recovery::counts(memory, place)? {
+        if mode == Mode::Shared && !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<M>(words, mode, self.writes(memory))))
@@ -507,12 +507,12 @@ impl LockAlgorithm for TestAndSet {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        discount(memory, place, mode)?;
+        discount(memory, context, mode)?;
         let held = match mode {
             Mode::Exclusive => self.writes(memory) || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
@@ -523,16 +523,16 @@ impl LockAlgorithm for TestAndSet {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         match started.await {
-            Ok(found) => self.released(memory, place, words, mode, found).map(|_| ()),
+            Ok(found) => self.released(memory, context, words, mode, found).map(|_| ()),
             Err(fault) => {
-                let settled = self.settle_release(memory, place, words, mode, fault).await;
-                discount(memory, place, mode)?;
+                let settled = self.settle_release(memory, context, words, mode, fault).await;
+                discount(memory, context, mode)?;
                 settled
             }
         }
@@ -556,7 +556,7 @@ impl TestAndSet {
     async fn settle_release<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (word, owner): (M::Word<'m>, u64),
         mode: Mode,
         fault: Fault,
@@ -565,10 +565,10 @@ impl TestAndSet {
         tries.again(memory, word, fault).await?;
         let mut now = settle::read(memory, word).await?;
         if mode == Mode::Shared {
-            if place.slots() == 0 {
+            if context.slots() == 0 {
                 return Err(fault);
             }
-            return settle::freeze(memory, word, now, |now| frozen(memory, now, place.owner())).await.map(drop);
+            return settle::freeze(memory, word, now, |now| frozen(memory, now, context.owner())).await.map(drop);
         }
         while now == owner {
             if let Err(fault) = memory.post_link(release::<M>((word, owner), mode, self.writes(memory))).await {

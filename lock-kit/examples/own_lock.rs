@@ -34,14 +34,14 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.home(1)?))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.home(1)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl LockContext<'m, M>,
+        _context: impl LockContext<'m, M>,
         (next, _): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -56,11 +56,11 @@ impl LockAlgorithm for Numbers {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        _place: P,
+        _context: P,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
         number: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (number, mut waited) = (number?, false);
         while memory.read(served).await? != number {
@@ -68,23 +68,23 @@ impl LockAlgorithm for Numbers {
             memory.pause(served, 1_000).await;
         }
         // A number cannot be given back: who does not want it any more passes it on.
-        let given_up = match wish() {
-            wish if wish.is_over() => FaultKind::Closed,
-            wish if waited && !wish.is_patient() => FaultKind::TimedOut,
+        let given_up = match intent() {
+            intent if intent.is_over() => FaultKind::Closed,
+            intent if waited && !intent.is_patient() => FaultKind::TimedOut,
             _ => return Ok(Held::cleanly(Mode::Exclusive)),
         };
         memory.fetch_add(served, 1).await?;
         Err(Fault::new(given_up))
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
         true
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl LockContext<'m, M>,
+        _context: impl LockContext<'m, M>,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -94,7 +94,7 @@ impl LockAlgorithm for Numbers {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         _memory: &'m M,
-        _place: P,
+        _context: P,
         _words: Self::Words<'m, M>,
         _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,

@@ -54,8 +54,8 @@
 //!         false
 //!     }
 //!
-//!     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
-//!         place.home(0)
+//!     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
+//!         context.home(0)
 //!     }
 //!
 //!     fn start<'m, M: RemoteMemory>(
@@ -79,13 +79,13 @@
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!         first: Result<u64, Fault>,
-//!         wish: IntentFn<'_>,
+//!         intent: IntentFn<'_>,
 //!     ) -> Result<Held, Fault> {
 //!         first?;
 //!         loop {
-//!             match wish() {
-//!                 wish if wish.is_over() => return Err(Fault::new(FaultKind::Closed)),
-//!                 wish if !wish.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
+//!             match intent() {
+//!                 intent if intent.is_over() => return Err(Fault::new(FaultKind::Closed)),
+//!                 intent if !intent.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
 //!                 _ => memory.pause(word, 1_000).await,
 //!             }
 //!             if memory.compare_swap(word, 0, 1).await? == 0 {
@@ -168,7 +168,7 @@
 //! | who does not announce itself, or does not count; who stays, or leaves by a write; who waits and does not step back, or steps back and does not wait; who is let in by a write, or by the same phase; nobody freezes; an heir who leaves the dead in; who does not ask | global, mutated | [`Search`] (`global`) |
 //! | an owner without an entry; an entry that names another, or is of another turn; nobody is told; all are told the same; who comes late displaces who waits; who is displaced is not told | queue by fetch-add, mutated | [`Search`], in a memory without time (`fetch_add_queues`) |
 //! | no marks; marks that stay; a mark set, or taken away, by a write; a reader who does not count, or stays | distributed counters, mutated | [`Search`] (`distributed`) |
-//! | no ring, or none at a release; a release that is not told; a wish to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, mutated | [`Search`] (`served`) |
+//! | no ring, or none at a release; a release that is not told; a intent to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, mutated | [`Search`] (`served`) |
 //! | a token that is drawn before the lock is had | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`explored`, `modelled`, `checked`) |
 //! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
 //! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |

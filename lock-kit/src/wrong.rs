@@ -51,7 +51,7 @@ impl Wrong {
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
         mode: Mode,
         mut found: u64,
@@ -61,7 +61,7 @@ impl Wrong {
                 memory.read(word).await?;
             }
             memory.pause(word, 1000).await;
-            found = self.right.start(memory, place, words, mode)?.await?;
+            found = self.right.start(memory, context, words, mode)?.await?;
         }
         Ok(Held::cleanly(mode))
     }
@@ -161,20 +161,20 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((self.right.words(place)?, place.home(0)?))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((self.right.words(context)?, context.home(0)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.1)),
-            _ => self.right.start(memory, place, words.0, mode),
+            _ => self.right.start(memory, context, words.0, mode),
         }
     }
 
@@ -186,32 +186,32 @@ impl LockAlgorithm for Wrong {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (words, word): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let owner = EXCLUSIVE | place.owner().to_bits();
+        let owner = EXCLUSIVE | context.owner().to_bits();
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first?).await,
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first?).await,
             (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => {
-                self.wait(memory, place, (words, word), mode, first?).await
+                self.wait(memory, context, (words, word), mode, first?).await
             }
             (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first?).await,
-            _ => self.right.contend(memory, place, words, mode, first, wish).await,
+            _ => self.right.contend(memory, context, words, mode, first, intent).await,
         }
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        self.right.releases_in_one_step(place, mode)
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        self.right.releases_in_one_step(context, mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -219,19 +219,19 @@ impl LockAlgorithm for Wrong {
             (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.1)),
             (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.1, 0, Notify::No)),
             (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.1, 0, Notify::No)),
-            _ => self.right.start_release(memory, place, words.0, mode),
+            _ => self.right.start_release(memory, context, words.0, mode),
         }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        match self.right.finish_release(memory, place, words.0, mode, started).await {
+        match self.right.finish_release(memory, context, words.0, mode, started).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
             _ => Ok(()),
         }

@@ -61,7 +61,7 @@ impl State {
 /// The writer flags, for an owner whose exclusive ticket is being served.
 pub(super) struct Marks<'m, M, P> {
     pub(super) memory: &'m M,
-    pub(super) place: P,
+    pub(super) context: P,
 }
 
 /// The longest interval between two reads of the remaining counters, in nanoseconds.
@@ -110,11 +110,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
 
     /// Whether there are per-rank counters.
     fn has_counters(&self) -> bool {
-        self.place.slots() > 0 && self.place.per_rank_word(self.memory.rank()).is_ok()
+        self.context.slots() > 0 && self.context.per_rank_word(self.memory.rank()).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
-        settle::write(self.memory, self.place.home(STATE)?, state.word(), Notify::No).await
+        settle::write(self.memory, self.context.home(STATE)?, state.word(), Notify::No).await
     }
 
     /// The result of a task, `None` if the rank and its memory are gone. Retried if the rank is
@@ -135,9 +135,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 return Err(fault);
             }
             if !std::mem::take(&mut first) || !fault.is_unknown() {
-                self.memory.pause(self.place.home(STATE)?, LOOK).await;
+                self.memory.pause(self.context.home(STATE)?, LOOK).await;
             }
-            outcome = match self.place.per_rank_word(rank) {
+            outcome = match self.context.per_rank_word(rank) {
                 Ok(counter) => task.repeat(self.memory, counter).await,
                 Err(fault) => Err(fault),
             };
@@ -148,7 +148,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
     /// without those of ranks that are gone.
     async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
         let posted: Vec<_> = ranks
-            .map(|rank| (rank, self.place.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
+            .map(|rank| (rank, self.context.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
             .collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
@@ -191,8 +191,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
             // A counted reader announced itself before, and a later arrival has changed the
             // counter.
-            if nobody_says(self.memory, self.place, *rank, reading(self.place)).await {
-                let Ok(word) = self.place.per_rank_word(*rank) else { continue }; // it has gone
+            if nobody_says(self.memory, self.context, *rank, reading(self.context)).await {
+                let Ok(word) = self.context.per_rank_word(*rank) else { continue }; // it has gone
                 let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // the counter is read next
             }
         }
@@ -206,11 +206,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
     /// `Closed` and `TimedOut`: the flags are cleared, unless this owner was about to recover. In
     /// that case, with `ParticipantDied`, and with errors of the operations, they stay set and the
     /// state says so.
-    pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
+    pub(super) async fn set(&self, mut pauses: Pauses<'_>, intent: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
         if !self.has_counters() {
             return Ok(None);
         }
-        let state = State::of(settle::read(self.memory, self.place.home(STATE)?).await?);
+        let state = State::of(settle::read(self.memory, self.context.home(STATE)?).await?);
         if state == State::Marked {
             return Ok(None);
         }
@@ -227,23 +227,23 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             let counting = self.read(dead).await?.into_iter().filter(|(_, found)| found & READERS != 0);
             for (dead, _) in counting {
                 let died = Fault::of(FaultKind::ParticipantDied, dead);
-                if !wish().recovers {
+                if !intent().recovers {
                     self.write(State::Poisoned(dead)).await?;
                     return Err(died);
                 }
                 gone.push(dead);
             }
-            let wish = wish();
-            if !wish.is_patient() && (!living.is_empty() || wish.is_over()) {
+            let intent = intent();
+            if !intent.is_patient() && (!living.is_empty() || intent.is_over()) {
                 match gone.last() {
                     Some(dead) => self.write(State::Poisoned(*dead)).await?,
                     None => self.take_away().await?,
                 }
-                return Err(Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
+                return Err(Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
             let Some((first, _)) = living.first() else { break };
             // If that word is gone, the death will be reported.
-            let word = self.place.per_rank_word(*first).or_else(|_| self.place.home(STATE))?;
+            let word = self.context.per_rank_word(*first).or_else(|_| self.context.home(STATE))?;
             self.memory.pause(word, pauses.next_nanos()).await;
             let now = self.memory.now();
             found = self.read(living).await?;

@@ -97,8 +97,8 @@ const NEAR: u64 = 1 << 63;
 const READS: u64 = 1 << 63;
 
 /// The announcement of such a reader.
-fn reading<'m, M: RemoteMemory>(place: impl LockContext<'m, M>) -> u64 {
-    READS | recovery::counts_for(place.lock())
+fn reading<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> u64 {
+    READS | recovery::counts_for(context.lock())
 }
 
 const fn is_near(owner: u64, mode: Mode) -> bool {
@@ -109,17 +109,17 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 #[inline]
 fn reads<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     owner: u64,
     mode: Mode,
 ) -> Result<bool, Fault> {
-    Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == reading(place))
+    Ok(is_near(owner, mode) && memory.load(context.node(COUNTS)?)? == reading(context))
 }
 
 /// Retracts a reader by counter.
 #[inline]
-fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(place.node(COUNTS)?, 0)
+fn stop_reading<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(COUNTS)?, 0)
 }
 
 type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
@@ -134,64 +134,64 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     async fn ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let first = self.tickets.start(memory, place, words, mode)?.await;
-        self.turn(memory, place, words, mode, first, wish).await
+        let first = self.tickets.start(memory, context, words, mode)?.await;
+        self.turn(memory, context, words, mode, first, intent).await
     }
 
     /// The same with a ticket whose first operation had this outcome.
     async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         if first.is_ok_and(|first| self.tickets.holds::<M>(words, mode, first)) {
             return Ok(Held::cleanly(mode));
         }
-        self.tickets.contend_in(memory, place, words, mode, first, wish, None).await
+        self.tickets.contend_in(memory, context, words, mode, first, intent, None).await
     }
 
     async fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let started = self.tickets.start_release(memory, place, words, mode)?;
-        self.tickets.finish_release(memory, place, words, mode, started).await
+        let started = self.tickets.start_release(memory, context, words, mode)?;
+        self.tickets.finish_release(memory, context, words, mode, started).await
     }
 
     /// Acquires the lock exclusively, with a ticket that is served exclusively.
     async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         held: Held,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let marked = if wish().is_over() {
+        let marked = if intent().is_over() {
             Err(Fault::new(FaultKind::Closed))
         } else {
-            Marks { memory, place }.set(self.tickets.pauses(place.owner()), wish).await
+            Marks { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
         };
         match marked {
             Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
             // What it recovered by its ticket is left to the next owner.
             Err(fault) if held.recovered.is_some() => {
-                self.tickets.release_poisoned(memory, place, words, held).await.and(Err(fault))
+                self.tickets.release_poisoned(memory, context, words, held).await.and(Err(fault))
             }
             Err(fault) => {
-                self.give_back(memory, place, words, Mode::Exclusive).await?;
+                self.give_back(memory, context, words, Mode::Exclusive).await?;
                 Err(fault)
             }
         }
@@ -201,35 +201,35 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     async fn read_by_ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mut held: Held,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         loop {
             if held.mode == Mode::Exclusive {
-                return self.alone(memory, place, words, held, wish).await;
+                return self.alone(memory, context, words, held, intent).await;
             }
             // The state does not change while this owner has a ticket.
-            let state = settle::read(memory, place.home(marks::STATE)?).await.map(State::of);
+            let state = settle::read(memory, context.home(marks::STATE)?).await.map(State::of);
             if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
             }
-            self.give_back(memory, place, words, Mode::Shared).await?;
+            self.give_back(memory, context, words, Mode::Shared).await?;
             let State::Poisoned(dead) = state? else { return Err(Fault::new(FaultKind::Protocol)) };
-            if !wish().recovers {
+            if !intent().recovers {
                 return Err(Fault::of(FaultKind::ParticipantDied, dead));
             }
-            let first = self.ticket(memory, place, words, Mode::Exclusive, wish).await?;
-            let alone = self.alone(memory, place, words, first, wish).await?;
+            let first = self.ticket(memory, context, words, Mode::Exclusive, intent).await?;
+            let alone = self.alone(memory, context, words, first, intent).await?;
             if alone.recovered.is_some() {
                 return Ok(alone);
             }
             // Another owner has recovered the lock meanwhile.
-            let taken_away = Marks { memory, place }.take_away().await;
-            self.give_back(memory, place, words, Mode::Exclusive).await?;
+            let taken_away = Marks { memory, context }.take_away().await;
+            self.give_back(memory, context, words, Mode::Exclusive).await?;
             taken_away?;
-            held = self.ticket(memory, place, words, Mode::Shared, wish).await?;
+            held = self.ticket(memory, context, words, Mode::Shared, intent).await?;
         }
     }
 }
@@ -254,30 +254,30 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words(place)?;
-        let near = place.has_node() && place.per_rank_word(place.owner().rank).is_ok();
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words(context)?;
+        let near = context.has_node() && context.per_rank_word(context.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words_to_try(place)?;
-        Ok((home, owner | self.words(place)?.1 & NEAR))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words_to_try(context)?;
+        Ok((home, owner | self.words(context)?.1 & NEAR))
     }
 
     #[inline]
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if !is_near(words.1, mode) {
-            return self.tickets.start(memory, place, of_tickets(words), mode);
+            return self.tickets.start(memory, context, of_tickets(words), mode);
         }
-        let counter = place.per_rank_word(Owner::from_bits(words.1).rank)?;
-        memory.store(place.node(COUNTS)?, reading(place))?;
+        let counter = context.per_rank_word(Owner::from_bits(words.1).rank)?;
+        memory.store(context.node(COUNTS)?, reading(context))?;
         Ok(memory.fetch_add(counter, marks::COMES))
     }
 
@@ -289,34 +289,34 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
             let gone = match first {
-                Ok(_) => memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
+                Ok(_) => memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
                 lost => lost,
             };
-            stop_reading(memory, place)?;
+            stop_reading(memory, context)?;
             if let Err(fault) = gone
                 && !fault.is_unknown()
             {
                 return Err(fault);
             }
-            if wish().is_over() {
+            if intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
-            self.ticket(memory, place, tickets, mode, wish).await?
+            self.ticket(memory, context, tickets, mode, intent).await?
         } else {
-            self.turn(memory, place, tickets, mode, first, wish).await?
+            self.turn(memory, context, tickets, mode, first, intent).await?
         };
         match mode {
-            Mode::Exclusive => self.alone(memory, place, tickets, held, wish).await,
-            Mode::Shared => self.read_by_ticket(memory, place, tickets, held, wish).await,
+            Mode::Exclusive => self.alone(memory, context, tickets, held, intent).await,
+            Mode::Shared => self.read_by_ticket(memory, context, tickets, held, intent).await,
         }
     }
 
@@ -329,17 +329,17 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if reads(memory, place, words.1, mode)? {
-            return Ok(memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
+        if reads(memory, context, words.1, mode)? {
+            return Ok(memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
         }
         if mode == Mode::Shared {
-            return self.tickets.start_release(memory, place, of_tickets(words), mode);
+            return self.tickets.start_release(memory, context, of_tickets(words), mode);
         }
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         // Whether to leave the flags set for the next owner.
@@ -350,17 +350,17 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        if reads(memory, place, words.1, mode)? {
-            stop_reading(memory, place)?;
+        if reads(memory, context, words.1, mode)? {
+            stop_reading(memory, context)?;
             return Ok(true);
         }
         match mode {
-            Mode::Shared => self.tickets.released(memory, place, of_tickets(words), mode, found),
+            Mode::Shared => self.tickets.released(memory, context, of_tickets(words), mode, found),
             Mode::Exclusive => Ok(false),
         }
     }
@@ -368,14 +368,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await;
-        if reads(memory, place, words.1, mode)? {
-            stop_reading(memory, place)?;
+        if reads(memory, context, words.1, mode)? {
+            stop_reading(memory, context)?;
             return match found {
                 Err(fault) if !fault.is_unknown() => Err(fault),
                 _ => Ok(()),
@@ -383,7 +383,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         }
         if mode == Mode::Shared {
             let found = std::future::ready(found);
-            return self.tickets.finish_release(memory, place, of_tickets(words), mode, found).await;
+            return self.tickets.finish_release(memory, context, of_tickets(words), mode, found).await;
         }
         let found = match found {
             Err(fault) if fault.is_unknown() => settle::read(memory, words.0).await,
@@ -392,14 +392,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         let taken_away = match found.map(Counters::<BITS>) {
             Err(fault) => Err(fault),
             Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
-                recovery::discount(memory, place)?;
+                recovery::discount(memory, context)?;
                 return Err(Fault::new(FaultKind::NotHeld));
             }
             // A word under recovery does not tell.
             Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_frozen() => Ok(()),
-            Ok(_) => Marks { memory, place }.take_away().await,
+            Ok(_) => Marks { memory, context }.take_away().await,
         };
-        self.give_back(memory, place, of_tickets(words), mode).await?;
+        self.give_back(memory, context, of_tickets(words), mode).await?;
         taken_away
     }
 
@@ -407,10 +407,10 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, place, of_tickets(words), held).await
+        self.tickets.release_poisoned(memory, context, of_tickets(words), held).await
     }
 }

@@ -109,23 +109,23 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.tickets.words(place)
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.tickets.words(context)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.tickets.words_to_try(place)
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.tickets.words_to_try(context)
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        self.tickets.start(memory, place, words, mode)
+        self.tickets.start(memory, context, words, mode)
     }
 
     #[inline]
@@ -136,30 +136,30 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let seat = Some(Seat::new(place, mode, RING));
-        self.tickets.contend_in(memory, place, words, mode, first, wish, seat).await
+        let seat = Some(Seat::new(context, mode, RING));
+        self.tickets.contend_in(memory, context, words, mode, first, intent, seat).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        self.tickets.releases_in_one_step(place, mode)
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        self.tickets.releases_in_one_step(context, mode)
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        self.tickets.start_release(memory, place, words, mode)
+        self.tickets.start_release(memory, context, words, mode)
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -175,21 +175,21 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        if place.slots() > 0 && left_to_others::<BITS>(found, mode).is_some() {
+        if context.slots() > 0 && left_to_others::<BITS>(found, mode).is_some() {
             return Ok(false);
         }
-        self.tickets.released(memory, place, words, mode, found)
+        self.tickets.released(memory, context, words, mode, found)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
@@ -197,32 +197,32 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         let found = match started.await {
             Ok(found) => found,
             lost => {
-                return self.tickets.finish_release(memory, place, words, mode, std::future::ready(lost)).await;
+                return self.tickets.finish_release(memory, context, words, mode, std::future::ready(lost)).await;
             }
         };
-        if self.released(memory, place, words, mode, found)? {
+        if self.released(memory, context, words, mode, found)? {
             return Ok(());
         }
         let outcome = match left_to_others::<BITS>(found, mode) {
             Some(left) if Counters::<BITS>(found).out(mode) > 0 => {
-                match ring::hand_over::<_, BITS, RING>(memory, place, mode, left).await {
+                match ring::hand_over::<_, BITS, RING>(memory, context, mode, left).await {
                     Err(fault) if fault.is_unknown() => Ok(()), // who is not told looks
                     handed => handed,
                 }
             }
             _ => not_held::<M, BITS>(memory, words.0, mode).await,
         };
-        discount(memory, place)?;
+        discount(memory, context)?;
         outcome
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, place, words, held).await
+        self.tickets.release_poisoned(memory, context, words, held).await
     }
 }

@@ -34,8 +34,8 @@ impl Entry {
     /// agree in everything else, one in 4096 has the same tag.
     const fn new(owner: Owner, others: u64, attempt: u32) -> Self {
         let tag = mixed(mixed(owner.to_bits()) ^ attempt as u64) & Self::TAG;
-        let place = (owner.rank.0 as u64 & 0xff_ffff) << 39 | (owner.slot as u64 & 0xfff) << 27;
-        Self(Self::VALID | place | (others & 0x7fff) << 12 | tag)
+        let identity = (owner.rank.0 as u64 & 0xff_ffff) << 39 | (owner.slot as u64 & 0xfff) << 27;
+        Self(Self::VALID | identity | (others & 0x7fff) << 12 | tag)
     }
 
     const fn is_valid(self) -> bool {
@@ -71,8 +71,8 @@ impl Entry {
 
     /// Notifies the owner of this entry. Whether the notification arrives does not affect
     /// admission.
-    fn tell<'m, M: RemoteMemory>(self, memory: &M, place: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
-        let grant = place.node_of(self.rank(), self.slot(), GRANT).ok()?;
+    fn tell<'m, M: RemoteMemory>(self, memory: &M, context: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
+        let grant = context.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
     }
 }
@@ -81,13 +81,13 @@ impl Entry {
 /// notifications are idempotent. An owner that cannot be notified polls.
 async fn told<'m, M: RemoteMemory>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     (entry, what): (Entry, u64),
     first: M::Op,
 ) {
     if first.await.is_err()
         && memory.liveness(entry.rank()) == Liveness::Alive
-        && let Some(again) = entry.tell(memory, place, what)
+        && let Some(again) = entry.tell(memory, context, what)
     {
         let _ = again.await;
     }
@@ -121,7 +121,7 @@ pub(crate) enum Waited<const BITS: u32> {
 
 /// A waiter's state of its ring slot.
 pub(crate) struct Seat<P> {
-    place: P,
+    context: P,
     mode: Mode,
     /// Entries of each mode.
     ring: usize,
@@ -140,8 +140,8 @@ struct Entered {
 }
 
 impl<P> Seat<P> {
-    pub(super) const fn new(place: P, mode: Mode, ring: usize) -> Self {
-        Self { place, mode, ring, attempt: 0, entered: None }
+    pub(super) const fn new(context: P, mode: Mode, ring: usize) -> Self {
+        Self { context, mode, ring, attempt: 0, entered: None }
     }
 
     /// Starts with another ticket.
@@ -160,22 +160,26 @@ impl<P> Seat<P> {
     where
         P: LockContext<'m, M>,
     {
-        let Self { place, mode, ring, .. } = *self;
+        let Self { context, mode, ring, .. } = *self;
         let Some(Entered { grant, last, looked }) = self.entered else {
             // A ticket that is further behind gets its entry later.
             let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
-            return if place.has_node() && has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
+            return if context.has_node() && has_room {
+                self.enter(memory, before).await
+            } else {
+                Ok(Waited::Standing)
+            };
         };
         let known = memory.failed_rank().is_some();
         let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));
         let told = move |told| told != last || !known && memory.failed_rank().is_some();
-        match memory.wait_until(place.node(GRANT)?, told, patience).await {
+        match memory.wait_until(context.node(GRANT)?, told, patience).await {
             Ok(told) if told == grant => return Ok(Waited::Granted),
             Ok(told) => self.entered = Some(Entered { grant, last: told, looked }),
             Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
             Err(_) => self.entered = Some(Entered { grant, last, looked: LOOKS.min(looked + 1) }),
         }
-        memory.read(place.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
+        memory.read(context.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
     }
 
     /// Writes the entry, and reads the counters behind it, in case it is late: a rank that serves
@@ -188,12 +192,12 @@ impl<P> Seat<P> {
     where
         P: LockContext<'m, M>,
     {
-        let Self { place, mode, ring, attempt, .. } = *self;
+        let Self { context, mode, ring, attempt, .. } = *self;
         let number = before.given(mode);
-        let entry = Entry::new(place.owner(), before.given(other(mode)), attempt);
+        let entry = Entry::new(context.owner(), before.given(other(mode)), attempt);
         let entered =
-            Entered { grant: entry.grant(place.lock(), number), last: memory.load(place.node(GRANT)?)?, looked: 0 };
-        let (home, word) = (place.home(0)?, place.home(index(mode, number, ring))?);
+            Entered { grant: entry.grant(context.lock(), number), last: memory.load(context.node(GRANT)?)?, looked: 0 };
+        let (home, word) = (context.home(0)?, context.home(index(mode, number, ring))?);
         let look = Link::Read { word: home, waited: true };
         if mode == Mode::Exclusive {
             // Exclusive tickets return in order: the previous user of this entry has left.
@@ -218,9 +222,9 @@ impl<P> Seat<P> {
             self.entered = Some(entered);
             if found.is_valid()
                 && behind == 0
-                && let Some(hint) = found.tell(memory, place, entry.hint())
+                && let Some(hint) = found.tell(memory, context, entry.hint())
             {
-                told(memory, place, (found, entry.hint()), hint).await;
+                told(memory, context, (found, entry.hint()), hint).await;
             }
         }
         Ok(Waited::Seen(Counters(now)))
@@ -231,13 +235,13 @@ impl<P> Seat<P> {
 /// in this mode.
 pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     from: Mode,
     left: Counters<BITS>,
 ) -> Result<(), Fault> {
     let [owners, readers] = [Mode::Exclusive, Mode::Shared].map(|mode| left.came_back(mode));
     let number = |at: usize| (readers + at as u64) & Counters::<BITS>::ROOM;
-    let entry = |mode, number| Ok(memory.read(place.home(index(mode, number, RING))?));
+    let entry = |mode, number| Ok(memory.read(context.home(index(mode, number, RING))?));
     // In this order: an owner whose entry is read is served if the counters behind it say so.
     let owner = if left.out(Mode::Exclusive) > 0 { Some(entry(Mode::Exclusive, owners)?) } else { None };
     let waiting = if from == Mode::Exclusive { left.out(Mode::Shared) } else { 0 };
@@ -245,7 +249,7 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
     for (at, read) in entries.iter_mut().enumerate().take_while(|(at, _)| (*at as u64) < waiting) {
         *read = Some(entry(Mode::Shared, number(at))?);
     }
-    let now = Counters::<BITS>(memory.read(place.home(0)?).await?);
+    let now = Counters::<BITS>(memory.read(context.home(0)?).await?);
     // Otherwise they were served before.
     if now.is_frozen() || now.came_back(Mode::Exclusive) != owners {
         return Ok(());
@@ -256,23 +260,23 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
         let Some(read) = read else { break };
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
-            let grant = reader.grant(place.lock(), number(at));
-            grants[at] = reader.tell(memory, place, grant).map(|op| ((reader, grant), op));
+            let grant = reader.grant(context.lock(), number(at));
+            grants[at] = reader.tell(memory, context, grant).map(|op| ((reader, grant), op));
         }
     }
     if let Some(owner) = owner {
         let owner = Entry(owner.await?);
-        let grant = owner.grant(place.lock(), owners);
+        let grant = owner.grant(context.lock(), owners);
         if owner.is_valid()
             && owner.others() == readers
             && now.came_back(Mode::Shared) == readers
-            && let Some(op) = owner.tell(memory, place, grant)
+            && let Some(op) = owner.tell(memory, context, grant)
         {
-            told(memory, place, (owner, grant), op).await;
+            told(memory, context, (owner, grant), op).await;
         }
     }
     for (grant, op) in grants.into_iter().flatten() {
-        told(memory, place, grant, op).await;
+        told(memory, context, grant, op).await;
     }
     Ok(())
 }

@@ -124,23 +124,27 @@ enum Level {
 }
 
 impl Level {
-    fn of<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, mode: Mode) -> Self {
+    fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, mode: Mode) -> Self {
         match mode {
             Mode::Exclusive => Self::Both,
-            Mode::Shared if place.is_of_all() => Self::Room,
+            Mode::Shared if context.is_of_all() => Self::Room,
             Mode::Shared => Self::Target,
         }
     }
 }
 
 impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
-    const fn in_room<P>(place: P) -> InRoom<P> {
-        InRoom { place, counts: A::NODE_WORDS }
+    const fn in_room<P>(context: P) -> InRoom<P> {
+        InRoom { context, counts: A::NODE_WORDS }
     }
 
     /// Posts the first operation on the lock-all word.
-    fn start_room<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<M::Op, Fault> {
-        let (room, word) = (Self::in_room(place), place.lock_all_word()?);
+    fn start_room<'m, M: RemoteMemory>(
+        memory: &M,
+        context: impl LockContext<'m, M>,
+        mode: Mode,
+    ) -> Result<M::Op, Fault> {
+        let (room, word) = (Self::in_room(context), context.lock_all_word()?);
         recovery::count(memory, room)?;
         Ok(announce::<M, BITS>(memory, room, word, mode))
     }
@@ -149,20 +153,20 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     async fn enter<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (word, pauses) = (place.lock_all_word()?, self.backoff.pauses(place.owner()));
-        let (place, passes) = (Self::in_room(place), place.is_inside());
-        Way::<_, _, BITS> { memory, place, word, mode, wish, pauses, passes }.enter(first).await
+        let (word, pauses) = (context.lock_all_word()?, self.backoff.pauses(context.owner()));
+        let (context, passes) = (Self::in_room(context), context.is_inside());
+        Way::<_, _, BITS> { memory, context, word, mode, intent, pauses, passes }.enter(first).await
     }
 
     /// Leaves the lock-all word, by one operation that took effect and found this.
     fn left<'m, M: RemoteMemory>(
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -170,39 +174,39 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         if found.inside(mode) == 0 || found.is_frozen() {
             return Ok(false); // to be undone, or not complete
         }
-        recovery::discount(memory, Self::in_room(place))?;
+        recovery::discount(memory, Self::in_room(context))?;
         Ok(true)
     }
 
     /// Completes leaving it.
     async fn finish_leaving<'m, M: RemoteMemory>(
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let outcome = Self::settle_leaving(memory, place, mode, left).await;
-        recovery::discount(memory, Self::in_room(place))?;
+        let outcome = Self::settle_leaving(memory, context, mode, left).await;
+        recovery::discount(memory, Self::in_room(context))?;
         outcome
     }
 
     /// The operations on the word that leaving takes.
     async fn settle_leaving<'m, M: RemoteMemory>(
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let word = place.lock_all_word()?;
+        let word = context.lock_all_word()?;
         let found = match left.await {
             Ok(found) => Room::<BITS>(found),
-            Err(fault) if fault.is_unknown() && place.slots() > 0 => {
-                return lose::<M, BITS>(memory, Self::in_room(place), word).await;
+            Err(fault) if fault.is_unknown() && context.slots() > 0 => {
+                return lose::<M, BITS>(memory, Self::in_room(context), word).await;
             }
             Err(fault) => return Err(fault),
         };
         if found.inside(mode) > 0 {
-            return step_out(memory, place.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
+            return step_out(memory, context.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
         }
         memory.fetch_add(word, Room::<BITS>::entering(mode)).await?;
         Err(Fault::new(FaultKind::NotHeld))
@@ -210,11 +214,11 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
 
     async fn leave<'m, M: RemoteMemory>(
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let left = memory.fetch_add(place.lock_all_word()?, Room::<BITS>::leaving(mode));
-        Self::finish_leaving(memory, place, mode, left).await
+        let left = memory.fetch_add(context.lock_all_word()?, Room::<BITS>::leaving(mode));
+        Self::finish_leaving(memory, context, mode, left).await
     }
 
     /// Acquires the target's lock exclusively, inside the lock-all word. `room` is the result of
@@ -222,26 +226,26 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     async fn lock_target<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: A::Words<'m, M>,
         room: Held,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let mode = Mode::Exclusive;
-        let first = match self.lock.start(memory, place, words, mode) {
+        let first = match self.lock.start(memory, context, words, mode) {
             Ok(started) => started.await,
             Err(fault) => Err(fault),
         };
         let held = match first {
             Ok(first) if self.lock.holds(words, mode, first) => Ok(Held::cleanly(mode)),
-            first => boxed(self.lock.contend(memory, place, words, mode, first, wish)).await,
+            first => boxed(self.lock.contend(memory, context, words, mode, first, intent)).await,
         };
         match held {
             Ok(held) if room.recovered.is_some() => {
                 let held = Held { recovered: held.recovered.or(room.recovered), ..held };
-                match heal::<M, BITS>(memory, place.lock_all_word()?).await {
+                match heal::<M, BITS>(memory, context.lock_all_word()?).await {
                     Ok(()) => Ok(held),
-                    Err(fault) => self.release_poisoned(memory, place, words, held).await.and(Err(fault)),
+                    Err(fault) => self.release_poisoned(memory, context, words, held).await.and(Err(fault)),
                 }
             }
             Ok(held) => Ok(held),
@@ -249,8 +253,10 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             Err(fault) if fault.is_unknown() => Err(fault),
             // What it recovered in the lock-all word is left to the next owner, as if this one had
             // died.
-            Err(fault) if room.recovered.is_some() => recovery::discount(memory, Self::in_room(place)).and(Err(fault)),
-            Err(fault) => Self::leave(memory, place, mode).await.and(Err(fault)),
+            Err(fault) if room.recovered.is_some() => {
+                recovery::discount(memory, Self::in_room(context)).and(Err(fault))
+            }
+            Err(fault) => Self::leave(memory, context, mode).await.and(Err(fault)),
         }
     }
 
@@ -258,44 +264,44 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
     async fn lock_both<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: A::Words<'m, M>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let first = Self::start_room(memory, place, Mode::Exclusive)?.await;
-        let room = self.enter(memory, place, Mode::Exclusive, first, wish).await?;
-        self.lock_target(memory, place, words, room, wish).await
+        let first = Self::start_room(memory, context, Mode::Exclusive)?.await;
+        let room = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
+        self.lock_target(memory, context, words, room, intent).await
     }
 
     async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: A::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        if let Level::Target = Level::of(place, mode) {
+        if let Level::Target = Level::of(context, mode) {
             if first.is_ok_and(|first| self.lock.holds(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
-            if !wish().recovers {
-                return boxed(self.lock.contend(memory, place, words, mode, first, wish)).await;
+            if !intent().recovers {
+                return boxed(self.lock.contend(memory, context, words, mode, first, intent)).await;
             }
             // A recovering owner holds the lock exclusively, and enters by the lock-all word.
-            let asked: IntentFn<'_> = &|| Intent { recovers: false, ..wish() };
-            return match boxed(self.lock.contend(memory, place, words, mode, first, asked)).await {
+            let asked: IntentFn<'_> = &|| Intent { recovers: false, ..intent() };
+            return match boxed(self.lock.contend(memory, context, words, mode, first, asked)).await {
                 Err(fault) if matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
-                    self.lock_both(memory, place, words, wish).await
+                    self.lock_both(memory, context, words, intent).await
                 }
                 held => held,
             };
         }
-        let room = self.enter(memory, place, mode, first, wish).await?;
+        let room = self.enter(memory, context, mode, first, intent).await?;
         match room.mode {
             Mode::Shared => Ok(room),
-            Mode::Exclusive => self.lock_target(memory, place, words, room, wish).await,
+            Mode::Exclusive => self.lock_target(memory, context, words, room, intent).await,
         }
     }
 }
@@ -319,27 +325,27 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         true
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.lock.words(place)
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.lock.words(context)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.lock.words_to_try(place)
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.lock.words_to_try(context)
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if place.slots() > 0 && !place.has_node() {
+        if context.slots() > 0 && !context.has_node() {
             return Err(Fault::of(FaultKind::Full, memory.rank()));
         }
-        match Level::of(place, mode) {
-            Level::Target => self.lock.start(memory, place, words, mode),
-            Level::Room | Level::Both => Self::start_room(memory, place, mode),
+        match Level::of(context, mode) {
+            Level::Target => self.lock.start(memory, context, words, mode),
+            Level::Room | Level::Both => Self::start_room(memory, context, mode),
         }
     }
 
@@ -351,14 +357,14 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let held = self.lock(memory, place, words, mode, first, wish).await?;
-        place.mark_inside(true);
+        let held = self.lock(memory, context, words, mode, first, intent).await?;
+        context.mark_inside(true);
         Ok(held)
     }
 
@@ -369,35 +375,35 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        let level = Level::of(place, mode);
-        if !matches!(level, Level::Target) && !recovery::counts(memory, Self::in_room(place))? {
+        let level = Level::of(context, mode);
+        if !matches!(level, Level::Target) && !recovery::counts(memory, Self::in_room(context))? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::Room => Ok(memory.fetch_add(place.lock_all_word()?, Room::<BITS>::leaving(mode))),
-            Level::Target | Level::Both => self.lock.start_release(memory, place, words, mode),
+            Level::Room => Ok(memory.fetch_add(context.lock_all_word()?, Room::<BITS>::leaving(mode))),
+            Level::Target | Level::Both => self.lock.start_release(memory, context, words, mode),
         }
     }
 
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let released = match Level::of(place, mode) {
-            Level::Room => Self::left(memory, place, mode, found)?,
-            Level::Target => self.lock.released(memory, place, words, mode, found)?,
+        let released = match Level::of(context, mode) {
+            Level::Room => Self::left(memory, context, mode, found)?,
+            Level::Target => self.lock.released(memory, context, words, mode, found)?,
             Level::Both => false, // it is inside the lock-all word still
         };
         if released {
-            place.mark_inside(false);
+            context.mark_inside(false);
         }
         Ok(released)
     }
@@ -405,18 +411,18 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        place.mark_inside(false);
-        match Level::of(place, mode) {
-            Level::Room => Self::finish_leaving(memory, place, mode, started).await,
-            Level::Target => boxed(self.lock.finish_release(memory, place, words, mode, started)).await,
+        context.mark_inside(false);
+        match Level::of(context, mode) {
+            Level::Room => Self::finish_leaving(memory, context, mode, started).await,
+            Level::Target => boxed(self.lock.finish_release(memory, context, words, mode, started)).await,
             Level::Both => {
-                let released = boxed(self.lock.finish_release(memory, place, words, mode, started)).await;
-                released.and(Self::leave(memory, place, mode).await)
+                let released = boxed(self.lock.finish_release(memory, context, words, mode, started)).await;
+                released.and(Self::leave(memory, context, mode).await)
             }
         }
     }
@@ -425,29 +431,29 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        place.mark_inside(false);
-        let target = boxed(self.lock.release_poisoned(memory, place, words, held)).await;
-        target.and(lose::<M, BITS>(memory, Self::in_room(place), place.lock_all_word()?).await)
+        context.mark_inside(false);
+        let target = boxed(self.lock.release_poisoned(memory, context, words, held)).await;
+        target.and(lose::<M, BITS>(memory, Self::in_room(context), context.lock_all_word()?).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         is_open: impl Fn() -> bool + Send + Sync + 'm,
     ) -> Result<(), Fault> {
-        boxed(self.lock.serve(memory, place, is_open)).await
+        boxed(self.lock.serve(memory, context, is_open)).await
     }
 
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
-        self.lock.wake_server(memory, place)
+        self.lock.wake_server(memory, context)
     }
 }

@@ -18,38 +18,38 @@ const RACES: u32 = 8;
 /// word of the node behind those of the target's lock.
 #[derive(Clone, Copy)]
 pub(super) struct InRoom<P> {
-    pub(super) place: P,
+    pub(super) context: P,
     /// The index of that word in a node.
     pub(super) counts: usize,
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.lock_all_word() }
+        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.context.lock_all_word() }
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.node_of(rank, slot, self.counts + index)
+        self.context.node_of(rank, slot, self.counts + index)
     }
 
     fn slots(&self) -> u16 {
-        self.place.slots()
+        self.context.slots()
     }
 
     fn owners(&self) -> u64 {
-        self.place.owners()
+        self.context.owners()
     }
 
     fn is_counted(&self) -> bool {
-        self.place.is_counted()
+        self.context.is_counted()
     }
 
     fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.place.participant_count(rank)
+        self.context.participant_count(rank)
     }
 
     fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        self.place.announce_without_slot(announced)
+        self.context.announce_without_slot(announced)
     }
 
     /// The only lock of its word.
@@ -58,7 +58,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
     }
 
     fn owner(&self) -> Owner {
-        self.place.owner()
+        self.context.owner()
     }
 }
 
@@ -74,10 +74,10 @@ enum Entry {
 pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) memory: &'m M,
     /// That of the lock-all word.
-    pub(super) place: P,
+    pub(super) context: P,
     pub(super) word: M::Word<'m>,
     pub(super) mode: Mode,
-    pub(super) wish: IntentFn<'w>,
+    pub(super) intent: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
     pub(super) passes: bool,
@@ -85,26 +85,26 @@ pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has
 /// room for.
-pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl LockContext<'m, M>) -> bool {
-    place.owners() > Room::<BITS>::MOST || !place.is_counted()
+pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
+    context.owners() > Room::<BITS>::MOST || !context.is_counted()
 }
 
 /// Posts the first operation, for an announced owner.
 pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
     mode: Mode,
 ) -> M::Op {
-    match looks::<M, BITS>(place) {
+    match looks::<M, BITS>(context) {
         true => memory.read(word),
         false => memory.fetch_add(word, Room::<BITS>::entering(mode)),
     }
 }
 
 /// The fault of an acquire that may not wait.
-const fn given_up(wish: Intent) -> Fault {
-    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+const fn given_up(intent: Intent) -> Fault {
+    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
 impl<'m, M, P, const BITS: u32> Way<'m, '_, M, P, BITS>
@@ -127,7 +127,7 @@ where
     }
 
     fn give_up(&self, why: Fault) -> Result<Entry, Fault> {
-        recovery::discount(self.memory, self.place)?;
+        recovery::discount(self.memory, self.context)?;
         Err(why)
     }
 
@@ -137,7 +137,7 @@ where
     }
 
     async fn step_out(&self, found: Room<BITS>) -> Result<(), Fault> {
-        step_out(self.memory, self.place.owner(), self.word, found).await
+        step_out(self.memory, self.context.owner(), self.word, found).await
     }
 
     /// Enters, after a first operation with this outcome. An owner that recovers is then among the
@@ -149,29 +149,29 @@ where
         };
         match entered {
             // What it has added is indeterminate: all start over.
-            Err(fault) if fault.is_unknown() && self.place.slots() > 0 => {
-                lose::<M, BITS>(self.memory, self.place, self.word).await.and(Err(fault))
+            Err(fault) if fault.is_unknown() && self.context.slots() > 0 => {
+                lose::<M, BITS>(self.memory, self.context, self.word).await.and(Err(fault))
             }
-            Err(fault) => recovery::discount(self.memory, self.place).and(Err(fault)),
+            Err(fault) => recovery::discount(self.memory, self.context).and(Err(fault)),
             entered => entered,
         }
     }
 
     async fn come(&mut self, mut found: Room<BITS>) -> Result<Held, Fault> {
         loop {
-            let entry = match looks::<M, BITS>(self.place) {
+            let entry = match looks::<M, BITS>(self.context) {
                 true => self.squeeze_in(found).await?,
                 false => self.announced(found).await?,
             };
             if let Entry::Inside = entry {
                 return Ok(Held::cleanly(self.mode));
             }
-            recovery::discount(self.memory, self.place)?;
+            recovery::discount(self.memory, self.context)?;
             if let Some(held) = self.thaw().await? {
                 return Ok(held);
             }
-            recovery::count(self.memory, self.place)?;
-            found = Room(announce::<M, BITS>(self.memory, self.place, self.word, self.mode).await?);
+            recovery::count(self.memory, self.context)?;
+            found = Room(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
         }
     }
 
@@ -185,11 +185,11 @@ where
             self.step_out(word).await?;
             return Ok(Entry::Void);
         }
-        let wish = (self.wish)();
-        if !wish.is_patient() {
+        let intent = (self.intent)();
+        if !intent.is_patient() {
             let mut found = self.add(Room::<BITS>::leaving(self.mode)).await?;
             // Other owners that retract themselves may have been in the way.
-            while !wish.is_over() && found.is_open(self.mode, self.passes) {
+            while !intent.is_over() && found.is_open(self.mode, self.passes) {
                 let now = self.swap(found, found.plus(Room::<BITS>::entering(self.mode))).await?;
                 if now == found {
                     return Ok(Entry::Inside);
@@ -197,7 +197,7 @@ where
                 found = now;
             }
             self.step_out(found).await?;
-            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(wish)) };
+            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(intent)) };
         }
         let word = self.add(Room::<BITS>::stepping_back(self.mode)).await?;
         if word.is_frozen() {
@@ -209,26 +209,26 @@ where
 
     /// Enters, or waits, by bounded admission: there may be too many owners.
     async fn squeeze_in(&mut self, mut found: Room<BITS>) -> Result<Entry, Fault> {
-        let most = match self.place.owners() {
-            counted if counted > Room::<BITS>::MOST || self.place.is_counted() => Room::<BITS>::MOST,
+        let most = match self.context.owners() {
+            counted if counted > Room::<BITS>::MOST || self.context.is_counted() => Room::<BITS>::MOST,
             counted => Room::<BITS>::MOST - counted,
         };
         let mut doubt = Doubt::default();
         let mut lost = 0_u32;
         loop {
-            let wish = (self.wish)();
+            let intent = (self.intent)();
             let is_open = found.is_open(self.mode, self.passes);
             let is_full = found.is_full(self.mode, most);
-            if found.is_frozen() && !is_open && !wish.is_over() {
+            if found.is_frozen() && !is_open && !intent.is_over() {
                 return Ok(Entry::Void);
             }
-            if wish.is_over() || !wish.is_patient() && (is_full || !is_open) {
-                return self.give_up(given_up(wish));
+            if intent.is_over() || !intent.is_patient() && (is_full || !is_open) {
+                return self.give_up(given_up(intent));
             }
             if is_full {
                 doubt.seen(found.inside(self.mode));
                 found = match doubt.of_members(self.memory) {
-                    Some(dead) if self.place.slots() == 0 => {
+                    Some(dead) if self.context.slots() == 0 => {
                         return self.give_up(Fault::of(FaultKind::ParticipantDied, dead));
                     }
                     Some(_) => self.freeze(found).await?,
@@ -262,10 +262,10 @@ where
             if word.is_frozen() {
                 return Ok(Entry::Void);
             }
-            let wish = (self.wish)();
-            if !wish.is_patient() {
+            let intent = (self.intent)();
+            if !intent.is_patient() {
                 match self.withdraw(word).await? {
-                    now if now == word => return self.give_up(given_up(wish)),
+                    now if now == word => return self.give_up(given_up(intent)),
                     now => word = now,
                 }
                 continue;
@@ -282,7 +282,7 @@ where
             if others > 0 {
                 doubt.seen(others);
                 match doubt.of_members(self.memory) {
-                    Some(_) if self.place.slots() > 0 => {
+                    Some(_) if self.context.slots() > 0 => {
                         word = self.freeze(word).await?;
                         continue;
                     }
@@ -317,7 +317,7 @@ where
 
     /// Puts the word under recovery, and returns it.
     async fn freeze(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
-        let frozen = word.frozen(stamp(self.memory, self.place.owner()));
+        let frozen = word.frozen(stamp(self.memory, self.context.owner()));
         let now = self.swap(word, frozen).await?;
         Ok(if now == word { frozen } else { now })
     }
@@ -332,21 +332,21 @@ where
             if !word.is_frozen() {
                 return Ok(None);
             }
-            let wish = (self.wish)();
-            if wish.is_over() {
-                return Err(given_up(wish));
+            let intent = (self.intent)();
+            if intent.is_over() {
+                return Err(given_up(intent));
             }
             // An owner that is announced after the scan is in the word, which has changed then.
-            if !nobody_counts(self.memory, self.place).await {
-                if !wish.is_patient() {
-                    return Err(given_up(wish));
+            if !nobody_counts(self.memory, self.context).await {
+                if !intent.is_patient() {
+                    return Err(given_up(intent));
                 }
                 self.memory.pause(self.word, self.pauses.next_nanos()).await;
                 continue;
             }
             let dead = self.memory.failed_rank().filter(|_| !word.is_empty());
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !wish.recovers => {
+                Some(died) if !intent.recovers => {
                     // Another owner may have recovered it meanwhile.
                     if self.look().await? == word {
                         return Err(died);
@@ -358,16 +358,16 @@ where
             };
             // Different from this word under recovery, also if the same owner set it at the same
             // time.
-            let another = stamp(self.memory, self.place.owner()) ^ mixed(word.0);
+            let another = stamp(self.memory, self.context.owner()) ^ mixed(word.0);
             let taken = match held.recovered {
                 Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
                 None => Room::of_one(held.mode),
             };
-            recovery::count(self.memory, self.place)?;
+            recovery::count(self.memory, self.context)?;
             if self.swap(word, taken).await? == word {
                 return Ok(Some(held));
             }
-            recovery::discount(self.memory, self.place)?;
+            recovery::discount(self.memory, self.context)?;
         }
     }
 }
@@ -400,17 +400,17 @@ pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
 /// Ends an owner whose addition is indeterminate: all start over.
 pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
     let settled = match settle::read(memory, word).await {
         Ok(found) => {
-            let mark = stamp(memory, place.owner()) ^ mixed(found);
+            let mark = stamp(memory, context.owner()) ^ mixed(found);
             settle::freeze(memory, word, found, unlike::<BITS>(mark, true)).await
         }
         lost => lost,
     };
-    recovery::discount(memory, place)?;
+    recovery::discount(memory, context)?;
     settled.map(drop)
 }
 

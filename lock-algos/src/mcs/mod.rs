@@ -81,19 +81,19 @@ const fn grant_to(next: Owner, from: Mode) -> u64 {
 
 /// Resets the node, if there is one, to that of an owner that was never queued. No other rank
 /// writes to it any more.
-fn clean<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    if place.has_node() {
-        memory.store(place.node(NEXT)?, 0)?;
-        memory.store(place.node(GRANT)?, 0)?;
+fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    if context.has_node() {
+        memory.store(context.node(NEXT)?, 0)?;
+        memory.store(context.node(GRANT)?, 0)?;
     }
     Ok(())
 }
 
 /// Resets the node and retracts the owner.
 #[inline(never)] // as `hand_over_at_once`
-fn leave<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    clean(memory, place)?;
-    recovery::discount(memory, place)
+fn leave<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    clean(memory, context)?;
+    recovery::discount(memory, context)
 }
 
 /// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
@@ -101,12 +101,12 @@ fn leave<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Res
 #[inline(never)] // keeps a release without a successor small
 fn hand_over_at_once<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     next: Owner,
 ) -> Result<Option<M::Op>, Fault> {
-    let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
     let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
-    memory.store(place.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
+    memory.store(context.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
     Ok(Some(handed))
 }
 
@@ -124,20 +124,20 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.owner().to_bits()))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.owner().to_bits()))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, place)?;
-        let new = Home::taken(Owner::from_bits(owner), mode, place.has_node());
+        recovery::count(memory, context)?;
+        let new = Home::taken(Owner::from_bits(owner), mode, context.has_node());
         Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
 
@@ -149,15 +149,15 @@ impl LockAlgorithm for Mcs {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
-        let mut counts = Count::of(memory, place, true);
-        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), wish, &mut counts).await;
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
+        let mut counts = Count::of(memory, context, true);
+        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), intent, &mut counts).await;
         counts.after(held)
     }
 
@@ -170,19 +170,19 @@ impl LockAlgorithm for Mcs {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if mode == Mode::Shared || !place.has_node() {
+        if mode == Mode::Shared || !context.has_node() {
             return Ok(memory.fetch_add(home, Home::departs(mode)));
         }
-        let next = memory.load(place.node(NEXT)?)?;
+        let next = memory.load(context.node(NEXT)?)?;
         if next != 0
-            && let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))?
+            && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
         {
             return Ok(handed);
         }
@@ -193,22 +193,22 @@ impl LockAlgorithm for Mcs {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let queued = mode == Mode::Exclusive && place.has_node();
+        let queued = mode == Mode::Exclusive && context.has_node();
         if queued {
-            let granted = memory.load(place.node(GRANT)?)?;
+            let granted = memory.load(context.node(GRANT)?)?;
             if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
                 return Ok(false);
             }
             if granted != 0 {
-                return leave(memory, place).map(|()| true);
+                return leave(memory, context).map(|()| true);
             }
         }
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         let held = match mode {
             _ if queued => true,
             Mode::Exclusive => Home(found).is(Home::ALONE),
@@ -220,30 +220,30 @@ impl LockAlgorithm for Mcs {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let (home, owner) = words;
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
         let found = match started.await {
             Ok(found) => found,
             Err(fault) => {
                 let settled = way.released(mode, fault).await;
                 match settled {
                     Ok(Some(found)) => found.0,
-                    Ok(None) => return leave(memory, place),
+                    Ok(None) => return leave(memory, context),
                     Err(fault) => {
-                        recovery::discount(memory, place)?;
+                        recovery::discount(memory, context)?;
                         return Err(fault);
                     }
                 }
             }
         };
-        if !self.released(memory, place, words, mode, found)? {
+        if !self.released(memory, context, words, mode, found)? {
             let handed = way.hand_over(Home(found), mode, true).await;
-            leave(memory, place)?;
+            leave(memory, context)?;
             handed?;
         }
         Ok(())
@@ -253,20 +253,20 @@ impl LockAlgorithm for Mcs {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (home, owner): Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
         let left = match way.home().await {
             Ok(found) => way.freeze(found, held.recovered.and_then(Fault::rank)).await,
             lost => lost,
         };
         let left = match left {
-            Ok(frozen) if place.has_node() => way.all_left(frozen, true).await,
+            Ok(frozen) if context.has_node() => way.all_left(frozen, true).await,
             left => left.map(drop),
         };
-        leave(memory, place)?;
+        leave(memory, context)?;
         left
     }
 
@@ -275,12 +275,12 @@ impl LockAlgorithm for Mcs {
     fn release_waits<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Option<bool> {
-        if mode == Mode::Shared || !place.has_node() {
+        if mode == Mode::Shared || !context.has_node() {
             return None;
         }
-        memory.load(place.node(NEXT).ok()?).ok().map(|next| next == 0)
+        memory.load(context.node(NEXT).ok()?).ok().map(|next| next == 0)
     }
 }

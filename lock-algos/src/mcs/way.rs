@@ -12,7 +12,7 @@ use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 /// An acquire or a release that did not end with its first operation.
 pub(super) struct Way<'m, M: RemoteMemory, P> {
     pub(super) memory: &'m M,
-    pub(super) place: P,
+    pub(super) context: P,
     pub(super) home: M::Word<'m>,
     pub(super) owner: Owner,
 }
@@ -99,12 +99,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     /// # Errors
     /// The predecessor is unreachable, and its death is not known.
     async fn link(&self, before: Home) -> Result<(), Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let (link, grant, granted) = (LINKED | owner.to_bits(), place.node(GRANT)?, granted_to(owner));
+        let Self { memory, context, owner, .. } = *self;
+        let (link, grant, granted) = (LINKED | owner.to_bits(), context.node(GRANT)?, granted_to(owner));
         let mut tries = Tries::default();
         let mut unknown = false;
         loop {
-            let linked = match place.node_of(before.rank(), before.slot(), NEXT) {
+            let linked = match context.node_of(before.rank(), before.slot(), NEXT) {
                 // After a grant the word belongs to later owners.
                 Ok(next) if unknown => memory.read(next).await.map(|next| next == link),
                 Ok(next) => memory.write(next, link, Notify::Yes).await.map(|_| true),
@@ -138,8 +138,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Waits behind the predecessor.
     pub(super) async fn turn(&self, before: Home) -> Result<Turn, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let grant = place.node(GRANT)?;
+        let Self { memory, context, owner, .. } = *self;
+        let grant = context.node(GRANT)?;
         if let Err(fault) = self.link(before).await {
             // This owner will not be granted the lock.
             let home = self.freeze(self.home().await?, Some(before.rank())).await?;
@@ -176,7 +176,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         mut pause: impl FnMut() -> u64 + Send,
         mode: Mode,
         mut home: Home,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
         let memory = self.memory;
         let mut doubt = Doubt::default();
@@ -195,10 +195,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));
             }
-            if wish().is_over() && !home.is(Home::ALONE) {
+            if intent().is_over() && !home.is(Home::ALONE) {
                 // The successor waits for the readers as well.
                 self.hand_over(home, Mode::Shared, true).await?;
-                clean(memory, self.place)?;
+                clean(memory, self.context)?;
                 return Err(Fault::new(FaultKind::Closed));
             }
             memory.pause(self.home, pause()).await;
@@ -216,15 +216,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             Err(fault) => return Err(fault),
         }
-        clean(self.memory, self.place)?;
+        clean(self.memory, self.context)?;
         Ok(Turn::Mine(Mode::Shared))
     }
 
     /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:
     /// whether this owner is retracted with that.
     pub(super) async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let link = place.node(NEXT)?;
+        let Self { memory, context, owner, .. } = *self;
+        let link = context.node(NEXT)?;
         let next = loop {
             let next = memory.load(link)?;
             if next != 0 {
@@ -251,7 +251,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 home = self.freeze(home, Some(home.rank())).await?;
             }
         };
-        let granted = match place.node_of(next.rank, next.slot, GRANT) {
+        let granted = match context.node_of(next.rank, next.slot, GRANT) {
             Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
             Err(fault) => Err(fault),
         };
@@ -262,11 +262,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
     /// the same way.
     pub(super) async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         if ends {
-            recovery::discount(memory, place)?;
+            recovery::discount(memory, context)?;
         }
-        while !no_node_counts(memory, place).await {
+        while !no_node_counts(memory, context).await {
             memory.pause(self.home, LOOK).await;
             if ends && !self.home().await?.is_as_frozen(frozen) {
                 break; // the owner that took it has scanned the participants
@@ -283,7 +283,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             return Ok(());
         }
         if fault.is_unknown() {
-            let grant = self.place.node_of(next.rank, next.slot, GRANT);
+            let grant = self.context.node_of(next.rank, next.slot, GRANT);
             if let Ok(grant) = grant
                 && self.memory.read(grant).await == Ok(grant_to(next, from))
             {
@@ -303,15 +303,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         &self,
         found: Home,
         mode: Mode,
-        wish: Intent,
+        intent: Intent,
         (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
     ) -> Result<Result<Held, Home>, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        match asks.nobody_counts(memory, place).await {
+        let Self { memory, context, owner, .. } = *self;
+        match asks.nobody_counts(memory, context).await {
             Ok(true) => {}
             Ok(false) => return Ok(Err(found)),
             Err(entangled) => {
-                clean(memory, place)?; // no announced owner writes to it
+                clean(memory, context)?; // no announced owner writes to it
                 return Err(entangled);
             }
         }
@@ -319,7 +319,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         let dead = match lost {
             // A lost rank that is alive has left the queue as all others, unless its memory is
             // gone: then it died, most likely.
-            Some(rank) if self.is_alive(rank) => match has_gone(memory, place, rank).await {
+            Some(rank) if self.is_alive(rank) => match has_gone(memory, context, rank).await {
                 true if !news.last(memory) => return Ok(Err(found)),
                 true => Some(rank),
                 false => None,
@@ -327,14 +327,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             dead => dead,
         };
         // No rank writes to the node any more.
-        clean(memory, place)?;
-        if wish.is_over() {
+        clean(memory, context)?;
+        if intent.is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         // Or any other dead rank, if the lock had owners at all.
         let dead = dead.or_else(|| memory.failed_rank().filter(|_| found.has_readers() || found.is(Home::LOST)));
         let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-            Some(died) if !wish.recovers => {
+            Some(died) if !intent.recovers => {
                 // Another owner may have recovered it meanwhile.
                 let now = self.home().await?;
                 return if now == found { Err(died) } else { Ok(Err(now)) };
@@ -343,7 +343,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             None => Held::cleanly(mode),
         };
         counts.begin()?;
-        let new = Home::taken(owner, held.mode, place.has_node());
+        let new = Home::taken(owner, held.mode, context.has_node());
         let outcome = memory.compare_swap(self.home, found.0, new.0).await;
         let now = self.swapped(found, new, outcome, lost).await?;
         if now == found {
@@ -360,12 +360,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         first: Result<u64, Fault>,
         mode: Mode,
         mut pauses: Pauses<'m>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
-        let Self { memory, place, home, owner } = *self;
+        let Self { memory, context, home, owner } = *self;
         let lone = first.is_err();
-        let taken = Home::taken(owner, mode, place.has_node());
+        let taken = Home::taken(owner, mode, context.has_node());
         let mut found = match first {
             Ok(found) => Home(found),
             failed => self.swapped(Home::FREE, taken, failed, None).await?,
@@ -375,21 +375,21 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
         let (mut doubt, mut asks, mut news) = (Doubt::default(), Asks::default(), Tries::default());
         loop {
-            let wished = wish();
-            let queues = place.has_node() && wished.wanted != WaitPolicy::Try;
+            let intended = intent();
+            let queues = context.has_node() && intended.wanted != WaitPolicy::Try;
             // This owner is not in the queue here. While the word is under recovery, others may
             // still write to its node, so it stays.
-            if wished.is_over() && !found.is(Home::FROZEN) {
-                clean(memory, place)?; // after a recovery, all owners that were queued then have left
+            if intended.is_over() && !found.is(Home::FROZEN) {
+                clean(memory, context)?; // after a recovery, all owners that were queued then have left
                 return Err(Fault::new(FaultKind::Closed));
             }
             if found.is(Home::FROZEN) {
                 counts.end()?;
-                found = match self.take_frozen(found, mode, wished, (counts, &mut asks, &mut news)).await? {
+                found = match self.take_frozen(found, mode, intended, (counts, &mut asks, &mut news)).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
-                    Err(_) if wished.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
+                    Err(_) if intended.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     Err(_) => {
                         memory.pause(home, pauses.next_nanos()).await;
                         self.home().await?
@@ -398,7 +398,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 continue;
             }
             if !counts.counts() {
-                clean(memory, place)?;
+                clean(memory, context)?;
                 counts.begin()?;
                 (asks, news) = (Asks::default(), Tries::default());
             }
@@ -411,7 +411,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                     found = self.freeze_if(found, (!doubted).then_some(found.rank())).await?;
                     continue;
                 }
-                if !wished.is_patient() {
+                if !intended.is_patient() {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(home, pauses.next_nanos()).await;
@@ -420,7 +420,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             let new = match joins {
                 true => found.joined(),
-                false if place.has_node() => found.behind(owner),
+                false if context.has_node() => found.behind(owner),
                 false => Home::taken(owner, mode, false),
             };
             let now = self.swap(found, new).await?;
@@ -428,7 +428,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 found = now;
                 continue;
             }
-            if joins || !place.has_node() {
+            if joins || !context.has_node() {
                 return Ok(Held::cleanly(mode));
             }
             let turn = match found.is(Home::QUEUED) {
@@ -439,7 +439,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 // Behind a reader no owner holds the lock exclusively.
                 Turn::Mine(Mode::Shared) if mode == Mode::Exclusive || !found.is(Home::QUEUED) => {
                     let home = if found.is(Home::QUEUED) { self.home().await? } else { new };
-                    self.readers_gone(|| pauses.next_nanos(), mode, home, wish).await?
+                    self.readers_gone(|| pauses.next_nanos(), mode, home, intent).await?
                 }
                 turn => turn,
             };
@@ -456,10 +456,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Resolves the failed first operation of a release; `None` if the release is over.
     pub(super) async fn released(&self, mode: Mode, fault: Fault) -> Result<Option<Home>, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        if mode == Mode::Exclusive && place.has_node() {
-            if memory.load(place.node(GRANT)?)? == HANDED {
-                let next = Owner::from_bits(memory.load(place.node(NEXT)?)?);
+        let Self { memory, context, owner, .. } = *self;
+        if mode == Mode::Exclusive && context.has_node() {
+            if memory.load(context.node(GRANT)?)? == HANDED {
+                let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
                 return self.handed(next, mode, Err(fault)).await.map(|()| None);
             }
             let mine = Home::FREE.behind(owner);

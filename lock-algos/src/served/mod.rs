@@ -177,29 +177,29 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(STATE)?, place.owner().to_bits()))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(STATE)?, context.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(STATE)?, place.owner().to_bits() | TRIES))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(STATE)?, context.owner().to_bits() | TRIES))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (state, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
-        recovery::count(memory, place)?;
-        if !place.has_node() {
-            let taken = Door(0).taken(place.owner(), mode, terms);
-            return Ok(memory.compare_swap(place.home(DOOR)?, 0, taken.0));
+        recovery::count(memory, context)?;
+        if !context.has_node() {
+            let taken = Door(0).taken(context.owner(), mode, terms);
+            return Ok(memory.compare_swap(context.home(DOOR)?, 0, taken.0));
         }
-        let errand = Errand { memory, place, sleeps: SLEEPS };
-        match place.take_request_slot() {
+        let errand = Errand { memory, context, sleeps: SLEEPS };
+        match context.take_request_slot() {
             Some(line) => errand.ask(line, Verb::Acquire(mode, terms)),
             None => {
                 errand.note(None)?;
@@ -216,42 +216,42 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (state, owner): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let errand = Errand { memory, place, sleeps: SLEEPS };
+        let errand = Errand { memory, context, sleeps: SLEEPS };
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
-        let pauses: Pauses<'_> = self.backoff.pauses(place.owner());
-        if place.has_node() {
-            errand.wait_in_line(state, (mode, terms), (first, pauses), wish).await
+        let pauses: Pauses<'_> = self.backoff.pauses(context.owner());
+        if context.has_node() {
+            errand.wait_in_line(state, (mode, terms), (first, pauses), intent).await
         } else {
-            errand.wait_at_the_door(state, (mode, terms), (first, pauses), wish).await
+            errand.wait_at_the_door(state, (mode, terms), (first, pauses), intent).await
         }
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        place.has_node()
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+        context.has_node()
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match mode {
-            _ if place.has_node() => {}
-            Mode::Shared if place.slots() > 0 => return Ok(memory.fetch_add(place.home(CROWD)?, GOES)),
-            _ => return Ok(memory.read(place.home(DOOR)?)),
+            _ if context.has_node() => {}
+            Mode::Shared if context.slots() > 0 => return Ok(memory.fetch_add(context.home(CROWD)?, GOES)),
+            _ => return Ok(memory.read(context.home(DOOR)?)),
         }
-        let errand = Errand { memory, place, sleeps: SLEEPS };
+        let errand = Errand { memory, context, sleeps: SLEEPS };
         let (turn, line) = errand.noted()?;
-        let holds = recovery::counts(memory, place)? && memory.load(place.node(TURN)?)? & HELD != 0;
+        let holds = recovery::counts(memory, context)? && memory.load(context.node(TURN)?)? & HELD != 0;
         match line.filter(|_| holds) {
             Some(line) => {
                 let released = errand.say(line, turn, Verb::Release);
@@ -265,31 +265,31 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         _words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await;
-        let errand = Errand { memory, place, sleeps: SLEEPS };
-        if place.has_node() {
+        let errand = Errand { memory, context, sleeps: SLEEPS };
+        if context.has_node() {
             return match found {
                 Err(fault) if fault.is_unknown() => errand.release_again().await,
                 found => found.map(drop),
             };
         }
         let released = match mode {
-            Mode::Shared if place.slots() > 0 => {
+            Mode::Shared if context.slots() > 0 => {
                 let left = errand.left_the_crowd(found).await;
-                recovery::discount(memory, place)?;
+                recovery::discount(memory, context)?;
                 left?
             }
             _ => {
                 let door = match found {
-                    Err(fault) if fault.is_unknown() => settle::read(memory, place.home(DOOR)?).await.map(Door)?,
+                    Err(fault) if fault.is_unknown() => settle::read(memory, context.home(DOOR)?).await.map(Door)?,
                     found => Door(found?),
                 };
-                !door.is_free() && door.rank() == place.owner().rank && errand.step_aside(door).await?
+                !door.is_free() && door.rank() == context.owner().rank && errand.step_aside(door).await?
             }
         };
         if released { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
@@ -299,12 +299,12 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (state, _): Self::Words<'m, M>,
         _held: Held,
     ) -> Result<(), Fault> {
-        let errand = Errand { memory, place, sleeps: SLEEPS };
-        if !place.has_node() {
+        let errand = Errand { memory, context, sleeps: SLEEPS };
+        if !context.has_node() {
             return match errand.withdraw_at_the_door(state).await? {
                 true => Ok(()),
                 false => Err(Fault::new(FaultKind::NotHeld)),
@@ -320,17 +320,17 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         is_open: impl Fn() -> bool + Send + Sync + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-        server::serve(memory, place, is_open)
+        server::serve(memory, context, is_open)
     }
 
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
-        server::wake(memory, place)
+        server::wake(memory, context)
     }
 }

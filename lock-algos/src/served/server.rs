@@ -20,18 +20,18 @@ const SLICE: usize = 64;
 /// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
 pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     memory: &'m M,
-    place: P,
+    context: P,
     is_open: impl Fn() -> bool + Send + Sync,
 ) -> Result<(), Fault> {
-    let mut server = Server::new(memory, place)?;
+    let mut server = Server::new(memory, context)?;
     let outcome = server.run(is_open).await;
     server.close()?;
     outcome
 }
 
 /// See [`LockAlgorithm::wake_server`](crate::LockAlgorithm::wake_server).
-pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    let bell = place.home(BELL)?;
+pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    let bell = context.home(BELL)?;
     // A different value than the last one, which names no request slot.
     let ring = !memory.load(bell)? | (NO_LINE as u64) << 20;
     memory.write(bell, ring, Notify::Yes).await.map(drop)
@@ -39,7 +39,7 @@ pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl LockCon
 
 struct Server<'m, M: RemoteMemory, P> {
     memory: &'m M,
-    place: P,
+    context: P,
     desk: Desk,
     /// By client, except the last one, which is the fallback slot.
     lines: Vec<M::Word<'m>>,
@@ -65,27 +65,27 @@ struct Told<M: RemoteMemory> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
-    fn new(memory: &'m M, place: P) -> Result<Self, Fault> {
+    fn new(memory: &'m M, context: P) -> Result<Self, Fault> {
         let mut desk = Desk::default();
         let mut lines = Vec::new();
         let ranks: Vec<_> =
-            (0..memory.size()).map(Rank).filter(|rank| place.request_slot_of(*rank, 0).is_ok()).collect();
+            (0..memory.size()).map(Rank).filter(|rank| context.request_slot_of(*rank, 0).is_ok()).collect();
         let mut members = vec![None; memory.size() as usize];
         for (member, rank) in ranks.iter().enumerate() {
             members[rank.index()] = Some(member);
         }
         // The first slot of every rank, then the second ones, which are rarely used.
-        for line in 0..place.request_slots() {
+        for line in 0..context.request_slots() {
             for rank in &ranks {
-                lines.push(place.request_slot_of(*rank, line)?);
+                lines.push(context.request_slot_of(*rank, line)?);
                 desk.add(*rank);
             }
         }
         desk.add(memory.rank());
-        let (bell, door, crowd) = (place.home(BELL)?, place.home(DOOR)?, place.home(CROWD)?);
+        let (bell, door, crowd) = (context.home(BELL)?, context.home(DOOR)?, context.home(CROWD)?);
         let doubt = Doubt::default();
         let told = Vec::new();
-        Ok(Self { memory, place, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
+        Ok(Self { memory, context, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
@@ -143,7 +143,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     fn named(&self, ring: u64) -> Option<usize> {
         let (rank, line) = rung_by(ring);
         let member = self.members.get(rank.index()).copied().flatten()?;
-        let members = self.lines.len().checked_div(usize::from(self.place.request_slots()))?;
+        let members = self.lines.len().checked_div(usize::from(self.context.request_slots()))?;
         Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
     }
 
@@ -161,7 +161,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
 
     /// Handles a client's new request.
     fn look(&mut self, client: usize) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let Some(line) = self.lines.get(client) else { return self.look_at_the_door() };
         let word = memory.load(*line)?;
         if word == self.desk.seen(client) {
@@ -171,7 +171,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         let rank = self.desk.rank(client);
         if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request
             && is_alive(memory, rank)
-            && place.node_of(rank, slot, ANSWER).is_err()
+            && context.node_of(rank, slot, ANSWER).is_err()
         {
             self.unreached = true; // retried later: a rank that cannot receive the reply is granted no lock
             return Ok(());
@@ -235,13 +235,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
 
     /// Writes the replies, without waiting: a rank that cannot be reached any more is found dead.
     fn tell(&mut self) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let told: Vec<_> = self.desk.take_told().collect();
         for (client, outcome) in told {
             let word = self.desk.seen(client);
             if client == self.lines.len() {
                 let answer = Answer { turn: Door(word).turn(), outcome };
-                memory.store(place.home(DOOR_ANSWER)?, answer.to_bits())?;
+                memory.store(context.home(DOOR_ANSWER)?, answer.to_bits())?;
             } else if let Some(Request { turn, .. }) = Request::from_bits(word) {
                 self.answer(client, word, Answer { turn, outcome });
             }
@@ -251,9 +251,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
 
     /// Writes a reply to a client's node.
     fn answer(&mut self, client: usize, word: u64, answer: Answer) {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let node = Request::from_bits(word)
-            .and_then(|request| place.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
+            .and_then(|request| context.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
         if let Some(node) = node {
             let op = memory.write(node, answer.to_bits(), Notify::Yes);
             self.told.push(Told { op, client, word, answer });
@@ -348,7 +348,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     /// Resets the count of readers of the fallback slot that are not there: they died, or their
     /// arrival or departure was indeterminate. `true` if there were any.
     async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
-        let (memory, place) = (self.memory, self.place);
+        let (memory, context) = (self.memory, self.context);
         if !self.doubt.lasts(memory) {
             return Ok(false);
         }
@@ -358,7 +358,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             return self.load_door().map(|_| true);
         }
         for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
-            let counts = match place.participant_count(rank) {
+            let counts = match context.participant_count(rank) {
                 Ok(Some(tally)) => settle::read(memory, tally).await.map(|tally| tally >> 32 != 0),
                 Ok(None) => Ok(false),
                 Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),
@@ -386,7 +386,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             self.look(client)?;
         }
         self.bury_holders()?;
-        let state = self.place.home(STATE)?;
+        let state = self.context.home(STATE)?;
         self.memory.store(state, ENDED | self.desk.occupied() as u64)?;
         for client in 0..=self.lines.len() {
             self.look(client)?;

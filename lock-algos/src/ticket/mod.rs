@@ -119,15 +119,15 @@ impl<const BITS: u32> Ticket<BITS> {
     pub(crate) async fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: (M::Word<'m>, u64),
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         seat: Option<Seat<P>>,
     ) -> Result<Held, Fault> {
-        let (pauses, counts) = (self.pauses(place.owner()), Count::of(memory, place, true));
-        let mut way = Way::<_, _, BITS> { memory, place, words, mode, wish, pauses, counts, seat };
+        let (pauses, counts) = (self.pauses(context.owner()), Count::of(memory, context, true));
+        let mut way = Way::<_, _, BITS> { memory, context, words, mode, intent, pauses, counts, seat };
         let held = way.begun(first).await;
         way.counts.after(held)
     }
@@ -166,24 +166,24 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let looks = if place.owners() > Counters::<BITS>::ROOM || !place.is_counted() { LOOKS } else { 0 };
-        Ok((place.home(0)?, place.owner().to_bits() | looks))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let looks = if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { LOOKS } else { 0 };
+        Ok((context.home(0)?, context.owner().to_bits() | looks))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.owner().to_bits() | LOOKS))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.owner().to_bits() | LOOKS))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, place)?;
+        recovery::count(memory, context)?;
         if looks(words) {
             return Ok(memory.read(words.0));
         }
@@ -198,29 +198,29 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        self.contend_in(memory, place, words, mode, first, wish, None).await
+        self.contend_in(memory, context, words, mode, first, intent, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        place.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+        context.slots() == 0
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
@@ -239,7 +239,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
@@ -247,7 +247,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         if Counters::<BITS>(found).out(mode) == 0 {
             return Ok(false); // to be undone
         }
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         Ok(true)
     }
 
@@ -255,17 +255,17 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let outcome = match started.await {
-            Ok(found) if self.released(memory, place, words, mode, found)? => return Ok(()),
+            Ok(found) if self.released(memory, context, words, mode, found)? => return Ok(()),
             Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
-            Err(fault) => lose::<M, BITS>(memory, place, words.0, fault).await,
+            Err(fault) => lose::<M, BITS>(memory, context, words.0, fault).await,
         };
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         outcome
     }
 
@@ -273,12 +273,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         _held: Held,
     ) -> Result<(), Fault> {
         let left = leave_out::<M, BITS>(memory, words.0).await;
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         left
     }
 }

@@ -16,10 +16,10 @@ const RACES: u32 = 8;
 /// An acquire that did not end with its first operation.
 pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) memory: &'m M,
-    pub(crate) place: P,
+    pub(crate) context: P,
     pub(crate) words: (M::Word<'m>, u64),
     pub(crate) mode: Mode,
-    pub(crate) wish: IntentFn<'w>,
+    pub(crate) intent: IntentFn<'w>,
     pub(crate) pauses: Pauses<'m>,
     /// Whether this owner is announced.
     pub(crate) counts: Count<'m, M, P>,
@@ -59,11 +59,11 @@ enum Turn {
 /// The fault itself, if it is another one, or if the context has no nodes for a recovery.
 pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
     fault: Fault,
 ) -> Result<(), Fault> {
-    if !fault.is_unknown() || place.slots() == 0 {
+    if !fault.is_unknown() || context.slots() == 0 {
         return Err(fault);
     }
     leave_out::<M, BITS>(memory, word).await
@@ -83,8 +83,8 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 }
 
 /// The fault of an acquire that may not wait.
-const fn given_up(wish: Intent) -> Fault {
-    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+const fn given_up(intent: Intent) -> Fault {
+    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
@@ -120,19 +120,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
 
     /// Puts the word under recovery: it is indeterminate whether a ticket was taken, or returned.
     pub(crate) async fn lose(&self, fault: Fault) -> Result<(), Fault> {
-        lose::<M, BITS>(self.memory, self.place, self.words.0, fault).await
+        lose::<M, BITS>(self.memory, self.context, self.words.0, fault).await
     }
 
     /// Whether owners are announced in nodes.
     fn has_nodes(&self) -> bool {
-        self.place.slots() > 0
+        self.context.slots() > 0
     }
 
     /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
     fn room(&self) -> u64 {
         let all = Counters::<BITS>::ROOM;
-        match self.place.owners() {
-            counted if counted > all || self.place.is_counted() => all,
+        match self.context.owners() {
+            counted if counted > all || self.context.is_counted() => all,
             counted => all - counted,
         }
     }
@@ -144,13 +144,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
-            let wish = (self.wish)();
-            if found.is_frozen() && !wish.is_over() {
+            let intent = (self.intent)();
+            if found.is_frozen() && !intent.is_over() {
                 return Ok(None);
             }
             let is_full = found.out(self.mode) >= self.room();
-            if wish.is_over() || !wish.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
-                return Err(given_up(wish));
+            if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
+                return Err(given_up(intent));
             }
             if is_full {
                 found = match self.freeze_if_doubted(&mut waiting, found).await? {
@@ -191,11 +191,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             if ahead == 0 {
                 return Ok(Turn::Mine);
             }
-            let wish = (self.wish)();
-            if word.gave_as(given) && !wish.is_patient() {
+            let intent = (self.intent)();
+            if word.gave_as(given) && !intent.is_patient() {
                 let Some(now) = self.swap(word, word.withdrawn(self.mode)).await? else { return Ok(Turn::Lost) };
                 if now == word {
-                    return Ok(Turn::Withdrawn(given_up(wish)));
+                    return Ok(Turn::Withdrawn(given_up(intent)));
                 }
                 word = now;
                 continue;
@@ -252,14 +252,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             if !word.is_frozen() {
                 return Ok(None);
             }
-            let wish = (self.wish)();
-            if wish.is_over() {
-                return Err(given_up(wish));
+            let intent = (self.intent)();
+            if intent.is_over() {
+                return Err(given_up(intent));
             }
             // An owner that is announced after the scan has taken a ticket, and the word has
             // changed then.
             let asked = !word.nothing_out() && self.has_nodes();
-            let dead = if asked && asks.nobody_counts(self.memory, self.place).await? {
+            let dead = if asked && asks.nobody_counts(self.memory, self.context).await? {
                 self.memory.failed_rank()
             } else if word.nothing_out() {
                 None
@@ -268,14 +268,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 if let Some(dead) = doubted {
                     return Err(Fault::of(FaultKind::ParticipantDied, dead));
                 }
-                if !wish.is_patient() {
-                    return Err(given_up(wish));
+                if !intent.is_patient() {
+                    return Err(given_up(intent));
                 }
                 self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 continue;
             };
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !wish.recovers => {
+                Some(died) if !intent.recovers => {
                     // Another owner may have recovered it meanwhile.
                     if self.look().await? == word {
                         return Err(died);

@@ -16,7 +16,7 @@ const PATIENCE: u64 = 10_000_000;
 /// The context of a host's queue: at the cohort home `leader`, with a word of each node for itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AtHost<P> {
-    pub(super) place: P,
+    pub(super) context: P,
     pub(super) leader: Rank,
 }
 
@@ -26,7 +26,7 @@ impl<P> AtHost<P> {
     where
         P: LockContext<'m, M>,
     {
-        self.place.host_word(self.leader, STATE)
+        self.context.host_word(self.leader, STATE)
     }
 
     pub(super) async fn standing<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
@@ -39,35 +39,35 @@ impl<P> AtHost<P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.host_word(self.leader, QUEUE + index)
+        self.context.host_word(self.leader, QUEUE + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.node_of(rank, slot, AT_HOST + index)
+        self.context.node_of(rank, slot, AT_HOST + index)
     }
 
     fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.node(AT_HOST + index)
+        self.context.node(AT_HOST + index)
     }
 
     fn has_node(&self) -> bool {
-        self.place.has_node()
+        self.context.has_node()
     }
 
     fn slots(&self) -> u16 {
-        self.place.slots()
+        self.context.slots()
     }
 
     fn owners(&self) -> u64 {
-        self.place.owners()
+        self.context.owners()
     }
 
     fn is_counted(&self) -> bool {
-        self.place.is_counted()
+        self.context.is_counted()
     }
 
     fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.place.participant_count(rank)
+        self.context.participant_count(rank)
     }
 
     fn only_nodes_count(&self) -> bool {
@@ -75,21 +75,21 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.place.host_of(rank)
+        self.context.host_of(rank)
     }
 
     fn may_count(&self, rank: Rank) -> bool {
-        self.place.host_of(rank) == self.place.host_of(self.leader)
+        self.context.host_of(rank) == self.context.host_of(self.leader)
     }
 
     /// Queues of one lock at different ranks are different locks, with high probability; if two
     /// coincide, recovery waits for the owners of the other one as well.
     fn lock(&self) -> u64 {
-        mixed(self.place.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 1
+        mixed(self.context.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 1
     }
 
     fn owner(&self) -> Owner {
-        self.place.owner()
+        self.context.owner()
     }
 }
 
@@ -107,7 +107,7 @@ impl ByHost {
     pub(crate) async fn ended<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         found: u64,
         is_patient: bool,
     ) -> Option<Fault> {
@@ -123,11 +123,11 @@ impl ByHost {
         }
         // First: an owner that joins the host's queue after its node was scanned knows of the
         // death.
-        let dead = lost_on(memory, place, mark.leader())?;
+        let dead = lost_on(memory, context, mark.leader())?;
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.
         for _ in 0..2 {
-            if !holds_nobody(memory, place, mark.leader()).await {
+            if !holds_nobody(memory, context, mark.leader()).await {
                 self.seen = Some((mark, memory.now()));
                 return None;
             }
@@ -138,15 +138,15 @@ impl ByHost {
 
 /// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
 /// died, a later owner changes the cohort's owner word before it holds the lock.
-async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> bool {
-    place.slots() > 0 && nobody_counts(memory, AtHost { place, leader }).await
+async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> bool {
+    context.slots() > 0 && nobody_counts(memory, AtHost { context, leader }).await
 }
 
 /// A rank of a host that has died; any of them if none is alive.
-pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
+pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
     memory.failed_rank()?;
-    let host = place.host_of(leader);
-    let mut there = (0..memory.size()).map(Rank).filter(|rank| place.host_of(*rank) == host);
+    let host = context.host_of(leader);
+    let mut there = (0..memory.size()).map(Rank).filter(|rank| context.host_of(*rank) == host);
     let is = |state| move |rank: &Rank| memory.liveness(*rank) == state;
     there.clone().find(is(Liveness::Dead)).or_else(|| there.all(|rank| !is(Liveness::Alive)(&rank)).then_some(leader))
 }
@@ -155,12 +155,12 @@ pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'
 /// reported.
 pub(super) fn member_died<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     leader: Rank,
     failed_rank: Rank,
 ) -> Fault {
-    let host = place.host_of(leader);
-    let gone = |rank: &Rank| place.host_of(*rank) == host && memory.liveness(*rank) != Liveness::Alive;
+    let host = context.host_of(leader);
+    let gone = |rank: &Rank| context.host_of(*rank) == host && memory.liveness(*rank) != Liveness::Alive;
     let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(failed_rank);
     Fault::of(FaultKind::ParticipantDied, dead)
 }

@@ -164,13 +164,13 @@ impl TwoLevel {
     fn queue_up<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
-        let Some(leader) = place.cohort_home() else { return Ok(None) };
-        let host = AtHost { place, leader };
+        let Some(leader) = context.cohort_home() else { return Ok(None) };
+        let host = AtHost { context, leader };
         let Ok(queue) = self.queue.words(host) else { return Ok(None) };
         let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
-        memory.store(place.node(NOTE)?, waits_at(leader))?;
+        memory.store(context.node(NOTE)?, waits_at(leader))?;
         Ok(Some(queued))
     }
 
@@ -181,26 +181,26 @@ impl TwoLevel {
         host: AtHost<P>,
         home: M::Word<'m>,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let words = self.queue.words(host)?;
         let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
-            host.place.keep_bypasses(0);
+            host.context.keep_bypasses(0);
             None
         } else {
             // A rank that died in the queue may not have held the lock: the home's word tells.
-            let wish: IntentFn<'_> = &|| wish().recovering();
-            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await {
+            let intent: IntentFn<'_> = &|| intent().recovering();
+            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, intent, None).await {
                 Ok(held) => held.recovered.and_then(Fault::rank),
                 Err(fault) => {
-                    memory.store(host.place.node(NOTE)?, 0)?;
+                    memory.store(host.context.node(NOTE)?, 0)?;
                     return Err(fault);
                 }
             }
         };
-        match self.with_turn(memory, host, home, died, wish).await {
+        match self.with_turn(memory, host, home, died, intent).await {
             Ok(Some((mark, held))) => {
-                memory.store(host.place.node(NOTE)?, mark.0)?;
+                memory.store(host.context.node(NOTE)?, mark.0)?;
                 Ok(held)
             }
             Ok(None) => Err(Fault::new(FaultKind::Closed)),
@@ -220,17 +220,17 @@ impl TwoLevel {
         host: AtHost<P>,
         home: M::Word<'m>,
         died: Option<Rank>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Option<(Mark, Held)>, Fault> {
         let mut state = host.standing(memory).await?;
         if let (Standing::Kept(_), None) = (state.standing, died)
-            && lost_on(memory, host.place, host.leader).is_some()
+            && lost_on(memory, host.context, host.leader).is_some()
         {
             state = self.renew(memory, host, home, state).await?;
         }
         match state.standing {
             _ if died.is_some() => {}
-            Standing::Kept(_) if wish().is_over() => {
+            Standing::Kept(_) if intent().is_over() => {
                 return self.pass_on(memory, host, home, state).await.map(|()| None);
             }
             Standing::Kept(_) => {
@@ -238,9 +238,9 @@ impl TwoLevel {
             }
             Standing::Away { yields } => {
                 if yields {
-                    memory.pause(home, self.home.pauses(host.place.owner()).next_nanos()).await;
+                    memory.pause(home, self.home.pauses(host.context.owner()).next_nanos()).await;
                 }
-                return self.fetch(memory, host, home, state, wish).await.map(Some);
+                return self.fetch(memory, host, home, state, intent).await.map(Some);
             }
             Standing::Doubted => {}
         }
@@ -249,21 +249,22 @@ impl TwoLevel {
         memory.write(host.state()?, state.word(), Notify::No).await?;
         let left = memory.read(home).await?;
         if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
-            return self.fetch(memory, host, home, state, wish).await.map(Some); // another owner has recovered it, or there was nothing to recover
+            return self.fetch(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
         }
-        let died = died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.place, host.leader, rank));
-        if wish().is_over() {
+        let died =
+            died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.context, host.leader, rank));
+        if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match died {
-            Some(died) if !wish().recovers => return Err(died),
+            Some(died) if !intent().recovers => return Err(died),
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(Mode::Exclusive), // an owner whose swap was indeterminate
         };
         let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
         match is_swapped {
             true => Ok(Some((Mark::new(host.leader, state.generation), held))),
-            false => self.fetch(memory, host, home, state, wish).await.map(Some),
+            false => self.fetch(memory, host, home, state, intent).await.map(Some),
         }
     }
 
@@ -306,20 +307,22 @@ impl TwoLevel {
         host: AtHost<P>,
         home: M::Word<'m>,
         state: State,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<(Mark, Held), Fault> {
         // From here on the generation is unique to this hold.
         let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
         let mark = Mark::new(host.leader, state.generation);
         memory.write(host.state()?, state.word(), Notify::No).await?;
-        if wish().is_over() {
+        if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match memory.compare_swap(home, 0, mark.0).await {
             Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
             found => {
                 let found = (Mode::Exclusive, found);
-                self.home.contend_judged(memory, host.place, (home, mark.0), found, wish, Some(ByHost::default())).await
+                self.home
+                    .contend_judged(memory, host.context, (home, mark.0), found, intent, Some(ByHost::default()))
+                    .await
             }
         };
         match held {
@@ -343,7 +346,7 @@ impl TwoLevel {
         memory: &'m M,
         host: AtHost<P>,
     ) -> Result<(), Fault> {
-        memory.store(host.place.node(NOTE)?, 0)?;
+        memory.store(host.context.node(NOTE)?, 0)?;
         let words = self.queue.words(host)?;
         let returned = self.queue.start_release(memory, host, words, Mode::Exclusive)?;
         self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
@@ -373,7 +376,7 @@ impl TwoLevel {
                 let returned = found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive));
                 let now = memory.compare_swap(queue, found.0, returned).await?;
                 if now == found.0 {
-                    memory.store(host.place.node(NOTE)?, 0)?;
+                    memory.store(host.context.node(NOTE)?, 0)?;
                     return recovery::discount(memory, host);
                 }
                 found = Counters(now);
@@ -413,9 +416,9 @@ impl TwoLevel {
 }
 
 /// Resets the node: this owner is in no queue, because it is gone.
-fn forget<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(place.node(AT_HOST)?, 0)?;
-    memory.store(place.node(NOTE)?, 0)
+fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(AT_HOST)?, 0)?;
+    memory.store(context.node(NOTE)?, 0)
 }
 
 /// Whether a fault is of the queue's memory, which is gone with its rank.
@@ -450,37 +453,37 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let alone = match place.has_node() {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let alone = match context.has_node() {
             false => EXCLUSIVE,
-            true if place.bypasses() < self.passes => PASSES,
+            true if context.bypasses() < self.passes => PASSES,
             true => 0,
         };
-        Ok((place.home(0)?, alone | place.owner().to_bits()))
+        Ok((context.home(0)?, alone | context.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.words(place).map(Self::alone)
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.words(context).map(Self::alone)
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive {
             if words.1 & PASSES != 0 {
-                place.keep_bypasses(place.bypasses().saturating_add(1));
+                context.keep_bypasses(context.bypasses().saturating_add(1));
             } else if words.1 & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(memory, place)?
+                && let Some(queued) = self.queue_up(memory, context)?
             {
                 return Ok(queued);
             }
         }
-        self.home.start(memory, place, Self::alone(words), mode)
+        self.home.start(memory, context, Self::alone(words), mode)
     }
 
     #[inline]
@@ -491,35 +494,35 @@ impl LockAlgorithm for TwoLevel {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let alone = Self::alone(words);
         let mut first = first;
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            if words.1 & PASSES != 0 && first.is_ok() && !wish().is_over() {
-                place.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(memory, place)? {
+            if words.1 & PASSES != 0 && first.is_ok() && !intent().is_over() {
+                context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
+                if let Some(queued) = self.queue_up(memory, context)? {
                     first = queued.await;
                 }
             }
-            if let Note::Waits(leader) = Note::of(memory.load(place.node(NOTE)?)?) {
-                let held = self.by_host(memory, AtHost { place, leader }, words.0, first, wish).await;
+            if let Note::Waits(leader) = Note::of(memory.load(context.node(NOTE)?)?) {
+                let held = self.by_host(memory, AtHost { context, leader }, words.0, first, intent).await;
                 match held {
                     Err(fault) if is_gone(memory, leader, fault) => {}
                     held => return held,
                 }
-                forget(memory, place)?;
+                forget(memory, context)?;
                 first = memory.compare_swap(words.0, 0, alone.1).await;
             }
             if first == Ok(0) {
                 return Ok(Held::cleanly(mode));
             }
         }
-        self.home.contend_judged(memory, place, alone, (mode, first), wish, Some(ByHost::default())).await
+        self.home.contend_judged(memory, context, alone, (mode, first), intent, Some(ByHost::default())).await
     }
 
     #[inline]
@@ -531,43 +534,43 @@ impl LockAlgorithm for TwoLevel {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            match Note::of(memory.load(place.node(NOTE)?)?) {
+            match Note::of(memory.load(context.node(NOTE)?)?) {
                 Note::Has(mark) => {
-                    if let Ok(state) = place.host_word(mark.leader(), STATE) {
+                    if let Ok(state) = context.host_word(mark.leader(), STATE) {
                         return Ok(memory.read(state));
                     }
                     // The queue is gone: the retracted announcement tells what was posted.
-                    memory.store(place.node(AT_HOST)?, 0)?;
+                    memory.store(context.node(AT_HOST)?, 0)?;
                     return Ok(memory.compare_swap(words.0, mark.0, 0));
                 }
                 Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
                 Note::Alone => {}
             }
         }
-        self.home.start_release(memory, place, Self::alone(words), mode)
+        self.home.start_release(memory, context, Self::alone(words), mode)
     }
 
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
         if mode == Mode::Exclusive
             && words.1 & EXCLUSIVE == 0
-            && matches!(Note::of(memory.load(place.node(NOTE)?)?), Note::Has(_))
+            && matches!(Note::of(memory.load(context.node(NOTE)?)?), Note::Has(_))
         {
             return Ok(false);
         }
-        self.home.released(memory, place, Self::alone(words), mode, found)
+        self.home.released(memory, context, Self::alone(words), mode, found)
     }
 
     /// The next owner waits for what has been written.
@@ -584,19 +587,19 @@ impl LockAlgorithm for TwoLevel {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let queued = mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0;
-        let Note::Has(mark) = (if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone }) else {
-            return self.home.finish_release(memory, place, Self::alone(words), mode, started).await;
+        let Note::Has(mark) = (if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone }) else {
+            return self.home.finish_release(memory, context, Self::alone(words), mode, started).await;
         };
-        let host = AtHost { place, leader: mark.leader() };
+        let host = AtHost { context, leader: mark.leader() };
         if !recovery::counts(memory, host)? {
             let released = started.await;
-            forget(memory, place)?;
+            forget(memory, context)?;
             return released.map(|_| ());
         }
         let passed = match started.await.map(State::of) {
@@ -606,7 +609,7 @@ impl LockAlgorithm for TwoLevel {
         match passed {
             Err(fault) if is_gone(memory, host.leader, fault) => {
                 let released = memory.compare_swap(words.0, mark.0, 0).await;
-                forget(memory, place)?;
+                forget(memory, context)?;
                 released.map(|_| ())
             }
             passed => passed,
@@ -618,23 +621,23 @@ impl LockAlgorithm for TwoLevel {
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(place.owner().rank));
+        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(context.owner().rank));
         let queued = words.1 & EXCLUSIVE == 0;
-        let note = if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone };
+        let note = if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone };
         let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };
         let handed = hand_back(memory, words.0, mine, dead).await;
         if let Note::Has(mark) = note {
-            let host = AtHost { place, leader: mark.leader() };
+            let host = AtHost { context, leader: mark.leader() };
             let left = match recovery::counts(memory, host)? {
                 true => self.leave_forsaken(memory, host).await,
-                false => forget(memory, place),
+                false => forget(memory, context),
             };
             match left {
-                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, place)?,
+                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, context)?,
                 left => left?,
             }
         }

@@ -224,9 +224,9 @@ mod tests {
             words: Self::Words<'m, M>,
             mode: Mode,
             old: Result<u64, Fault>,
-            wish: IntentFn<'_>,
+            intent: IntentFn<'_>,
         ) -> Result<Held, Fault> {
-            self.lock.contend(memory, place, words, mode, old, wish).await
+            self.lock.contend(memory, place, words, mode, old, intent).await
         }
 
         fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {

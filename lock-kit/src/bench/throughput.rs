@@ -203,10 +203,10 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let started = lock.start(self.fabric, spot, words, mode)?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
         let failed = self.failed;
-        let wish = move || {
+        let intent = move || {
             if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Intent::CANCELLED } else { Intent::LOCK }
         };
-        let held = lock.finish(self.fabric, spot, words, mode, started, wish).await?;
+        let held = lock.finish(self.fabric, spot, words, mode, started, intent).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
             note(self.fabric.now() - asked_at, between);

@@ -162,12 +162,12 @@ impl<A: LockAlgorithm> Process<A> {
             spawn(Box::pin(async move {
                 let place = Layout::<_, A>::new(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
-                let wish = || {
+                let intent = || {
                     let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
                     if wanted { Intent::LOCK } else { Intent::CANCELLED }
                 };
                 let Ok(words) = lock.words(place) else { return };
-                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await
+                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, intent).await
                     && let Ok(released) = lock.start_release(&memory, place, words, held.mode)
                 {
                     let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
@@ -183,8 +183,8 @@ impl<A: LockAlgorithm> Process<A> {
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
         let started = lock.start(memory, place, words, section.mode)?;
-        let wish = || Intent::LOCK.recovering();
-        let held = match lock.finish(memory, place, words, section.mode, started, wish).await {
+        let intent = || Intent::LOCK.recovering();
+        let held = match lock.finish(memory, place, words, section.mode, started, intent).await {
             // Where there are no nodes a lock may stay with the dead: nothing was done.
             Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => return Ok(()),
             held => held?,

@@ -96,12 +96,12 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     for _ in 0..round.early {
         told(memory, || memory.read(data)).await?;
     }
-    let wish = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
+    let intent = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, layout, words, mode, first, &|| wish.recovering()).await,
+        false => algorithm.contend(memory, layout, words, mode, first, &|| intent.recovering()).await,
     };
     let held = match held {
         Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
@@ -208,11 +208,11 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
         _ => (usize::MAX, false),
     };
     let asked = AtomicUsize::new(0);
-    let wish = || {
-        let wish = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
-        Intent { recovers, ..wish }
+    let intent = || {
+        let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
+        Intent { recovers, ..intent }
     };
-    match algorithm.finish(memory, layout, words, mode, started, wish).await {
+    match algorithm.finish(memory, layout, words, mode, started, intent).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
         }
         finished => {
