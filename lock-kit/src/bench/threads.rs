@@ -1,4 +1,4 @@
-//! A contest of threads over shared memory, in real time.
+//! A throughput run of threads over shared memory, in real time.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::context::{Layout, Spot, leader, words};
 use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
-/// What one rank did.
+/// The result of one rank.
 struct Tally {
     count: u64,
     lasted: Duration,
@@ -23,16 +23,17 @@ struct Tally {
 }
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
-    /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every
-    /// wait timed, for to read the clock costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
-    /// idle machine is assumed.
+    /// Runs twice, each origin a thread of this process, and the lock at the first one's memory:
+    /// once to count, once with every wait timed, because reading the clock costs more than some
+    /// locks. Uses the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. Assumes
+    /// an otherwise idle machine.
     ///
     /// # Errors
-    /// What the fabric reports, and what the lock fails with: of several ranks that fail, what the first one did. The others
-    /// want the lock no more then.
+    /// Those of the fabric, and those of the lock: if several ranks fail, that of the first one.
+    /// The others then cancel their acquires.
     ///
     /// # Panics
-    /// When a rank panics.
+    /// If a rank panics.
     pub fn threads(&self) -> Result<Outcome, Error> {
         let acquired = AtomicU64::new(0);
         let barrier = Barrier::of(self.origins);
@@ -42,7 +43,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             match self.origin(&world, &acquired, &barrier, &over) {
                 Ok(tally) => tally,
                 Err(error) => {
-                    barrier.fail(error); // before this rank leaves, which others fail by
+                    barrier.fail(error); // before this rank leaves, which makes others fail
                     None
                 }
             }
@@ -135,12 +136,12 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             Ok::<_, Fault>(())
         });
         timed.map_err(Error::operation(A::NAME))?;
-        world.barrier().wait()?; // nobody reaches into a segment that is gone
+        world.barrier().wait()?; // no rank accesses a segment that is gone
         Ok(Some(Tally { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
 
-/// How long it takes to read the clock, in nanoseconds: the median of some.
+/// The median time that reading the clock takes, in nanoseconds.
 fn clock_takes(fabric: &impl Fabric) -> u64 {
     let mut all = Histogram::default();
     for _ in 0..1000 {
@@ -150,7 +151,7 @@ fn clock_takes(fabric: &impl Fabric) -> u64 {
     all.quantile(0.5).unwrap_or_default()
 }
 
-/// Has real time pass, at work.
+/// Lets real time pass, busy.
 async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
     let begin = Instant::now();
     while begin.elapsed() < long {
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(three.counts.len(), 3);
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
     }
-    /// A lock that one rank fails at, in its first release, or panics.
+    /// A lock whose first release fails or panics at one rank.
     #[derive(Debug, Default)]
     struct Fails {
         panics: bool,

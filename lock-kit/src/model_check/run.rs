@@ -17,7 +17,7 @@ use crate::Record;
 use crate::program::{self, HOME, LOCK, Layout, Section, Slots, Task, idle, lock_and_data};
 use crate::random::Server;
 
-/// More events than any schedule has that ends.
+/// More events than any schedule that ends has.
 const ENDLESS: usize = 3_000;
 
 pub(super) struct Run<A> {
@@ -28,7 +28,7 @@ pub(super) struct Run<A> {
     tasks: Vec<(Rank, Task)>,
     serving: Option<Serving>,
     spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
-    /// Whether a survivor has asked for the lock at the end.
+    /// Whether a survivor has acquired the lock at the end.
     probed: bool,
     entered: usize,
     bypass: Option<u32>,
@@ -36,7 +36,7 @@ pub(super) struct Run<A> {
     events: Vec<(Event, String)>,
 }
 
-/// Who serves the lock, at its home.
+/// The server of the lock, at its home.
 struct Serving {
     server: Server,
     ended: Option<Result<(), Fault>>,
@@ -52,7 +52,7 @@ impl Serving {
     }
 }
 
-/// How a schedule ended.
+/// The end of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) recovering: bool,
@@ -132,7 +132,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         (0..ranks).map(|rank| self.tasks.iter().any(|(of, _)| of.0 == rank)).collect()
     }
 
-    /// What may happen next; nothing at the end.
+    /// The possible events; none at the end.
     pub(super) fn possible(&mut self) -> Vec<Event> {
         let at_work = self.at_work();
         let events = lock(&self.world).possible(&at_work);
@@ -140,7 +140,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if !over {
             return events;
         }
-        // A survivor shows that the lock can be had, in both modes, twice.
+        // A survivor acquires the lock, in both modes, twice.
         self.probed = true;
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
@@ -154,12 +154,12 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         lock(&self.world).possible(&at_work)
     }
 
-    /// All that decides what may come.
+    /// A digest of the state.
     pub(super) fn state(&self) -> (u64, u64, bool) {
         (lock(&self.world).state(), self.record.digest(), self.probed)
     }
 
-    /// Lets an event happen. Gives the end if that is one.
+    /// Runs an event. Returns the end of the schedule, if it has ended.
     pub(super) fn happen(&mut self, event: Event) -> Option<Result<End, String>> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
@@ -208,7 +208,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         Ok(())
     }
 
-    /// Tells the server to end.
+    /// Stops the server.
     fn close(&mut self) -> Result<(), String> {
         let Some(mut serving) = self.serving.take() else { return Ok(()) };
         serving.server.open.store(false, Relaxed);
@@ -240,7 +240,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
         let dead = self.record.dead();
         match (dead.is_empty(), self.slots.nodes) {
-            _ if dead.len() == world.ranks() as usize => {} // nobody is left to see to it
+            _ if dead.len() == world.ranks() as usize => {} // no rank is left to recover
             (true, _) => self.record.check_end::<A>(home, data)?,
             (false, true) => self.record.check_after_deaths::<A>(home)?,
             (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
@@ -254,7 +254,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         Ok(End { recovering, lost: world.lost, bypassed: self.record.bypassed() })
     }
 
-    /// What happened, a line each.
+    /// The events, one per line.
     pub(super) fn story(&self) -> String {
         let mut story = String::new();
         for (_, what) in &self.events {
