@@ -111,7 +111,7 @@ fn verify() {
 
     // A missing guarantee is found, and reported so that it can be reproduced.
     let report = Conformance::of(&Numbers).verdict();
-    let found = report.violations().find(|what| what.contains("wait for ever")).expect("a crash inside");
+    let found = report.violations().find(|what| what.contains("wait without end")).expect("a crash inside");
     println!("if its owners died: {}", found.lines().next().unwrap_or_default());
 }
 

@@ -172,7 +172,7 @@ mod tests {
     fn sections_and_rests_take_their_time() {
         let lock = TestAndSet::default();
         let contest = ThroughputRun::of(&lock).origins(1).lasting(Duration::from_millis(10));
-        let busy = contest.clone().section(Duration::from_micros(300)).rest(Duration::from_micros(200)).simulated();
+        let busy = contest.clone().section(Duration::from_micros(300)).idle(Duration::from_micros(200)).simulated();
         assert!((18..=20).contains(&busy.acquisitions()), "every 500 us and some round trips: {}", busy.acquisitions());
         assert!(contest.simulated().acquisitions() > 1000);
     }

@@ -14,7 +14,7 @@ use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
 /// The result of one rank.
-struct Tally {
+struct RankResult {
     count: u64,
     lasted: Duration,
     waits: Histogram,
@@ -38,10 +38,10 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         let acquired = AtomicU64::new(0);
         let barrier = Barrier::of(self.origins);
         let over = [AtomicBool::new(false), AtomicBool::new(false)];
-        let tallies = threads(self.origins, |world| {
+        let results = threads(self.origins, |world| {
             let _leaves = barrier.guard();
             match self.origin(&world, &acquired, &barrier, &over) {
-                Ok(tally) => tally,
+                Ok(result) => result,
                 Err(error) => {
                     barrier.fail(error); // before this rank leaves, which makes others fail
                     None
@@ -51,24 +51,24 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         if let Some(error) = barrier.error() {
             return Err(error);
         }
-        let tallies: Vec<Tally> = tallies.into_iter().flatten().collect();
+        let results: Vec<RankResult> = results.into_iter().flatten().collect();
         let mut outcome = Outcome {
-            counts: tallies.iter().map(|tally| tally.count).collect(),
-            lasted: tallies.iter().map(|tally| tally.lasted).max().unwrap_or_default(),
+            counts: results.iter().map(|result| result.count).collect(),
+            lasted: results.iter().map(|result| result.lasted).max().unwrap_or_default(),
             waits: Histogram::default(),
-            worst_p99: tallies
+            worst_p99: results
                 .iter()
-                .map(|tally| tally.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
+                .map(|result| result.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
                 .max()
                 .unwrap_or_default(),
             bypasses: Histogram::default(),
             operations: Operations::default(),
             trace: 0,
         };
-        for tally in &tallies {
-            outcome.waits.merge(&tally.waits);
-            outcome.bypasses.merge(&tally.bypasses);
-            outcome.operations = outcome.operations + tally.operations;
+        for result in &results {
+            outcome.waits.merge(&result.waits);
+            outcome.bypasses.merge(&result.bypasses);
+            outcome.operations = outcome.operations + result.operations;
         }
         Ok(outcome)
     }
@@ -79,7 +79,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         acquired: &AtomicU64,
         barrier: &Barrier,
         over: &[AtomicBool; 2],
-    ) -> Result<Option<Tally>, Error> {
+    ) -> Result<Option<RankResult>, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
         let keys =
@@ -137,7 +137,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         });
         timed.map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // no rank accesses a segment that is gone
-        Ok(Some(Tally { count, lasted, waits, bypasses, operations: counted.operations() }))
+        Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct ThroughputRun<'a, A> {
     pub(super) long: Duration,
     pub(super) readers: u32,
     pub(super) section: Duration,
-    pub(super) rest: Duration,
+    pub(super) idle: Duration,
     pub(super) seed: u64,
     pub(super) network: Network,
     pub(super) per_host: u32,
@@ -36,7 +36,7 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
             long: Duration::from_millis(100),
             readers: 0,
             section: Duration::ZERO,
-            rest: Duration::ZERO,
+            idle: Duration::ZERO,
             seed: 1,
             network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
             per_host: u32::MAX,
@@ -68,8 +68,8 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
     }
 
     /// How long an origin is idle after a release before its next acquire.
-    pub const fn rest(mut self, long: Duration) -> Self {
-        self.rest = long;
+    pub const fn idle(mut self, long: Duration) -> Self {
+        self.idle = long;
         self
     }
 
@@ -191,7 +191,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         note: Option<&mut dyn FnMut(u64, u64)>,
         spend: impl AsyncFn(&Spot<'m, F>, Duration) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let ThroughputRun { lock, readers, section, rest, .. } = self.contest;
+        let ThroughputRun { lock, readers, section, idle, .. } = self.contest;
         let mode = if *readers > 0 && self.rng.next_u64() % 100 < u64::from(*readers) {
             Mode::Shared
         } else {
@@ -221,8 +221,8 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         }
         let released = lock.start_release(self.fabric, spot, words, held.mode)?;
         lock.finish_release(self.fabric, spot, words, held.mode, released).await?;
-        if !rest.is_zero() {
-            spend(&spot, *rest).await?;
+        if !idle.is_zero() {
+            spend(&spot, *idle).await?;
         }
         Ok(())
     }

@@ -153,7 +153,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("interleavings", self.interleavings());
         trial("on cards", self.on_cards());
         if !A::SERVED {
-            trial("given up", self.given_up());
+            trial("cancelled", self.cancelled());
         }
         if self.recovers {
             trial("a death inside", self.death_inside());
@@ -163,12 +163,12 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
         let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
         if self.recovers {
-            let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("nobody recovers");
+            let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("no owner recovers");
             let crashes = checker.clone().crashes(1);
             trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
             let gone = crashes.memory_goes().delay_bound(2);
-            trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
+            trial("memory lost", brief.schedules(&gone, &programs::CRASHES, nobody));
         }
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
@@ -233,7 +233,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         self.explored(&exploration, &programs::ON_CARDS)
     }
 
-    fn given_up(&self) -> Tried {
+    fn cancelled(&self) -> Tried {
         quietly(|| self.exploration(self.preemptions.saturating_sub(1)).cancelled()).map(|all| executed(all, 10))
     }
 
@@ -304,7 +304,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         let simulated = contest.origins(100).lasting(Duration::from_millis(1)).simulated();
         let tried = threads.acquisitions() + simulated.acquisitions();
         if threads.acquisitions() == 0 || simulated.acquisitions() == 0 {
-            return Err(format!("{}: nobody acquires in {threads:?}, {simulated:?}", A::NAME));
+            return Err(format!("{}: no acquisitions in {threads:?}, {simulated:?}", A::NAME));
         }
         let (rate, share, far) = (threads.rate(), threads.share(), simulated.rate());
         let each = simulated.operations_each();

@@ -133,7 +133,7 @@ pub fn run<A: LockAlgorithm + Clone>(
         return Err(fault);
     }
     if !tasks.is_empty() {
-        return Err(format!("{} wait for ever", tasks.len()));
+        return Err(format!("{} wait without end", tasks.len()));
     }
     history.check(ranks)
 }

@@ -210,7 +210,7 @@ impl LoomMemory {
                     *clock = deadline.max(*clock);
                     let now = *clock;
                     drop(state);
-                    assert!(now < ENDLESS, "waits for ever for the dead");
+                    assert!(now < ENDLESS, "waits without end for the dead");
                     loom::thread::yield_now();
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
@@ -231,7 +231,7 @@ impl LoomMemory {
                 state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
                 let now = state.clocks[me];
                 drop(state);
-                assert!(now < ENDLESS, "waits for ever for the dead");
+                assert!(now < ENDLESS, "waits without end for the dead");
                 loom::thread::yield_now();
                 return;
             }

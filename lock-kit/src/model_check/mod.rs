@@ -325,7 +325,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         let (name, budget) = (A::NAME, self.budget);
         let happened = run.story();
         format!(
-            "{name}: {violation}\n in {programs:?}\n with {budget:?}\n what happened:\n{happened} again: replay(programs, &{schedule:?})"
+            "{name}: {violation}\n in {programs:?}\n with {budget:?}\n events:\n{happened} again: replay(programs, &{schedule:?})"
         )
     }
 }

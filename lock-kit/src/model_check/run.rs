@@ -118,13 +118,13 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let dying = std::mem::take(&mut lock(&self.world).dying);
         for rank in dying {
-            self.bury(rank);
+            self.reap(rank);
         }
     }
 
-    fn bury(&mut self, rank: Rank) {
+    fn reap(&mut self, rank: Rank) {
         self.tasks.retain(|(of, _)| *of != rank);
-        lock(&self.world).bury(rank);
+        lock(&self.world).reap(rank);
     }
 
     fn at_work(&self) -> Vec<bool> {
@@ -203,7 +203,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let bypassed = self.record.bypassed();
         if self.record.dead().is_empty() && self.bypass.is_some_and(|at_most| bypassed > at_most) {
-            return Err(format!("{bypassed} were let in before who came first"));
+            return Err(format!("{bypassed} later acquires bypassed a waiter"));
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn end(&mut self) -> Result<End, String> {
         if !self.tasks.is_empty() {
             let waiting: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
-            return Err(format!("ranks {waiting:?} wait for ever"));
+            return Err(format!("ranks {waiting:?} wait without end"));
         }
         self.close()?;
         let world = lock(&self.world);
@@ -247,7 +247,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         for rank in (0..world.ranks()).map(Rank).filter(|rank| !dead.contains(rank)) {
             if !idle::<A>(self.slots, &world.words()[rank.index() * world.region_words()..][..world.region_words()]) {
-                return Err(format!("rank {} counts at the end", rank.0));
+                return Err(format!("rank {} is announced at the end", rank.0));
             }
         }
         let recovering = self.record.entered().iter().any(|(_, recovered)| recovered.is_some());

@@ -84,7 +84,7 @@ pub(super) struct World {
     seen: Vec<BTreeMap<u32, u32>>,
     dead: Vec<bool>,
     /// The ended ranks that the others know of.
-    mourned: Vec<bool>,
+    announced_dead: Vec<bool>,
     deaths: u32,
     now: u64,
     /// Pauses and deadlines that have ended since a word changed or a rank died.
@@ -128,7 +128,7 @@ impl World {
             words,
             seen: vec![BTreeMap::new(); ranks],
             dead: vec![false; ranks],
-            mourned: vec![false; ranks],
+            announced_dead: vec![false; ranks],
             deaths: 0,
             now: 0,
             idle: 0,
@@ -173,7 +173,7 @@ impl World {
 
     /// Whether the others know that it has ended.
     pub(super) fn is_mourned(&self, rank: Rank) -> bool {
-        self.mourned[rank.index()]
+        self.announced_dead[rank.index()]
     }
 
     pub(super) fn failed_rank(&self) -> Option<Rank> {
@@ -429,9 +429,9 @@ impl World {
             }
             Event::Crash(rank) => {
                 self.budget.crashes -= 1;
-                self.bury(rank);
+                self.reap(rank);
             }
-            Event::News(rank) => self.mourn(rank),
+            Event::News(rank) => self.announce_death(rank),
             Event::Stop(rank) => {
                 self.budget.stops -= 1;
                 self.stopped = Some(rank);
@@ -496,11 +496,11 @@ impl World {
     }
 
     /// A rank is dead: none of its operations is in flight any more.
-    pub(super) fn bury(&mut self, rank: Rank) {
+    pub(super) fn reap(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
         self.idle = 0;
         if !self.memory_goes {
-            self.mourn(rank);
+            self.announce_death(rank);
         }
         if self.stopped == Some(rank) {
             self.stopped = None;
@@ -509,8 +509,8 @@ impl World {
     }
 
     /// The others learn that it has ended.
-    fn mourn(&mut self, rank: Rank) {
-        self.mourned[rank.index()] = true;
+    fn announce_death(&mut self, rank: Rank) {
+        self.announced_dead[rank.index()] = true;
         self.deaths += 1;
         self.idle = 0;
     }
@@ -529,19 +529,19 @@ impl World {
                     format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
                 }
                 Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
-                    format!("rank {} looks at {} again", origin.0, place(word))
+                    format!("rank {} reads {} again", origin.0, place(word))
                 }
                 Kind::Ready { .. } => String::new(),
             }
         };
         match event {
             Event::Effect(number) | Event::Wake(number) => of(number),
-            Event::LoseReply(number) => format!("{}; the answer is lost", of(number)),
-            Event::LoseOperation(number) => format!("{}: lost on its way", of(number)),
+            Event::LoseReply(number) => format!("{}; the reply is lost", of(number)),
+            Event::LoseOperation(number) => format!("{}: the operation is lost", of(number)),
             Event::Crash(rank) => format!("rank {} crashes", rank.0),
-            Event::News(rank) => format!("the others hear that rank {} has ended", rank.0),
+            Event::News(rank) => format!("the others learn that rank {} has ended", rank.0),
             Event::Stop(rank) => format!("rank {} is stopped", rank.0),
-            Event::Continue => "who was stopped goes on".into(),
+            Event::Continue => "the stopped rank goes on".into(),
             Event::Time(number) => format!("time passes; {}", of(number)),
         }
     }
@@ -553,7 +553,7 @@ impl World {
         (
             &self.words,
             &self.dead,
-            &self.mourned,
+            &self.announced_dead,
             self.now,
             self.idle,
             self.stopped,

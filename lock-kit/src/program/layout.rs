@@ -59,14 +59,14 @@ impl Slots {
 /// Words of each rank's region.
 #[must_use]
 pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
-    1 + line_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
+    1 + request_slot_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
 }
 
 /// The most ranks of a world with a served lock.
 const RANKS: u32 = 6;
 
 /// Where a request slot of a rank lies.
-const fn line_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
+const fn request_slot_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
     let nodes = if slots.nodes { slots.each } else { 0 };
     node_at::<A>(nodes) + rank.index() * slots.each as usize + line as usize
 }
@@ -75,21 +75,21 @@ const fn token_at<A: LockAlgorithm>() -> usize {
     LOCK + A::HOME_WORDS
 }
 
-const fn tally_at<A: LockAlgorithm>() -> usize {
+const fn count_at<A: LockAlgorithm>() -> usize {
     token_at::<A>() + 1
 }
 
-const fn spread_at<A: LockAlgorithm>() -> usize {
-    tally_at::<A>() + 1
+const fn per_rank_word_at<A: LockAlgorithm>() -> usize {
+    count_at::<A>() + 1
 }
 
-const fn near_at<A: LockAlgorithm>() -> usize {
-    spread_at::<A>() + 1
+const fn host_words_at<A: LockAlgorithm>() -> usize {
+    per_rank_word_at::<A>() + 1
 }
 
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    near_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
+    host_words_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
 }
 
 /// Writes the participant count of the memory's rank. Called once, before its first acquire.
@@ -98,7 +98,7 @@ const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
 /// Those of the memory.
 pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
     if slots.slotless {
-        memory.store(word(memory, memory.rank(), tally_at::<A>())?, slots.each.into())?;
+        memory.store(word(memory, memory.rank(), count_at::<A>())?, slots.each.into())?;
     }
     Ok(())
 }
@@ -111,16 +111,16 @@ pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
 
 /// The [per-rank word](LockAlgorithm::PER_RANK_WORD) of the lock in a region.
 #[must_use]
-pub fn spread<A: LockAlgorithm>(region: &[u64]) -> u64 {
-    region[spread_at::<A>()]
+pub fn per_rank_word<A: LockAlgorithm>(region: &[u64]) -> u64 {
+    region[per_rank_word_at::<A>()]
 }
 
 /// Whether no owner is announced in a region's nodes and participant count.
 #[must_use]
 pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
     let counts = |node: &[u64]| node[0] != 0;
-    let nodes = &region[node_at::<A>(0)..line_at::<A>(slots, Rank(0), 0)];
-    region[tally_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
+    let nodes = &region[node_at::<A>(0)..request_slot_at::<A>(slots, Rank(0), 0)];
+    region[count_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
 }
 
 /// The [`LockContext`] of one owner.
@@ -188,7 +188,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
 
     fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
         match A::PER_RANK_WORD {
-            true => word(self.memory, rank, spread_at::<A>()),
+            true => word(self.memory, rank, per_rank_word_at::<A>()),
             false => Err(Fault::new(FaultKind::Unsupported)),
         }
     }
@@ -197,7 +197,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if index >= A::HOST_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
             return Err(Fault::of(FaultKind::Unsupported, rank));
         }
-        word(self.memory, rank, near_at::<A>() + index)
+        word(self.memory, rank, host_words_at::<A>() + index)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -222,13 +222,13 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if !self.slots.slotless {
             return Ok(None);
         }
-        self.asked(rank, tally_at::<A>()).map(Some)
+        self.asked(rank, count_at::<A>()).map(Some)
     }
 
     /// At most one owner of a rank at a time is without a node.
     fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
-        self.memory.store(tally, u64::from(announced) << 32 | u64::from(self.slots.each))
+        let count = word(self.memory, self.owner.rank, count_at::<A>())?;
+        self.memory.store(count, u64::from(announced) << 32 | u64::from(self.slots.each))
     }
 
     /// An owner that scans is not announced itself.
@@ -254,7 +254,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        word(self.memory, HOME, line_at::<A>(self.slots, rank, line))
+        word(self.memory, HOME, request_slot_at::<A>(self.slots, rank, line))
     }
 
     fn lock(&self) -> u64 {

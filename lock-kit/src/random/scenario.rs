@@ -95,7 +95,7 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     memory.net().timeless = setting.timeless;
     memory.net().words[LOCK] = setting.lock;
     run_over(setting, lock, scenario, &memory, slots)
-        .map_err(|violation| format!("{violation}; what took effect:\n{}", memory.net().trace))
+        .map_err(|violation| format!("{violation}; operations in effect:\n{}", memory.net().trace))
 }
 
 fn run_over<A: LockAlgorithm + Clone>(
@@ -152,7 +152,7 @@ fn run_over<A: LockAlgorithm + Clone>(
     }
 
     if !tasks.is_empty() {
-        return Err(format!("{} wait for ever, after {events} events", tasks.len()));
+        return Err(format!("{} wait without end, after {events} events", tasks.len()));
     }
     if let Some((task, open)) = serving.zip(open) {
         open.store(false, Relaxed);
@@ -170,7 +170,7 @@ fn run_over<A: LockAlgorithm + Clone>(
     let dead = |rank: usize| plan.is_some_and(|plan| plan.rank == rank);
     for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {
         if !program::idle::<A>(slots, &memory.of(rank).region()) {
-            return Err(format!("rank {rank} counts at the end"));
+            return Err(format!("rank {rank} is announced at the end"));
         }
     }
     let net = memory.net();
@@ -214,6 +214,6 @@ pub fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return value;
         }
-        assert!(memory.net().step(None), "waits for ever");
+        assert!(memory.net().step(None), "waits without end");
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn search_among<S: Strategy>(
     match TestRunner::new_with_rng(config, rng).run(&among, |case| run(&case).map_err(TestCaseError::fail)) {
         Ok(()) => Ok(()),
         Err(TestError::Fail(reason, minimal)) => Err((reason.message().into(), minimal)),
-        Err(TestError::Abort(reason)) => panic!("the search was given up: {reason}"),
+        Err(TestError::Abort(reason)) => panic!("the search was aborted: {reason}"),
     }
 }
 

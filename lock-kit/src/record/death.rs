@@ -77,13 +77,13 @@ impl Death {
         let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
             Some("recovered before the death")
         } else if recovering.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
-            Some("nobody recovers")
+            Some("no owner recovers")
         } else if self.inside(Mode::Exclusive) && overtakes(None) {
-            Some("another acquire came before the recovering owner of an owner")
+            Some("an acquire succeeded before the recovery from an exclusive owner")
         } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an exclusive owner came before the recovering owner of a reader")
+            Some("an exclusive acquire succeeded before the recovery from a reader")
         } else if recovering.is_some() && self.stages.is_empty() && !self.posted {
-            Some("recovered from who had released")
+            Some("recovered from an owner that had released")
         } else {
             None
         };
@@ -95,9 +95,9 @@ impl Death {
         if self.inside(Mode::Exclusive) && !after.is_empty()
             || self.inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
         {
-            Err(format!("somebody came in with the dead: {after:?}"))
+            Err(format!("an acquire succeeded beside a dead owner: {after:?}"))
         } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
-            Err(format!("the lock does not work though nobody was dead there: {lock:x?}, {after:?}"))
+            Err(format!("the lock does not work though no owner died there: {lock:x?}, {after:?}"))
         } else {
             Ok(())
         }

@@ -241,10 +241,10 @@ impl Record {
             return Err(violation.clone());
         }
         if let Some((_, Some(fault))) = state.entered.iter().find(|(_, recovered)| recovered.is_some()) {
-            return Err(format!("recovered though nobody died: {fault:?}"));
+            return Err(format!("recovered though no rank died: {fault:?}"));
         }
         if !state.stages.is_empty() {
-            return Err(format!("not everybody is outside at the end: {:?}", state.stages));
+            return Err(format!("not all owners are outside at the end: {:?}", state.stages));
         }
         if !A::is_free(lock_words) {
             return Err(format!("the lock is not free at the end: {lock_words:x?}"));
