@@ -62,7 +62,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
 
     /// The same for an acquire that starts as a [try](Intent::TRY). A try with the words of
     /// [`words`](Self::words) is correct, but may take longer, because some first operations cannot
@@ -70,8 +70,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.words(place)
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.words(context)
     }
 
     /// Posts the first operation of an acquire. From here on the owner may be announced, in its
@@ -84,7 +84,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
@@ -110,11 +110,11 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send;
 
     /// Completes an acquire: `started` is the operation that [`start`](Self::start) posted.
@@ -127,24 +127,24 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn finish<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: M::Op,
-        wish: impl Fn() -> Intent + Send + Sync + 'm,
+        intent: impl Fn() -> Intent + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
             let first = started.await;
             if first.is_ok_and(|first| self.holds(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
-            self.contend(memory, place, words, mode, first, &wish).await
+            self.contend(memory, context, words, mode, first, &intent).await
         }
     }
 
     /// Whether [`finish_release`](Self::finish_release) has nothing to do, so that it need not be
     /// run.
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool;
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool;
 
     /// Posts the first operation of a release. The caller has flushed the operations of its
     /// critical section. `mode` is [`Held::mode`], here and in the other release methods; `words`
@@ -156,7 +156,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
@@ -182,12 +182,12 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let _ = (memory, place, words, mode, found);
+        let _ = (memory, context, words, mode, found);
         Ok(false)
     }
 
@@ -200,7 +200,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
@@ -212,10 +212,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn release_waits<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Option<bool> {
-        let _ = (memory, place, mode);
+        let _ = (memory, context, mode);
         None
     }
 
@@ -229,13 +229,13 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         async move {
-            let started = self.start_release(memory, place, words, held.mode)?;
-            self.finish_release(memory, place, words, held.mode, started).await
+            let started = self.start_release(memory, context, words, held.mode)?;
+            self.finish_release(memory, context, words, held.mode, started).await
         }
     }
 
@@ -255,10 +255,10 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         is_open: impl Fn() -> bool + Send + Sync + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
-        let _ = (memory, place, is_open);
+        let _ = (memory, context, is_open);
         std::future::ready(Ok(()))
     }
 
@@ -270,9 +270,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> impl Future<Output = Result<(), Fault>> + Send {
-        let _ = (memory, place);
+        let _ = (memory, context);
         std::future::ready(Ok(()))
     }
 }

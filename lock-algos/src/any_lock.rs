@@ -190,24 +190,24 @@ impl LockAlgorithm for AnyLock {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        chosen!(self, lock => lock.words(place))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        chosen!(self, lock => lock.words(context))
     }
 
     #[inline]
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        chosen!(self, lock => lock.words_to_try(place))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        chosen!(self, lock => lock.words_to_try(context))
     }
 
     #[inline]
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        chosen!(self, lock => lock.start(memory, place, words, mode))
+        chosen!(self, lock => lock.start(memory, context, words, mode))
     }
 
     #[inline]
@@ -222,29 +222,29 @@ impl LockAlgorithm for AnyLock {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        chosen!(self, lock => lock.contend(memory, place, words, mode, first, wish).await)
+        chosen!(self, lock => lock.contend(memory, context, words, mode, first, intent).await)
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        chosen!(self, lock => lock.releases_in_one_step(place, mode))
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        chosen!(self, lock => lock.releases_in_one_step(context, mode))
     }
 
     #[inline]
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        chosen!(self, lock => lock.start_release(memory, place, words, mode))
+        chosen!(self, lock => lock.start_release(memory, context, words, mode))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -260,60 +260,60 @@ impl LockAlgorithm for AnyLock {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        chosen!(self, lock => lock.released(memory, place, words, mode, found))
+        chosen!(self, lock => lock.released(memory, context, words, mode, found))
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         // One type, so that the rest is compiled once for each lock.
         let found = std::future::ready(started.await);
-        chosen!(self, lock => lock.finish_release(memory, place, words, mode, found).await)
+        chosen!(self, lock => lock.finish_release(memory, context, words, mode, found).await)
     }
 
     fn release_waits<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Option<bool> {
-        chosen!(self, lock => lock.release_waits(memory, place, mode))
+        chosen!(self, lock => lock.release_waits(memory, context, mode))
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.release_poisoned(memory, place, words, held).await)
+        chosen!(self, lock => lock.release_poisoned(memory, context, words, held).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         is_open: impl Fn() -> bool + Send + Sync + 'm,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.serve(memory, place, is_open).await)
+        chosen!(self, lock => lock.serve(memory, context, is_open).await)
     }
 
     async fn wake_server<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.wake_server(memory, place).await)
+        chosen!(self, lock => lock.wake_server(memory, context).await)
     }
 }

@@ -62,7 +62,7 @@ impl Backoff {
 
     /// The pauses of one acquire.
     pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
-        Pauses { table: &self.nanos, step: 0, reach: BackoffCap::ALL, taken: 0, longest: 0, random: owner.to_bits() }
+        Pauses { table: &self.nanos, step: 0, cap: BackoffCap::ALL, taken: 0, longest: 0, random: owner.to_bits() }
     }
 }
 
@@ -96,7 +96,7 @@ impl BackoffCap {
 pub(crate) struct Pauses<'b> {
     table: &'b [u32; Backoff::STEPS],
     step: u8,
-    reach: BackoffCap,
+    cap: BackoffCap,
     /// Pauses so far, and those at the cap.
     taken: u32,
     longest: u32,
@@ -105,25 +105,25 @@ pub(crate) struct Pauses<'b> {
 
 impl Pauses<'_> {
     /// The same up to this cap, unless that proves too short.
-    pub(crate) fn within(self, reach: BackoffCap) -> Self {
-        Self { reach: BackoffCap(reach.0.min(BackoffCap::ALL.0)), ..self }
+    pub(crate) fn within(self, cap: BackoffCap) -> Self {
+        Self { cap: BackoffCap(cap.0.min(BackoffCap::ALL.0)), ..self }
     }
 
     /// The cap for the next acquire.
     pub(crate) const fn backoff_cap(&self) -> BackoffCap {
-        if self.taken < BackoffCap::FEW { BackoffCap(self.reach.0.saturating_sub(1)) } else { self.reach }
+        if self.taken < BackoffCap::FEW { BackoffCap(self.cap.0.saturating_sub(1)) } else { self.cap }
     }
 
     /// The next pause in nanoseconds.
     pub(crate) fn next_nanos(&mut self) -> u64 {
         self.taken = self.taken.saturating_add(1);
-        if self.step >= self.reach.0 {
+        if self.step >= self.cap.0 {
             self.longest = self.longest.saturating_add(1);
-            if self.longest > BackoffCap::MANY && self.reach != BackoffCap::ALL {
-                (self.reach, self.longest) = (BackoffCap(self.reach.0 + 1), 1);
+            if self.longest > BackoffCap::MANY && self.cap != BackoffCap::ALL {
+                (self.cap, self.longest) = (BackoffCap(self.cap.0 + 1), 1);
             }
         }
-        let nanos = u64::from(self.table[usize::from(self.step.min(self.reach.0))]);
+        let nanos = u64::from(self.table[usize::from(self.step.min(self.cap.0))]);
         self.step = (self.step + 1).min(BackoffCap::ALL.0);
         nanos / 2 + ((nanos * self.next_random()) >> 32)
     }
@@ -196,8 +196,8 @@ mod tests {
     fn pauses_reach_as_far_as_it_takes() {
         let table = Backoff::new((0..16).map(|power| Duration::from_nanos(1 << (power + 4))));
         let owner = Owner { rank: Rank(7), slot: 0, generation: 0 };
-        let after = |reach, pauses: u32| {
-            let mut under_way = table.pauses(owner).within(reach);
+        let after = |cap, pauses: u32| {
+            let mut under_way = table.pauses(owner).within(cap);
             let nanos: Vec<_> = (0..pauses).map(|_| under_way.next_nanos()).collect();
             (under_way.backoff_cap(), nanos)
         };
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(after(BackoffCap(3), 1).0, BackoffCap(2));
         assert_eq!(after(BackoffCap(0), 0).0, BackoffCap(0));
         assert_eq!(after(BackoffCap(3), 8).0, BackoffCap(3));
-        let (reach, nanos) = after(BackoffCap(0), 5 * 16 + 1);
-        assert_eq!(reach, BackoffCap::ALL);
+        let (cap, nanos) = after(BackoffCap(0), 5 * 16 + 1);
+        assert_eq!(cap, BackoffCap::ALL);
         assert!(nanos[..5].iter().all(|nanos| *nanos < 24) && nanos[80] >= 1 << 18, "{nanos:?}");
         assert_eq!(after(BackoffCap(200), 100).0, BackoffCap::ALL);
         // Without a cap the whole table is used.

@@ -187,8 +187,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     }
 
     /// Keeps the cap that a contended acquire arrived at.
-    fn keep_backoff_cap(&self, reach: BackoffCap) {
-        let _ = reach;
+    fn keep_backoff_cap(&self, cap: BackoffCap) {
+        let _ = cap;
     }
 
     /// How often in a row this owner's slot has bypassed a queue, as it was

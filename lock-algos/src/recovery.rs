@@ -32,38 +32,38 @@ pub(crate) const fn counts_for(lock: u64) -> u64 {
 
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
-pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    match place.has_node() {
-        true => memory.store(place.node(COUNTS)?, counts_for(place.lock())),
-        false => count_without_node(place, true),
+pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    match context.has_node() {
+        true => memory.store(context.node(COUNTS)?, counts_for(context.lock())),
+        false => count_without_node(context, true),
     }
 }
 
 /// Retracts the owner.
 #[inline(always)] // as `count`
-pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    match place.has_node() {
-        true => memory.store(place.node(COUNTS)?, 0),
-        false => count_without_node(place, false),
+pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    match context.has_node() {
+        true => memory.store(context.node(COUNTS)?, 0),
+        false => count_without_node(context, false),
     }
 }
 
 #[inline(never)]
-fn count_without_node<'m, M: RemoteMemory>(place: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
-    if place.slots() == 0 { Ok(()) } else { place.announce_without_slot(counts) }
+fn count_without_node<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
+    if context.slots() == 0 { Ok(()) } else { context.announce_without_slot(counts) }
 }
 
 /// Whether the owner is announced. Assumed of an owner without a node.
 #[inline(always)] // as `count`
-pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<bool, Fault> {
-    Ok(!place.has_node() || memory.load(place.node(COUNTS)?)? == counts_for(place.lock()))
+pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
+    Ok(!context.has_node() || memory.load(context.node(COUNTS)?)? == counts_for(context.lock()))
 }
 
 /// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
 /// acquire fails.
 pub(crate) struct Count<'m, M, P> {
     memory: &'m M,
-    place: P,
+    context: P,
     counts: bool,
     /// Whether the owner is to be announced at all.
     may: bool,
@@ -71,8 +71,8 @@ pub(crate) struct Count<'m, M, P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
     /// For an owner that was announced when its acquire started, or that need not be.
-    pub(crate) const fn of(memory: &'m M, place: P, counts: bool) -> Self {
-        Self { memory, place, counts, may: counts }
+    pub(crate) const fn of(memory: &'m M, context: P, counts: bool) -> Self {
+        Self { memory, context, counts, may: counts }
     }
 
     pub(crate) const fn counts(&self) -> bool {
@@ -81,12 +81,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
 
     /// Announces the owner, if it is not announced.
     pub(crate) fn begin(&mut self) -> Result<(), Fault> {
-        if !std::mem::replace(&mut self.counts, self.may) && self.may { count(self.memory, self.place) } else { Ok(()) }
+        if !std::mem::replace(&mut self.counts, self.may) && self.may {
+            count(self.memory, self.context)
+        } else {
+            Ok(())
+        }
     }
 
     /// Retracts the owner, if it is announced.
     pub(crate) fn end(&mut self) -> Result<(), Fault> {
-        if std::mem::take(&mut self.counts) { discount(self.memory, self.place) } else { Ok(()) }
+        if std::mem::take(&mut self.counts) { discount(self.memory, self.context) } else { Ok(()) }
     }
 
     /// Ends an acquire: retracts the owner if it failed.
@@ -140,15 +144,15 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
 /// Whether no live rank is announced for the lock, this owner aside. The answer holds for a lock
 /// under recovery whose word has not changed since before the scan: an owner that is announced
 /// later has changed it.
-pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
-    matches!(census(memory, place).await, Census::Nobody)
+pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
+    matches!(census(memory, context).await, Census::Nobody)
 }
 
 /// Whether no live rank's owner is announced in a node for the lock, this one aside. Then no rank
 /// writes to this owner's node any more. Owners without a node do not matter, because they link
 /// themselves behind no one.
-pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> bool {
-    matches!(census(memory, place).await, Census::Nobody | Census::Tallied(_))
+pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
+    matches!(census(memory, context).await, Census::Nobody | Census::Tallied(_))
 }
 
 /// The participant scan of a waiter of a lock under recovery, which is not announced itself.
@@ -168,11 +172,11 @@ impl Asks {
     pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> Result<bool, Fault> {
-        let entangled = match census(memory, place).await {
+        let entangled = match census(memory, context).await {
             Census::Nobody => return Ok(true),
-            Census::Tallied(rank) if place.without_slot().is_some_and(|own| own.elsewhere > 0) => Some(rank),
+            Census::Tallied(rank) if context.without_slot().is_some_and(|own| own.elsewhere > 0) => Some(rank),
             Census::Tallied(_) | Census::Somebody => None,
         };
         let Some(rank) = entangled else {
@@ -195,11 +199,11 @@ enum Census {
     Somebody,
 }
 
-async fn census<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Census {
-    let Owner { rank: me, slot: mine, .. } = place.owner();
+async fn census<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Census {
+    let Owner { rank: me, slot: mine, .. } = context.owner();
     let mut tallied = None;
-    for rank in (0..memory.size()).map(Rank).filter(|rank| place.may_count(*rank)) {
-        let slots = match in_use(memory, place, rank).await {
+    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_count(*rank)) {
+        let slots = match in_use(memory, context, rank).await {
             Ok((slots, 0)) => slots,
             Ok((slots, _)) => {
                 tallied = Some(rank);
@@ -209,8 +213,8 @@ async fn census<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>)
             Err(End::Counts) => return Census::Somebody,
         };
         for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
-            match look(memory, rank, place.node_of(rank, slot, COUNTS)).await {
-                Ok(found) if found == counts_for(place.lock()) => return Census::Somebody,
+            match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
+                Ok(found) if found == counts_for(context.lock()) => return Census::Somebody,
                 Ok(_) => {}
                 Err(End::HasNone) => break,
                 Err(End::Counts) => return Census::Somebody,
@@ -223,16 +227,16 @@ async fn census<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>)
 /// Whether a rank is alive and none of its nodes has this value.
 pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     rank: Rank,
     what: u64,
 ) -> bool {
-    let slots = match in_use(memory, place, rank).await {
+    let slots = match in_use(memory, context, rank).await {
         Ok((slots, _)) => slots,
         Err(_) => return false,
     };
     for slot in 0..slots {
-        match look(memory, rank, place.node_of(rank, slot, COUNTS)).await {
+        match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
             Ok(found) if found == what => return false,
             Ok(_) => {}
             Err(_) => return false,
@@ -242,8 +246,8 @@ pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
 }
 
 /// Whether a rank is not alive, or its nodes are gone.
-pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, rank: Rank) -> bool {
-    matches!(look(memory, rank, place.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
+pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
+    matches!(look(memory, rank, context.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
 }
 
 /// Why the scan of a rank's nodes ends.
@@ -258,23 +262,23 @@ enum End {
 /// any lock.
 async fn in_use<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     rank: Rank,
 ) -> Result<(u16, u64), End> {
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
-    let tally = match place.participant_count(rank) {
-        Ok(None) => return Ok((place.slots(), 0)),
+    let tally = match context.participant_count(rank) {
+        Ok(None) => return Ok((context.slots(), 0)),
         Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
         Err(fault) => look(memory, rank, Err(fault)).await?,
     };
-    let without = match place.without_slot() {
-        _ if place.only_nodes_count() => 0,
+    let without = match context.without_slot() {
+        _ if context.only_nodes_count() => 0,
         Some(own) if rank == memory.rank() => own.here.into(),
         _ => tally >> 32,
     };
-    Ok((place.slots().min(tally as u16), without))
+    Ok((context.slots().min(tally as u16), without))
 }
 
 async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {

@@ -1,4 +1,4 @@
-//! Test-and-set.
+//! The test-and-set lock.
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
@@ -8,33 +8,38 @@ use crate::settle::{self, Tries};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
 
-/// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential backoff. The shared mode
-/// is ours.
+/// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
+/// backoff. The shared mode is ours.
 ///
-/// One word: 0 is free; with bit 63 set, its other bits but one name the exclusive [`Owner`]; else it counts readers.
-/// Uncontended, an acquire is one compare-swap and a release one write (shared: one fetch-add) that nobody waits for.
-/// It is not fair: the next owner is whoever tries first after the release. Where a [`LockContext`] keeps a [`BackoffCap`](crate::BackoffCap),
-/// the longest pause is as long as a rank's last acquires needed.
+/// One word: 0 is free; with bit 63 set, the lower 62 bits name the exclusive [`Owner`]; otherwise
+/// it counts readers. Uncontended, an acquire is one compare-swap and a release is one write
+/// (shared: one fetch-add) that need not be waited for. The lock is not fair: the next owner is the
+/// first to try after the release. If the [`LockContext`] keeps a
+/// [`BackoffCap`](crate::BackoffCap), the longest pause follows what the rank's last acquires
+/// needed.
 ///
-/// The release of the exclusive mode is the paper's plain write where that is atomic against compare-swaps: while the word
-/// names an owner that lives, every compare-swap on it fails, a reader's as well, so there is nothing to lose. Where it is
-/// not ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap may undo it, and the release is a
-/// compare-swap from the owner to 0.
+/// The exclusive release is the paper's plain write if writes are atomic with compare-swaps: while
+/// the word names a live owner, every compare-swap on it fails, also a reader's, so the write loses
+/// no update. If they are not ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap
+/// may undo the write, and the release is a compare-swap from the owner to 0.
 ///
 /// # Death
 ///
-/// A dead owner's word is swapped for the heir's own. A count names nobody: readers are doubted when a rank has died and
-/// they have not released for a second since; then the word is frozen (bit 62) until no living rank reads, which the nodes
-/// tell, and taken. Only readers use their nodes, and lose nothing without; where the place has none, who waits for doubted
-/// readers gets `ParticipantDied`, and the lock stays theirs.
+/// A recovering owner swaps a dead owner's word for its own. A count names no rank: readers are
+/// suspected when a rank has died and they have not released for one second since; then the word is
+/// put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
+/// readers use their nodes, and lose nothing without one. If the context has no nodes, a waiter for
+/// suspected readers fails with `ParticipantDied`, and the lock stays theirs.
 ///
-/// # Operations of which nobody knows
+/// # Indeterminate operations
 ///
-/// An exclusive owner whose compare-swap or release is not answered reads the word: it names the owner, and no two acquires of
-/// a rank have the same word (an owner without a slot has a [generation](Owner::generation) all the same), so it tells. A count
-/// of readers does not: such a reader, who comes or goes, freezes the word, and comes anew once nobody reads. Where the place has
-/// no nodes to tell that, it gets `Unknown`, and the count may stay one too high. A release that nobody waits for is not
-/// settled: the lock may stay its owner's then, of which the next flush tells.
+/// An exclusive owner whose compare-swap or release is indeterminate reads the word, which names
+/// the owner: no two acquires of a rank have the same word (an owner without a slot has a
+/// [generation](Owner::generation) too), so that resolves the operation. A reader count does not
+/// tell: an arriving or departing reader puts the word under recovery, and starts over once there
+/// are no readers. If the context has no nodes for that, it fails with `Unknown`, and the count may
+/// stay too high by one. A detached release is not resolved: the lock may then remain its owner's,
+/// which the next flush reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -42,27 +47,28 @@ pub struct TestAndSet {
     lease: Option<Lease>,
 }
 
-/// How long an exclusive owner may keep the lock.
+/// The lease of an exclusive owner.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     nanos: u64,
-    /// Whether who waits takes it from the owner then; otherwise it is told.
+    /// Whether a waiter takes the lock when the lease expires; otherwise it fails.
     takes: bool,
 }
 
 const FREE: u64 = 0;
 pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 const FROZEN: u64 = 1 << 62;
-/// How many read.
+/// The number of readers.
 const READERS: u64 = (1 << 36) - 1;
 const READER: u64 = 1;
-/// Which freeze, in a frozen word.
+/// The nonce of a word under recovery.
 const STAMP: u64 = FROZEN - 1 - READERS;
 
-/// How often a reader that only lost against other readers tries again at once.
+/// How often a reader that lost only against other readers retries without a pause.
 const READER_RACES: u32 = 8;
 
-// A reader is an owner, of 24 bits of rank and 12 of slot, so the count cannot reach the bits above it.
+// A reader is an owner, of 24 bits of rank and 12 of slot, so the count cannot reach the bits
+// above.
 const _: () = assert!(Owner::BITS < 63 && READERS.count_ones() == 24 + 12);
 
 impl TestAndSet {
@@ -72,31 +78,34 @@ impl TestAndSet {
         Self { backoff, checked: false, lease: None }
     }
 
-    /// The same, whose exclusive owners release by compare-swap everywhere, and use their slots, so that no two acquires are of
-    /// the same owner: who does not hold the lock, or not any more, gets `NotHeld` for a release and changes nothing. What a
-    /// guard ensures otherwise.
+    /// The same lock, checked: exclusive owners release by compare-swap everywhere, and use their
+    /// slots, so that no two acquires have the same owner. A release by a rank that does not hold
+    /// the lock, or no longer does, fails with `NotHeld` and changes nothing. An unchecked lock
+    /// relies on its guards for that.
     #[must_use]
     pub const fn checked(self) -> Self {
         Self { checked: true, ..self }
     }
 
-    /// The same, [checked](Self::checked), for owners who may be late. Who has seen the same exclusive owner for so long takes
-    /// the lock from it ([`Held::recovered`] is `LeaseExpired` then) if `takes`, else gets `LeaseExpired` and may do something about
-    /// it. Readers are a count, of whom none can be told late.
+    /// The same lock, [checked](Self::checked), with a lease of `nanos` nanoseconds. A waiter that
+    /// has seen the same exclusive owner for longer takes the lock from it if `takes`
+    /// ([`Held::recovered`] is `LeaseExpired` then), and otherwise fails with `LeaseExpired`.
+    /// Readers have no lease: a count does not tell how long a reader has held the lock.
     ///
-    /// The late owner does not know: what it does is to be kept from harm by other means. Its release fails.
+    /// The previous owner is not notified: fencing or revoked access has to keep its operations
+    /// from doing harm. Its release fails.
     #[must_use]
     pub const fn leased(self, nanos: u64, takes: bool) -> Self {
         Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
     }
 
-    /// The exclusive owner that the lock's word names, if it names one.
+    /// The exclusive owner that a lock word names, if it names one.
     #[must_use]
     pub const fn owner(word: u64) -> Option<Owner> {
         if word & EXCLUSIVE == 0 { None } else { Some(Owner::from_bits(word)) }
     }
 
-    /// Whether releases are by write here.
+    /// Whether releases are writes here.
     #[inline(always)]
     fn writes<M: RemoteMemory>(self, memory: &M) -> bool {
         !self.checked && memory.write_is_atomic()
@@ -106,28 +115,28 @@ impl TestAndSet {
         self.backoff.pauses(owner)
     }
 
-    /// [`LockAlgorithm::contend`], with `hosts` where a host may have the lock as well.
+    /// [`LockAlgorithm::contend`], with `hosts` if a host may hold the lock as well.
     pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         &self,
         memory: &'m M,
-        place: P,
+        context: P,
         (word, owner): (M::Word<'m>, u64),
         (mode, first): (Mode, Result<u64, Fault>),
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
-        let pauses = self.backoff.pauses(place.owner()).within(place.backoff_cap());
+        let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
         let waiter = Waiter {
             mode,
-            tells: place.slots() > 0,
+            tells: context.slots() > 0,
             pauses,
             races: 0,
             doubt: Doubt::default(),
             lease: self.lease,
             seen: (FREE, 0),
         };
-        let mut counts = Count::of(memory, place, mode == Mode::Shared);
-        let held = waiter.acquire((memory, place, word), owner, first, wish, &mut counts, hosts).await;
+        let mut counts = Count::of(memory, context, mode == Mode::Shared);
+        let held = waiter.acquire((memory, context, word), owner, first, intent, &mut counts, hosts).await;
         counts.after(held)
     }
 
@@ -138,7 +147,7 @@ impl TestAndSet {
     }
 }
 
-/// The word after an owner took it, who has the word `owner` alone.
+/// The word after an acquire by an owner whose exclusive word is `owner`.
 #[inline]
 const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     match mode {
@@ -147,28 +156,29 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
     }
 }
 
-/// Says that this owner counts from now on, if it is a reader.
+/// Announces the owner, if it is a reader.
 #[inline(always)]
-fn count<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::count(memory, place) } else { Ok(()) }
+fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::count(memory, context) } else { Ok(()) }
 }
 
-/// Says that it does not count any more.
+/// Retracts it.
 #[inline(always)]
-fn discount<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::discount(memory, place) } else { Ok(()) }
+fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::discount(memory, context) } else { Ok(()) }
 }
 
-/// A word that the dead, or the late, may have left from whom this lock was recovered: an owner's, or a reader's.
+/// A word that the previous owner, dead or with an expired lease, may have left: an exclusive
+/// owner's, or a reader's.
 fn left_by(held: Held) -> u64 {
     let owner = held.recovered.filter(|fault| fault.kind() != FaultKind::ParticipantDied).and_then(Fault::rank);
     owner.map_or(READER, owned_by)
 }
 
-/// Swaps an owner's own word, which nobody else takes away, for another one.
+/// Swaps an owner's own word, which no other rank removes, for another one.
 ///
 /// # Errors
-/// `NotHeld` where it was not there any more.
+/// `NotHeld` if the word was not there any more.
 pub(crate) async fn hand_back<'m, M: RemoteMemory>(
     memory: &'m M,
     word: M::Word<'m>,
@@ -182,7 +192,7 @@ pub(crate) async fn hand_back<'m, M: RemoteMemory>(
     }
 }
 
-/// The word of an owner of some rank that was not told apart from others.
+/// The word of an owner of a rank, without slot and generation.
 pub(crate) const fn owned_by(rank: Rank) -> u64 {
     EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
 }
@@ -193,12 +203,12 @@ pub(crate) fn dead_owner<M: RemoteMemory>(memory: &M, found: u64) -> Option<Faul
     (memory.liveness(rank) != Liveness::Alive).then(|| Fault::of(FaultKind::OwnerDied, rank))
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 enum Holder {
     Nobody,
     Owner,
     Readers,
-    /// Readers who are doubted; nobody comes in.
+    /// Suspected readers; arrivals are rejected.
     Frozen,
 }
 
@@ -211,36 +221,36 @@ const fn holder(word: u64) -> Holder {
     }
 }
 
-/// What to do about a word.
+/// The next step for a word.
 enum Step {
-    /// Swap it for another one. Then the lock is held.
+    /// Swap the word for this one, which acquires the lock.
     Take(u64, Held),
-    /// Freeze it.
+    /// Put the word under recovery.
     Freeze,
-    /// Try once more, for the last holder may have released before it died, and report this.
+    /// Retry once, because the last holder may have released before it died, and then fail.
     Report(Fault),
-    /// See whether nobody who lives counts.
+    /// Scan the participants.
     Ask,
-    /// Pause, and hope that it is free then.
+    /// Pause, and try to swap a free word.
     Wait,
 }
 
-/// What a waiter knows.
+/// The state of a waiter.
 struct Waiter<'b> {
     mode: Mode,
-    /// Whether the nodes can tell who reads.
+    /// Whether nodes announce readers.
     tells: bool,
     pauses: Pauses<'b>,
-    /// Races against readers that were lost one after the other.
+    /// Races against readers that were lost in a row.
     races: u32,
     doubt: Doubt,
     lease: Option<Lease>,
-    /// An owner's word, and since when it is known.
+    /// An owner's word, and when it was first seen.
     seen: (u64, u64),
 }
 
 impl Waiter<'_> {
-    /// What to do about an owner that lives.
+    /// The next step for a live owner.
     fn late<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
         let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
         let now = memory.now();
@@ -254,7 +264,7 @@ impl Waiter<'_> {
         if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
     }
 
-    /// `ended` is what ended with the lock, if somebody has it alone.
+    /// `ended` is the fault of an exclusive owner that ended.
     fn step<M: RemoteMemory>(
         &mut self,
         memory: &M,
@@ -290,27 +300,28 @@ impl Waiter<'_> {
 }
 
 impl Waiter<'_> {
-    /// The acquire whose first operation ended so. `counts`: whether this owner does, at the end as well.
+    /// Acquires the lock after its first operation. `counts`: whether this owner is announced, at
+    /// the end as well.
     async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         mut self,
-        (memory, place, word): (&'m M, P, M::Word<'m>),
+        (memory, context, word): (&'m M, P, M::Word<'m>),
         owner: u64,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
-        let (mode, me) = (self.mode, place.owner());
+        let (mode, me) = (self.mode, context.owner());
         let (failed, mut asks) = (first.is_err(), Asks::default());
         let mut found = self.swapped((memory, word), (FREE, taken(FREE, mode, owner)), first, me).await?;
         if failed && found == FREE {
             return Ok(Held::cleanly(mode));
         }
         loop {
-            let Intent { wanted, recovers } = wish();
+            let Intent { wanted, recovers } = intent();
             let ended = match holder(found) {
                 Holder::Owner => match &mut hosts {
-                    Some(hosts) => hosts.ended(memory, place, found, wanted == WaitPolicy::Block).await,
+                    Some(hosts) => hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await,
                     None => dead_owner(memory, found),
                 },
                 _ => None,
@@ -318,7 +329,7 @@ impl Waiter<'_> {
             let mut step = self.step(memory, owner, found, ended, recovers);
             if let Step::Ask = step {
                 counts.end()?;
-                if asks.nobody_counts(memory, place).await? {
+                if asks.nobody_counts(memory, context).await? {
                     let dead = memory.failed_rank().filter(|_| found & READERS != 0); // else the last reader has released
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
@@ -334,8 +345,8 @@ impl Waiter<'_> {
                 }
                 memory.pause(word, self.pauses.next_nanos()).await;
             }
-            if wish().is_over() {
-                return Err(Fault::new(FaultKind::Closed)); // between two attempts it holds nothing
+            if intent().is_over() {
+                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
             }
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
@@ -348,7 +359,7 @@ impl Waiter<'_> {
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
-                    place.keep_backoff_cap(self.pauses.backoff_cap());
+                    context.keep_backoff_cap(self.pauses.backoff_cap());
                     if held.mode == Mode::Exclusive {
                         counts.end()?; // the word names the owner
                     }
@@ -360,8 +371,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// What a swap found that ended so. Where nobody can tell whether it has counted a reader in, the word as it is then,
-    /// frozen.
+    /// Resolves the result of a compare-swap. If it is indeterminate whether a reader was counted,
+    /// the current word, under recovery.
     async fn swapped<'m, M: RemoteMemory>(
         &self,
         (memory, word): (&'m M, M::Word<'m>),
@@ -387,10 +398,10 @@ impl Waiter<'_> {
     }
 }
 
-/// Whether a swap of `found` for `new` has taken effect, as far as the word tells as it is now.
+/// Whether a swap of `found` for `new` has taken effect, if the current word tells.
 const fn was_swapped(found: u64, new: u64, now: u64) -> Option<bool> {
     match holder(new) {
-        // No two acquires have the same word, and no two freezes.
+        // No two acquires have the same word, and no two recoveries.
         Holder::Owner | Holder::Frozen => Some(now == new),
         _ if now == found && found & FROZEN != 0 => Some(false),
         _ => match holder(now) {
@@ -401,12 +412,12 @@ const fn was_swapped(found: u64, new: u64, now: u64) -> Option<bool> {
     }
 }
 
-/// A word of readers, frozen.
+/// A word of readers, under recovery.
 fn frozen<M: RemoteMemory>(memory: &M, word: u64, owner: Owner) -> Option<u64> {
     matches!(holder(word), Holder::Readers).then(|| word | FROZEN | stamp(memory, owner) & STAMP)
 }
 
-/// The one operation of a release.
+/// The single operation of a release.
 #[inline(always)] // as `start_release`
 fn release<'m, M: RemoteMemory>((word, owner): (M::Word<'m>, u64), mode: Mode, writes: bool) -> Link<M::Word<'m>> {
     let waited = false;
@@ -422,7 +433,7 @@ impl LockAlgorithm for TestAndSet {
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = COUNTS + 1;
 
-    /// The word, and what it becomes when this owner has it alone.
+    /// The word, and its value while this owner holds it exclusively.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
@@ -431,19 +442,19 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, EXCLUSIVE | place.owner().to_bits()))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        count(memory, place, mode)?;
+        count(memory, context, mode)?;
         Ok(memory.compare_swap(word, FREE, taken(FREE, mode, owner)))
     }
 
@@ -455,29 +466,29 @@ impl LockAlgorithm for TestAndSet {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        self.contend_judged(memory, place, words, (mode, first), wish, None).await
+        self.contend_judged(memory, context, words, (mode, first), intent, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive && !self.checked || place.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.checked || context.slots() == 0
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if mode == Mode::Shared && !recovery::counts(memory, place)? {
+        if mode == Mode::Shared && !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<M>(words, mode, self.writes(memory))))
@@ -496,12 +507,12 @@ impl LockAlgorithm for TestAndSet {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        discount(memory, place, mode)?;
+        discount(memory, context, mode)?;
         let held = match mode {
             Mode::Exclusive => self.writes(memory) || found == owner,
             Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
@@ -512,22 +523,22 @@ impl LockAlgorithm for TestAndSet {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         match started.await {
-            Ok(found) => self.released(memory, place, words, mode, found).map(|_| ()),
+            Ok(found) => self.released(memory, context, words, mode, found).map(|_| ()),
             Err(fault) => {
-                let settled = self.settle_release(memory, place, words, mode, fault).await;
-                discount(memory, place, mode)?;
+                let settled = self.settle_release(memory, context, words, mode, fault).await;
+                discount(memory, context, mode)?;
                 settled
             }
         }
     }
 
-    /// What recovers has the lock alone.
+    /// A recovering owner holds the lock exclusively.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -540,12 +551,12 @@ impl LockAlgorithm for TestAndSet {
 }
 
 impl TestAndSet {
-    /// Ends a release that failed: by another try where the word is still this owner's; where nobody can tell whether a reader is
-    /// still counted, by a freeze.
+    /// Completes a release that failed: retries while the word is still this owner's. If it is
+    /// indeterminate whether a reader is still counted, puts the word under recovery.
     async fn settle_release<'m, M: RemoteMemory>(
         &self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (word, owner): (M::Word<'m>, u64),
         mode: Mode,
         fault: Fault,
@@ -554,10 +565,10 @@ impl TestAndSet {
         tries.again(memory, word, fault).await?;
         let mut now = settle::read(memory, word).await?;
         if mode == Mode::Shared {
-            if place.slots() == 0 {
+            if context.slots() == 0 {
                 return Err(fault);
             }
-            return settle::freeze(memory, word, now, |now| frozen(memory, now, place.owner())).await.map(drop);
+            return settle::freeze(memory, word, now, |now| frozen(memory, now, context.owner())).await.map(drop);
         }
         while now == owner {
             if let Err(fault) = memory.post_link(release::<M>((word, owner), mode, self.writes(memory))).await {

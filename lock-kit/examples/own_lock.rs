@@ -1,10 +1,11 @@
-//! A lock of one's own, verified and measured with a few lines.
+//! A custom lock, verified and measured in a few lines.
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example own_lock
 //! ```
 //!
-//! The lock is the plainest ticket lock: who comes takes a number by one fetch-add, and waits until that number is served.
+//! The lock is the simplest ticket lock: an arriving owner takes a number by one fetch-add, and
+//! waits until that number is served.
 #![allow(clippy::print_stdout)] // a program's purpose
 
 use std::time::Duration;
@@ -14,8 +15,8 @@ use onesided_lock_kit::bench::ThroughputRun;
 use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
-/// Two words at the home: the next number, and the one that is served. It has no shared mode: readers have it alone. Who dies
-/// inside keeps it for ever.
+/// Two words at the home: the next number, and the number that is served. It has no shared mode:
+/// readers hold the lock exclusively. It does not recover from a dead owner.
 #[derive(Clone, Copy, Debug)]
 struct Numbers;
 
@@ -34,14 +35,14 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.home(1)?))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.home(1)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl LockContext<'m, M>,
+        _context: impl LockContext<'m, M>,
         (next, _): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -56,35 +57,35 @@ impl LockAlgorithm for Numbers {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        _place: P,
+        _context: P,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
         number: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (number, mut waited) = (number?, false);
         while memory.read(served).await? != number {
             waited = true;
             memory.pause(served, 1_000).await;
         }
-        // A number cannot be given back: who does not want it any more passes it on.
-        let given_up = match wish() {
-            wish if wish.is_over() => FaultKind::Closed,
-            wish if waited && !wish.is_patient() => FaultKind::TimedOut,
+        // A number cannot be returned: a cancelled owner passes it on.
+        let given_up = match intent() {
+            intent if intent.is_over() => FaultKind::Closed,
+            intent if waited && !intent.is_patient() => FaultKind::TimedOut,
             _ => return Ok(Held::cleanly(Mode::Exclusive)),
         };
         memory.fetch_add(served, 1).await?;
         Err(Fault::new(given_up))
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
         true
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _place: impl LockContext<'m, M>,
+        _context: impl LockContext<'m, M>,
         (_, served): Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -94,7 +95,7 @@ impl LockAlgorithm for Numbers {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         _memory: &'m M,
-        _place: P,
+        _context: P,
         _words: Self::Words<'m, M>,
         _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
@@ -104,18 +105,18 @@ impl LockAlgorithm for Numbers {
 }
 
 fn verify() {
-    // All of the kit, with what this lock promises, and without what it does not.
+    // The whole kit, with what this lock guarantees, and without what it does not.
     let report = Conformance::of(&Numbers).bypass(0).without_recovery().run();
     print!("{report}");
 
-    // What it does not do is found, and said so that it can be seen again.
+    // A missing guarantee is found, and reported so that it can be reproduced.
     let report = Conformance::of(&Numbers).verdict();
-    let found = report.violations().find(|what| what.contains("wait for ever")).expect("a crash inside");
+    let found = report.violations().find(|what| what.contains("wait without end")).expect("a crash inside");
     println!("if its owners died: {}", found.lines().next().unwrap_or_default());
 }
 
 fn measure() -> Result<(), Box<dyn std::error::Error>> {
-    // The contest of the suite, with bounds of one's own.
+    // The throughput run of the suite, with other bounds.
     let threads = ThroughputRun::of(&Numbers).origins(2).lasting(Duration::from_millis(50)).threads()?;
     println!("two threads: {:.0} acquisitions a second, smallest share {:.2}", threads.rate(), threads.share());
     for origins in [10, 100] {

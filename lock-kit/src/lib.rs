@@ -1,23 +1,25 @@
-//! What a lock over remote memory is verified with, and measured. Yours too.
+//! Verification and measurement of locks over remote memory, for custom locks too.
 //!
-//! May use: [`onesided_lock_algos`], the boundary; for verification (feature `verify`) loom, proptest; for [`bench`](mod@bench) (feature
-//! `bench`) fabrics and the simulator. Both are on if nothing else is said. No library that ships uses it.
+//! May use: [`onesided_lock_algos`], the boundary; for verification (feature `verify`) loom,
+//! proptest; for [`bench`](mod@bench) (feature `bench`) fabrics and the simulator. Both features
+//! are on by default. No library that ships depends on it.
 //!
-//! A lock is a [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm). Everything here runs that very source, over memories of its own:
+//! A lock is a [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm). The kit runs its source
+//! unchanged, over memories of its own:
 //!
 //! | | what is tried | what is found |
 //! |---|---|---|
-//! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
-//! | [`Search`] | proptest: programs, schedules and deaths made up, over a memory whose operations travel | the same, in longer runs; shrunk to the shortest |
-//! | [`Checker`] | every schedule of few rounds, with crashes, memory that goes with the dead, lost operations and replies, stopped ranks: replayed, one thread, no chance | the same; that recovery ends; how many are bypassed; tokens that do not rise |
+//! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | violated exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
+//! | [`Search`] | proptest: generated programs, schedules and deaths, over a memory with delayed effects and completions | the same, in longer runs; shrunk to a minimal case |
+//! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses; tokens that do not rise |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
-//! [`conformance`] does all of it in one call, [`Conformance`] in bounds of one's own. Each of them holds fencing tokens to their rule
-//! too ([`Fencing`]), drawn by the very code that windows draw them with.
+//! [`conformance`] does all of this in one call, [`Conformance`] with other bounds. Each of them
+//! also checks that fencing tokens rise ([`Fencing`]), drawn by the same code as in windows.
 //!
-//! What an origin does is data: a program of [`Section`]s. What happened is in a [`Record`], which is the sequential model. Locks
-//! that are wrong on purpose show whether a search bites: [`wrong`], and the mutated operations of a [`Setting`] or a
-//! [`Checker`].
+//! A program is data: a list of [`Section`]s for each origin. A [`Record`] of the run is the
+//! sequential model. Locks that are wrong on purpose show whether a search finds errors: [`wrong`],
+//! and the mutated operations of a [`Setting`] or a [`Checker`].
 //!
 //! ```
 //! use onesided_lock_algos::{Backoff, TestAndSet};
@@ -27,15 +29,15 @@
 //! let both = [&[Section::EXCLUSIVE][..], &[Section::SHARED]];
 //! Exploration::of(&lock).preemptions(2).run(&both);
 //! let explored = Checker::of(&lock).crashes(1).losses(1).at_least(1_000).run(&both);
-//! assert!(explored.complete && explored.heirs > 0, "{explored}");
+//! assert!(explored.complete && explored.recoveries > 0, "{explored}");
 //! Search::of(&lock).cases(100).run();
 //! Search::of(&lock).deaths().cases(100).run();
 //! ```
 //!
 //! # A lock of yours
+//! # Custom locks
 //!
-//! One word at the home, 0 when it is free, and 1 otherwise. This is all of it:
-//!
+//! One word at the home, 0 if the lock is free, and 1 otherwise. This is a complete lock:
 //! ```
 //! use onesided_lock_kit::lock_algos::{IntentFn, Held, LockAlgorithm, Mode, LockContext};
 //! use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
@@ -54,8 +56,8 @@
 //!         false
 //!     }
 //!
-//!     fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
-//!         place.home(0)
+//!     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
+//!         context.home(0)
 //!     }
 //!
 //!     fn start<'m, M: RemoteMemory>(
@@ -79,17 +81,17 @@
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!         first: Result<u64, Fault>,
-//!         wish: IntentFn<'_>,
+//!         intent: IntentFn<'_>,
 //!     ) -> Result<Held, Fault> {
 //!         first?;
 //!         loop {
-//!             match wish() {
-//!                 wish if wish.is_over() => return Err(Fault::new(FaultKind::Closed)),
-//!                 wish if !wish.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
+//!             match intent() {
+//!                 intent if intent.is_over() => return Err(Fault::new(FaultKind::Closed)),
+//!                 intent if !intent.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
 //!                 _ => memory.pause(word, 1_000).await,
 //!             }
 //!             if memory.compare_swap(word, 0, 1).await? == 0 {
-//!                 return Ok(Held::cleanly(Mode::Exclusive)); // also for who asked to share it
+//!                 return Ok(Held::cleanly(Mode::Exclusive)); // also for a shared request
 //!             }
 //!         }
 //!     }
@@ -105,7 +107,7 @@
 //!         word: M::Word<'m>,
 //!         _: Mode,
 //!     ) -> Result<M::Op, Fault> {
-//!         Ok(memory.compare_swap(word, 1, 0)) // a card's atomics do not see a write in between
+//!         Ok(memory.compare_swap(word, 1, 0)) // on cards a write may be lost between atomics
 //!     }
 //!
 //!     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -121,65 +123,72 @@
 //! }
 //!
 //! let suite = Conformance::of(&OneWord).preemptions(1).states(20_000).cases(100);
-//! // It waits for the dead for ever, and that is found. But for that it is a lock.
+//! // It does not recover from deaths, which the suite finds. Otherwise it is a correct lock.
 //! println!("{}", suite.clone().without_recovery().run());
 //! assert!(!suite.verdict().conforms());
 //! ```
 //!
-//! What is asked of it, beyond exclusion:
+//! What is required of it, beyond exclusion:
 //!
-//! - All its words are 0 at first, and as [`is_free`](onesided_lock_algos::LockAlgorithm::is_free) says at the end.
-//! - A shared mode is not needed: `contend` and `holds` may give everybody the lock alone, as [`Held::mode`](onesided_lock_algos::Held)
-//!   says.
-//! - Who asks `wish` and hears that it is over gives up, `Closed`, and hands on what it has; wanted only if free, `TimedOut`.
-//! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] demand inheritance: an owner's death is told,
-//!   `OwnerDied` or `ParticipantDied`, until somebody [recovers](onesided_lock_algos::Intent::recovers); what an heir has that went away it
-//!   [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them out for a lock that has none
-//!   ([`Conformance::without_recovery`]).
-//! - A lock with nodes: the first word of a node is not 0 while its owner counts, from before its first operation until its
-//!   last is complete, and 0 again afterwards. The kit looks at that word alone.
+//! - All its words are 0 initially, and satisfy
+//!   [`is_free`](onesided_lock_algos::LockAlgorithm::is_free) at the end.
+//! - A shared mode is optional: `contend` and `holds` may acquire the lock exclusively for every
+//!   owner, as [`Held::mode`](onesided_lock_algos::Held) says.
+//! - An acquire whose intent is cancelled fails with `Closed`, and hands on what it holds; a try
+//!   that would have to wait fails with `TimedOut`.
+//! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] require recovery: an
+//!   owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
+//!   [recovers](onesided_lock_algos::Intent::recovers) the lock; a cancelled acquire that recovered
+//!   it [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them
+//!   out for a lock without recovery ([`Conformance::without_recovery`]).
+//! - A lock with nodes: the first word of a node is not 0 while its owner is announced, from before
+//!   its first operation until its last is complete, and 0 again afterwards. The kit reads that
+//!   word alone.
 //!
-//! `examples/own_lock.rs` has all of the kit for a ticket lock of one's own, the contests of [`bench`](mod@bench) too.
+//! `examples/own_lock.rs` runs the whole kit on a custom ticket lock, including the throughput runs
+//! of [`bench`](mod@bench).
 //!
-//! # What is wrong on purpose, and who catches it
+//! # Planted flaws, and what catches them
 //!
 //! | flaw | in | caught by |
 //! |---|---|---|
-//! | released by a plain write where readers park their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `checked`) |
-//! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`modelled`, `checked`) |
+//! | released by a plain write although readers keep their counts in the word | ticket, mutated | [`Search`], [`Checker`] (`tickets`, `model_check`) |
+//! | the same in the queue lock: frees the tail by a write | MCS, mutated | [`Search`], [`Checker`] (`random`, `model_check`) |
 //! | released by a plain write on a card, where a failing compare-swap undoes it | [`WritesRelease`](wrong::Flaw::WritesRelease) | [`Exploration`] over [`Atomics::OneAnother`], and not over a CPU's |
 //! | no flush before the release | test-and-set, MCS, ticket | [`Linearizability`] (`linear`); over fabrics `tests/it/litmus/planted.rs` |
 //! | a missing fence | shared memory's doorbell, ring and copies | loom in `fabric/src/shm/explored` and `tests/it/litmus/planted.rs`: no memory of this kit reorders within a rank |
 //! | a grant of a stale generation | MCS, mutated | [`Search`], [`Checker`] |
-//! | freezes that are all alike, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
-//! | an event's count that is set back by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
-//! | an event that is set again without a look at what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
-//! | who waits reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | [`ReadsAnewToWait`](wrong::Flaw::ReadsAnewToWait) | [`Exploration`], [`Checker`] |
+//! | recoveries without a nonce, so that a late compare-swap hits a later one | test-and-set, MCS, ticket, global, mutated | a stopped waiter at every step (`stopped`) |
+//! | an event's count that is reset by a store (yu-2004, Fig. 5) | a count of completions | loom (`shared_event`) |
+//! | an event that is reset without a check of what it counts | the served locks, over a memory that [forgets](Exploration::forgetting) | [`Exploration`] (`served`) |
+//! | a waiter that reads the word anew before it waits for a change of it (Sandia OpenSHMEM, pull request 97) | [`ReadsAnewToWait`](wrong::Flaw::ReadsAnewToWait) | [`Exploration`], [`Checker`] |
 //! | takes the lock by a read and a write | [`ReadThenWrite`](wrong::Flaw::ReadThenWrite) | all four |
 //! | counts a reader into an owner's word | [`ReaderIgnoresOwner`](wrong::Flaw::ReaderIgnoresOwner) | [`Exploration`], [`Search`], [`Checker`] |
 //! | a reader's release frees all | [`ReaderFreesAll`](wrong::Flaw::ReaderFreesAll) | all four |
 //! | a release that does nothing | [`ForgetsRelease`](wrong::Flaw::ForgetsRelease) | [`Exploration`], [`Search`], [`Checker`] |
 //! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
-//! | takes the lock from readers as soon as anybody is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
-//! | no link; no grant; a reader who does not count; who comes last forgets the readers | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
-//! | nobody freezes a doubted lock | MCS, ticket, mutated | [`Search`], [`Checker`] |
+//! | takes the lock from readers as soon as any rank is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
+//! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
+//! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
 //! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |
-//! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that forgets who came; a frozen lock taken by a write, or without a ticket; who does not ask whether somebody counts | ticket, mutated | [`Search`] (`tickets`) |
-//! | who does not announce itself, or does not count; who stays, or leaves by a write; who waits and does not step back, or steps back and does not wait; who is let in by a write, or by the same phase; nobody freezes; an heir who leaves the dead in; who does not ask | global, mutated | [`Search`] (`global`) |
-//! | an owner without an entry; an entry that names another, or is of another turn; nobody is told; all are told the same; who comes late displaces who waits; who is displaced is not told | queue by fetch-add, mutated | [`Search`], in a memory without time (`fetch_add_queues`) |
-//! | no marks; marks that stay; a mark set, or taken away, by a write; a reader who does not count, or stays | distributed counters, mutated | [`Search`] (`distributed`) |
-//! | no ring, or none at a release; a release that is not told; a wish to have it alone that arrives as one to share it; an answer to an earlier turn; a grant to who is refused | served locks, mutated | [`Search`] (`served`) |
-//! | a token that is drawn before the lock is had | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`explored`, `modelled`, `checked`) |
-//! | an order that the tickets do not have | a made-up record | the check of the order (`tickets`) |
-//! | an unfair lock held to first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
+//! | an owner with a reader's ticket; tickets returned twice or in the wrong mode; a guard that lets a carry through; a withdrawal that drops later tickets; a lock under recovery taken by a write, or without a ticket; no participant scan | ticket, mutated | [`Search`] (`tickets`) |
+//! | an owner that does not announce itself, in the word or in its node; one that stays, or leaves by a write; a waiter that does not retract itself, or retracts itself and does not wait; admission by a write, or in the same phase; no recovery; a recovering owner that leaves dead owners in the word; no participant scan | global, mutated | [`Search`] (`global`) |
+//! | an owner without an entry; an entry with another identity, or of another turn; no notification; the same notification for all; a late owner that displaces a waiter; a displaced waiter that is not notified | fetch-add queue, mutated | [`Search`], in a memory without time (`fetch_add_queues`) |
+//! | no writer flags; flags that stay; a flag set, or cleared, by a write; a reader that is not counted, or stays | distributed counters, mutated | [`Search`] (`distributed`) |
+//! | no wake event, or none at a release; a release that is not sent; an exclusive request that arrives as a shared one; a reply to an earlier request; a grant to a rejected owner | served locks, mutated | [`Search`] (`served`) |
+//! | a token that is drawn before the lock is held | [`Fencing::Hasty`] | [`Exploration`], [`Search`], [`Checker`] (`loom`, `random`, `model_check`) |
+//! | an order that the tickets do not have | an invented record | the check of the order (`tickets`) |
+//! | an unfair lock checked for first come, first served; a token that does not rise | test-and-set, ticket | [`Checker`] |
 //!
 //! Names in brackets are modules of `lock-algos/tests/verify`.
 //!
 //! # Panics and errors
 //!
-//! `run` panics and says which program, which schedule, and how to see it again; `verdict` gives the same as an error.
+//! `run` panics with a message that has the program, the schedule, and how to reproduce the
+//! failure; `verdict` returns the same as an error.
 //!
-//! Begin to read at [`Section`] and [`program::run`], which is what every origin does; then [`random::ModelMemory`].
+//! Start at [`Section`] and [`program::run`], which every origin executes, then read
+//! [`random::ModelMemory`].
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! What the kit's memories, whose words are numbered over all ranks' regions, have in common.
+//! Shared code of the kit's memories, whose words are numbered over all ranks' regions.
 
 use onesided_remote_memory::{At, Chain, Fault, FaultKind, Link, Rank};
 
 use crate::trace::Action;
 
-/// The number of the word at a place.
+/// The number of the word at an address.
 pub(crate) fn resolve(at: At, ranks: u32, region_words: usize) -> Result<usize, Fault> {
     let index = at.offset as usize / 8;
     if at.rank.0 >= ranks {
@@ -21,7 +21,7 @@ pub(crate) fn check_own(word: usize, region_words: usize, rank: Rank) -> Result<
     if word / region_words == rank.index() { Ok(()) } else { Err(Fault::new(FaultKind::NotOwn)) }
 }
 
-/// Posts the links of a chain. `post` is told whether there is one before it.
+/// Posts the links of a chain. The flag tells `post` whether the link has a predecessor.
 pub(crate) fn post_all<O, const N: usize>(
     links: [Link<usize>; N],
     mut post: impl FnMut(usize, Action, bool) -> O,

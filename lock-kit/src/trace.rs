@@ -1,24 +1,24 @@
-//! What operations did, one after the other.
+//! A trace of operations in the order of their effects.
 
 use std::fmt;
 
 use onesided_remote_memory::Rank;
 
-/// What an operation does to its word.
+/// The action of an operation on its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Reads it.
     Read,
-    /// Writes this.
+    /// Writes this value.
     Write(u64),
-    /// Compares with the first and, if that is there, makes it the second.
+    /// Stores the second value if the word has the first.
     CompareSwap(u64, u64),
-    /// Adds this, wrapping.
+    /// Adds this value, wrapping.
     FetchAdd(u64),
 }
 
 impl Action {
-    /// What the word is afterwards.
+    /// The value of the word after the action.
     #[must_use]
     pub const fn applied_to(self, value: u64) -> u64 {
         match self {
@@ -44,19 +44,19 @@ impl fmt::Display for Action {
 /// An operation that took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Whose it was.
+    /// The rank that posted it.
     pub origin: Rank,
-    /// In whose region.
+    /// The rank of the region.
     pub target: Rank,
-    /// Which word of that region.
+    /// The index of the word in that region.
     pub word: usize,
-    /// What it did.
+    /// Its action.
     pub action: Action,
-    /// What it found there.
+    /// The previous value of the word.
     pub found: u64,
 }
 
-/// What took effect, in this order.
+/// Operations in the order of their effects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace(Vec<Effect>);
 
@@ -71,7 +71,7 @@ impl Trace {
         &self.0
     }
 
-    /// What was added by fetch-adds, and by whom.
+    /// The fetch-adds, as origin and addend.
     #[must_use]
     pub fn added(&self) -> Vec<(Rank, u64)> {
         let added = |effect: &Effect| match effect.action {

@@ -1,5 +1,5 @@
-//! Locks that are wrong on purpose: test-and-set with one flaw each. And those that are right, with pauses that suit the
-//! kit's memories.
+//! Locks that are wrong on purpose: test-and-set with one flaw each. And correct locks, with pauses
+//! that suit the kit's memories.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use onesided_lock_algos::{
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
-/// What is wrong.
+/// A flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Takes the lock by a read and a write.
@@ -18,16 +18,16 @@ pub enum Flaw {
     ReaderIgnoresOwner,
     /// Its exclusive release does nothing.
     ForgetsRelease,
-    /// Its exclusive release is a write, whatever the atomics are atomic with.
+    /// Its exclusive release is a write, even if writes are not atomic with the atomics.
     WritesRelease,
-    /// Its shared release frees the word, whoever else reads.
+    /// Its shared release frees the word, even if others read.
     ReaderFreesAll,
     /// Waits for dead owners.
     WaitsForTheDead,
-    /// Takes the lock from readers as soon as anybody is dead.
+    /// Takes the lock from readers as soon as any rank is dead.
     TakesFromDeadReadersAtOnce,
-    /// Waits for a change of what it reads anew after it has looked: of the very change that it waits for, if that came
-    /// between (Sandia OpenSHMEM, pull request 97).
+    /// Reads the word anew before it waits for a change of it, and so misses a change between its
+    /// operation and that read (Sandia OpenSHMEM, pull request 97).
     ReadsAnewToWait,
 }
 
@@ -41,17 +41,18 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// With this one.
+    /// Test-and-set with this flaw.
     #[must_use]
     pub fn new(flaw: Flaw) -> Self {
         Self { flaw, right: right() }
     }
 
-    /// Tries until the lock is free. A pause ends when the word is no more what the last operation found.
+    /// Retries until the lock is free. A pause ends when the word differs from what the last
+    /// operation found.
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
         memory: &'m M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
         mode: Mode,
         mut found: u64,
@@ -61,7 +62,7 @@ impl Wrong {
                 memory.read(word).await?;
             }
             memory.pause(word, 1000).await;
-            found = self.right.start(memory, place, words, mode)?.await?;
+            found = self.right.start(memory, context, words, mode)?.await?;
         }
         Ok(Held::cleanly(mode))
     }
@@ -81,7 +82,7 @@ async fn read_then_write<'m, M: RemoteMemory>(
     memory.write(word, owner, Notify::No).await.map(|_| Held::cleanly(Mode::Exclusive))
 }
 
-/// Joins whatever it finds.
+/// Joins any word.
 async fn join<'m, M: RemoteMemory>(memory: &'m M, word: M::Word<'m>, mut found: u64) -> Result<Held, Fault> {
     loop {
         match memory.compare_swap(word, found, found.wrapping_add(1)).await? {
@@ -91,7 +92,7 @@ async fn join<'m, M: RemoteMemory>(memory: &'m M, word: M::Word<'m>, mut found: 
     }
 }
 
-/// Takes the lock from whoever reads as soon as anybody is dead.
+/// Takes the lock from readers as soon as any rank is dead.
 async fn take_from_readers<'m, M: RemoteMemory>(
     memory: &'m M,
     word: M::Word<'m>,
@@ -114,37 +115,41 @@ async fn take_from_readers<'m, M: RemoteMemory>(
     }
 }
 
-/// The lock that is right, with pauses so long that a few of them try its patience.
+/// The correct test-and-set lock, with pauses so long that a few of them exceed the suspicion
+/// timeout.
 pub fn right() -> TestAndSet {
     TestAndSet::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The queue lock, with such pauses.
+/// The queue lock, with the same pauses.
 pub fn mcs() -> Mcs {
     Mcs::new(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The ticket lock, with such pauses and counters of so many bits.
+/// The ticket lock, with the same pauses and counters of `BITS` bits.
 pub fn ticket<const BITS: u32>() -> Ticket<BITS> {
     Ticket::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The queue lock by fetch-add, with such pauses, counters of so many bits, and so many entries.
+/// The fetch-add queue lock, with the same pauses, counters of `BITS` bits, and rings of `RING`
+/// entries.
 pub fn queue<const BITS: u32, const RING: usize>() -> FetchAddQueue<BITS, RING> {
     FetchAddQueue::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The lock of all targets in one operation, over others with such pauses, with room for 2<sup>`BITS`</sup> - 1 of a group.
+/// Lock-all over another lock, with the same pauses and room for 2<sup>`BITS`</sup> - 1 owners of a
+/// group.
 pub fn global<A: LockAlgorithm, const BITS: u32>(lock: A) -> Global<A, BITS> {
     Global::with_bits(lock, Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The lock with a counter at every rank, with such pauses, and tickets of so many bits.
+/// The lock with distributed reader counters, with the same pauses and tickets of `BITS` bits.
 pub fn distributed<const BITS: u32>() -> DistributedCounters<BITS> {
     DistributedCounters::with_bits(Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos)))
 }
 
-/// The lock of two levels, with such pauses, that is handed over on a host so many times in a row, and whose owners all queue.
+/// The two-level lock, with the same pauses, which a host hands over this many times in a row, and
+/// whose owners all queue.
 pub fn two_level(handovers: u16) -> TwoLevel {
     let pauses = Backoff::new([1_000, 1_000_000, 400_000_000].map(Duration::from_nanos));
     TwoLevel::new(pauses, pauses).handovers(handovers).bypasses(0)
@@ -161,20 +166,20 @@ impl LockAlgorithm for Wrong {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((self.right.words(place)?, place.home(0)?))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((self.right.words(context)?, context.home(0)?))
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.1)),
-            _ => self.right.start(memory, place, words.0, mode),
+            _ => self.right.start(memory, context, words.0, mode),
         }
     }
 
@@ -186,32 +191,32 @@ impl LockAlgorithm for Wrong {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (words, word): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let owner = EXCLUSIVE | place.owner().to_bits();
+        let owner = EXCLUSIVE | context.owner().to_bits();
         match (self.flaw, mode) {
             (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first?).await,
             (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first?).await,
             (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => {
-                self.wait(memory, place, (words, word), mode, first?).await
+                self.wait(memory, context, (words, word), mode, first?).await
             }
             (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first?).await,
-            _ => self.right.contend(memory, place, words, mode, first, wish).await,
+            _ => self.right.contend(memory, context, words, mode, first, intent).await,
         }
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-        self.right.releases_in_one_step(place, mode)
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        self.right.releases_in_one_step(context, mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
@@ -219,19 +224,19 @@ impl LockAlgorithm for Wrong {
             (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.1)),
             (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.1, 0, Notify::No)),
             (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.1, 0, Notify::No)),
-            _ => self.right.start_release(memory, place, words.0, mode),
+            _ => self.right.start_release(memory, context, words.0, mode),
         }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        match self.right.finish_release(memory, place, words.0, mode, started).await {
+        match self.right.finish_release(memory, context, words.0, mode, started).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
             _ => Ok(()),
         }

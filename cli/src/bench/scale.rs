@@ -136,7 +136,7 @@ fn results<A: LockAlgorithm>(
         .origins(origins)
         .readers(readers)
         .section(Duration::from_nanos(args.section))
-        .rest(Duration::from_nanos(args.rest))
+        .idle(Duration::from_nanos(args.rest))
         .lasting(lasting)
         .per_host(args.per_host)
         .seed(args.seed)

@@ -1,4 +1,4 @@
-//! The marks in the counters of readers.
+//! The writer flags in the readers' counters.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
@@ -8,33 +8,33 @@ use crate::recovery::nobody_says;
 use crate::settle::{self, LOOK, Tries};
 use crate::{IntentFn, LockContext};
 
-/// Which word at the home tells how it is with the marks.
+/// The word at the home with the state of the writer flags.
 pub(super) const STATE: usize = 1;
 
-// A counter: how many have come 32 bits, wrapping | marked 1 bit | how many of the rank read 31 bits.
-/// Who comes does not read by it.
+// A counter: arrivals 32 bits, wrapping | writer flag 1 bit | readers of the rank 31 bits.
+/// The writer flag: an arriving reader does not read by the counter.
 const MARK: u64 = 1 << 31;
-/// How many of the rank do.
+/// The number of readers of the rank.
 const READERS: u64 = MARK - 1;
-/// What is added by who comes: no two who come leave the same word.
+/// Added by an arriving reader: no two arrivals leave the same word.
 pub(super) const COMES: u64 = 1 << 32 | 1;
-/// What is added by who goes.
+/// Added by a departing reader.
 pub(super) const GOES: u64 = 1_u64.wrapping_neg();
 
 pub(super) const fn is_marked(counter: u64) -> bool {
     counter & MARK != 0
 }
 
-/// How it is with the marks. Changed by who has the lock alone.
+/// The state of the writer flags. Only an exclusive holder changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// There are none.
+    /// None is set.
     Open,
-    /// Somebody sets them or takes them away, or died over that.
+    /// An owner is setting or clearing them, or died while it did.
     Changing,
-    /// They are set, and nobody reads.
+    /// All are set, and no reader is left.
     Marked,
-    /// They are set, and this rank died while its counter counted.
+    /// All are set, and this rank died while its counter was not 0.
     Poisoned(Rank),
 }
 
@@ -58,22 +58,22 @@ impl State {
     }
 }
 
-/// The marks, for who has an exclusive ticket whose turn has come.
+/// The writer flags, for an owner whose exclusive ticket is being served.
 pub(super) struct Marks<'m, M, P> {
     pub(super) memory: &'m M,
-    pub(super) place: P,
+    pub(super) context: P,
 }
 
-/// Readers who stay are looked at that often at least, in nanoseconds.
+/// The longest interval between two reads of the remaining counters, in nanoseconds.
 const MOST: u64 = 1_000_000_000;
 
-/// What is done to a counter.
+/// An operation on a counter.
 #[derive(Clone, Copy)]
 enum Task {
     Look,
     Mark,
     Unmark,
-    /// Of a rank that is dead: nobody reads any more.
+    /// For a dead rank: resets its readers.
     Clear,
 }
 
@@ -87,7 +87,8 @@ impl Task {
         }
     }
 
-    /// Once more, when nobody knows what became of it. Of a mark, the counter tells: nobody else changes that now.
+    /// Repeats an indeterminate operation. For a writer flag the counter tells: no other owner
+    /// changes the flag now.
     async fn repeat<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> Result<u64, Fault> {
         let is_done = |found| match self {
             Self::Mark => is_marked(found),
@@ -107,17 +108,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         self.memory.liveness(rank) == Liveness::Alive
     }
 
-    /// Whether anybody reads by a counter.
+    /// Whether there are per-rank counters.
     fn has_counters(&self) -> bool {
-        self.place.slots() > 0 && self.place.per_rank_word(self.memory.rank()).is_ok()
+        self.context.slots() > 0 && self.context.per_rank_word(self.memory.rank()).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
-        settle::write(self.memory, self.place.home(STATE)?, state.word(), Notify::No).await
+        settle::write(self.memory, self.context.home(STATE)?, state.word(), Notify::No).await
     }
 
-    /// What a task found that ended so, nothing where that rank has gone and its memory with it. At one that lives it is tried
-    /// again.
+    /// The result of a task, `None` if the rank and its memory are gone. Retried if the rank is
+    /// alive.
     async fn found(&self, rank: Rank, task: Task, mut outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
         let mut tries = Tries::default();
         let mut first = true;
@@ -134,19 +135,20 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 return Err(fault);
             }
             if !std::mem::take(&mut first) || !fault.is_unknown() {
-                self.memory.pause(self.place.home(STATE)?, LOOK).await;
+                self.memory.pause(self.context.home(STATE)?, LOOK).await;
             }
-            outcome = match self.place.per_rank_word(rank) {
+            outcome = match self.context.per_rank_word(rank) {
                 Ok(counter) => task.repeat(self.memory, counter).await,
                 Err(fault) => Err(fault),
             };
         }
     }
 
-    /// Does this to the counters of all these ranks at once, and gives what they were; nothing of those that have gone.
+    /// Runs a task on the counters of all these ranks at once and returns their previous values,
+    /// without those of ranks that are gone.
     async fn all(&self, ranks: impl Iterator<Item = Rank> + Send, task: Task) -> Result<Vec<(Rank, u64)>, Fault> {
         let posted: Vec<_> = ranks
-            .map(|rank| (rank, self.place.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
+            .map(|rank| (rank, self.context.per_rank_word(rank).map(|counter| task.post(self.memory, counter))))
             .collect();
         let mut all = Vec::with_capacity(posted.len());
         let mut failed = Ok(());
@@ -172,7 +174,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         self.all(found.into_iter().map(|(rank, _)| rank), Task::Look).await
     }
 
-    /// Sets the marks that are missing, and gives what the counters were before.
+    /// Sets the missing writer flags and returns the previous counters.
     async fn mark(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
         if state == State::Open {
             return self.all(self.everybody(), Task::Mark).await;
@@ -183,63 +185,65 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         Ok(marked)
     }
 
-    /// Sets the marked counters of those ranks right by which nobody reads any more: somebody there was not told that it was
-    /// counted, or that it was not any more.
+    /// Corrects the flagged counters of ranks without readers: a reader there did not learn that
+    /// its arrival or departure was counted.
     async fn correct(&self, found: &[(Rank, u64)]) -> Result<(), Fault> {
         for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
-            // Who is counted said so before, and who has come since has changed the counter.
-            if nobody_says(self.memory, self.place, *rank, reading(self.place)).await {
-                let Ok(word) = self.place.per_rank_word(*rank) else { continue }; // it has gone
-                let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // it is read next
+            // A counted reader announced itself before, and a later arrival has changed the
+            // counter.
+            if nobody_says(self.memory, self.context, *rank, reading(self.context)).await {
+                let Ok(word) = self.context.per_rank_word(*rank) else { continue }; // it has gone
+                let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // the counter is read next
             }
         }
         Ok(())
     }
 
-    /// Sets all marks and waits until nobody reads. Gives the fault of a rank that died while it may have: this owner recovers
-    /// from it.
+    /// Sets all writer flags and waits until no reader is left. Returns the fault of a rank that
+    /// died and may have been a reader: this owner recovers from it.
     ///
     /// # Errors
-    /// `Closed`, `TimedOut`: the marks are gone, but where this owner was about to inherit. Then, with `ParticipantDied` and with what the
-    /// operations report, they are not, and that is noted.
-    pub(super) async fn set(&self, mut pauses: Pauses<'_>, wish: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
+    /// `Closed` and `TimedOut`: the flags are cleared, unless this owner was about to recover. In
+    /// that case, with `ParticipantDied`, and with errors of the operations, they stay set and the
+    /// state says so.
+    pub(super) async fn set(&self, mut pauses: Pauses<'_>, intent: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
         if !self.has_counters() {
             return Ok(None);
         }
-        let state = State::of(settle::read(self.memory, self.place.home(STATE)?).await?);
+        let state = State::of(settle::read(self.memory, self.context.home(STATE)?).await?);
         if state == State::Marked {
             return Ok(None);
         }
-        // Before the first mark: whoever takes over from this owner has to know.
+        // Before the first flag: an owner that takes over from this one has to know.
         self.write(State::Changing).await?;
         let mut found = self.mark(state).await?;
-        // Of whom it recovers. Their counters are cleared when it has the lock.
+        // The dead readers' ranks. Their counters are reset once this owner holds the lock.
         let mut gone = Vec::new();
         let (mut asked, mut patience) = (None, LOOK);
         loop {
             found.retain(|(_, found)| found & READERS != 0);
             let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rank, _)| self.is_alive(*rank));
-            // It may have gone before it died.
+            // A reader may have left before its rank died.
             let counting = self.read(dead).await?.into_iter().filter(|(_, found)| found & READERS != 0);
             for (dead, _) in counting {
                 let died = Fault::of(FaultKind::ParticipantDied, dead);
-                if !wish().recovers {
+                if !intent().recovers {
                     self.write(State::Poisoned(dead)).await?;
                     return Err(died);
                 }
                 gone.push(dead);
             }
-            let wish = wish();
-            if !wish.is_patient() && (!living.is_empty() || wish.is_over()) {
+            let intent = intent();
+            if !intent.is_patient() && (!living.is_empty() || intent.is_over()) {
                 match gone.last() {
                     Some(dead) => self.write(State::Poisoned(*dead)).await?,
                     None => self.take_away().await?,
                 }
-                return Err(Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
+                return Err(Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
             let Some((first, _)) = living.first() else { break };
-            // Where that has gone there will be news of it.
-            let word = self.place.per_rank_word(*first).or_else(|_| self.place.home(STATE))?;
+            // If that word is gone, the death will be reported.
+            let word = self.context.per_rank_word(*first).or_else(|_| self.context.home(STATE))?;
             self.memory.pause(word, pauses.next_nanos()).await;
             let now = self.memory.now();
             found = self.read(living).await?;
@@ -248,13 +252,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 (asked, patience) = (Some(now), patience.saturating_mul(2).min(MOST));
             }
         }
-        // Nobody else changes them.
+        // No other owner changes them.
         self.all(gone.iter().copied(), Task::Clear).await?;
         self.write(State::Marked).await?;
         Ok(gone.last().map(|dead| Fault::of(FaultKind::ParticipantDied, *dead)))
     }
 
-    /// Takes all marks away.
+    /// Clears all writer flags.
     pub(super) async fn take_away(&self) -> Result<(), Fault> {
         if !self.has_counters() {
             return Ok(());
@@ -284,7 +288,7 @@ mod tests {
         assert!(is_marked(MARK | 7) && !is_marked(7));
         assert_eq!((MARK | 7).wrapping_add(MARK.wrapping_neg()), 7);
         assert_eq!((MARK | 7) & READERS, 7);
-        // However many have come.
+        // Whatever the number of arrivals.
         let comes = (u64::MAX << 32 | MARK | 7).wrapping_add(COMES);
         assert_eq!(comes, MARK | 8);
         assert_eq!(comes.wrapping_add(GOES), MARK | 7);

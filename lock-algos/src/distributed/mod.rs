@@ -1,4 +1,4 @@
-//! The lock with a counter of readers at every rank.
+//! Distributed reader counters: a reader-writer lock with a counter of readers at every rank.
 
 mod marks;
 
@@ -10,50 +10,59 @@ use crate::settle;
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
 
-/// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta, Hoefler, *High-Performance
-/// Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854): for what is mostly read.
+/// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
+/// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
+/// data.
 ///
-/// A reader adds one to the counter at its own rank, and takes it away again: no reader touches what another rank's readers
-/// touch. An owner that wants the lock alone takes an exclusive [ticket](Ticket) at the home, sets a mark in every rank's
-/// counter, and waits until those who read have gone: as many fetch-adds as there are ranks, at once. A reader that finds the
-/// mark takes itself out again and a shared ticket at the home, and holds the lock by that. A release takes the marks away,
-/// but for when another exclusive ticket is out: then they stay, and the next owner has only to look.
+/// A reader adds one to the counter at its own rank, and subtracts it on release: readers of
+/// different ranks share no word. An exclusive owner takes an exclusive [ticket](Ticket) at the
+/// home, sets the writer flag in every rank's counter, and waits until the readers have left: as
+/// many fetch-adds as there are ranks, posted at once. A reader that finds the writer flag retracts
+/// itself, takes a shared ticket at the home, and holds the lock by that ticket. A release clears
+/// the flags, unless another exclusive ticket is out: then they stay set, and the next owner has
+/// only to check them.
 ///
-/// Words: the tickets and the state of the marks at the home, one at [every rank](LockContext::per_rank_word), one a node.
+/// Words: the tickets and the state of the writer flags at the home, one at [every
+/// rank](LockContext::per_rank_word), one a node.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
-/// | shared | fetch-add + fetch-add, both at one's own rank |
+/// | shared | fetch-add + fetch-add, both at the reader's own rank |
 /// | exclusive, with `P` ranks | fetch-add, read, write, `P` fetch-adds, write + read, write, `P` fetch-adds, write, fetch-add |
 /// | exclusive, between others | fetch-add, read + read, fetch-add |
 ///
 /// # Fairness
 ///
-/// Neither side starves, without thresholds: who finds the lock taken, reader or not, has a ticket, and tickets are served in
-/// their order. A reader at whose rank there is no mark overtakes an owner that has a ticket already and has not marked that
-/// rank; readers who are inside when the mark comes are waited for, and no others.
+/// Neither side starves, without thresholds: an owner that finds the lock taken, reader or not, has
+/// a ticket, and tickets are served in order. A reader at a rank without the writer flag bypasses
+/// an owner that has a ticket and has not set the flag at that rank yet. An exclusive owner waits
+/// for the readers that entered before the flag was set, and for no others.
 ///
-/// # Giving up
+/// # Cancellation
 ///
-/// As [`Ticket`]. Whoever gives up while it waits for readers takes its marks away. An owner that left its marks to one that
-/// gives up has left them until the next owner releases: readers have tickets until then.
+/// As [`Ticket`]. An owner that is cancelled while it waits for readers clears its writer flags. If
+/// an owner left its flags set for one that is then cancelled, they stay set until the next owner
+/// releases, and readers use tickets until then.
 ///
 /// # Death
 ///
-/// Of the tickets: as [`Ticket`]. A counter is one rank's: if that rank dies while it counts, whoever marks it is told that
-/// this rank may have held the lock (`ParticipantDied`); the marks stay, so that readers are told as well, until somebody recovers,
-/// and clears the counter. Where the memory of the dead cannot be reached any more nobody can tell, and nobody is told: they
-/// only read. An owner that dies while it sets or takes away marks leaves a note at the home that it did, and the heir looks at
-/// each of them.
+/// Of owners with tickets: as [`Ticket`]. A counter belongs to one rank: if that rank dies while
+/// its counter is not 0, the owner that sets its flag fails with `ParticipantDied`. The flags stay
+/// set, so that readers fail as well, until an owner recovers the lock and resets the counter. If
+/// the memory of the dead rank is gone, its readers cannot be detected, and no fault is reported:
+/// they only read. An owner that sets or clears flags notes that at the home, so that after its
+/// death the recovering owner checks each of them.
 ///
-/// # Operations of which nobody knows
+/// # Indeterminate operations
 ///
-/// Of tickets: as [`Ticket`]. A mark is read, and set or taken away again. A reader who is not told whether it was counted, or
-/// taken away, goes on as if it were not: its rank's counter may be one too high then. An owner who waits for readers of a rank
-/// that lives looks at that rank's nodes, at first after 10 ms: if none says that somebody reads, and nobody has come or gone
-/// since by the counter, that is set right.
+/// Of tickets: as [`Ticket`]. A writer flag is read, and set or cleared again. A reader whose
+/// arrival or departure is indeterminate goes on as if it had not been counted, so its rank's
+/// counter may be too high by one. An owner that waits for readers of a live rank scans that rank's
+/// nodes, first after 10 ms: if no node announces a reader, and the counter has not changed since,
+/// it corrects the counter.
 ///
-/// Readers without a node, and all readers where the place has no nodes or no such words, always take tickets.
+/// Readers without a node, and all readers if the context has no nodes or no per-rank words, take
+/// tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedCounters<const BITS: u32 = 15> {
     tickets: Ticket<BITS>,
@@ -81,15 +90,15 @@ impl<const BITS: u32> DistributedCounters<BITS> {
     }
 }
 
-/// Set beside the bits of an owner that may read by its rank's counter. It has a node.
+/// Set in the owner's bits if it may read by its rank's counter. It has a node.
 const NEAR: u64 = 1 << 63;
 
-/// In the node of one that does, beside the lock: it does not count as one with a ticket does.
+/// Set in the node of such a reader, beside the lock: it is not announced as a ticket holder.
 const READS: u64 = 1 << 63;
 
-/// What the node of such a reader says.
-fn reading<'m, M: RemoteMemory>(place: impl LockContext<'m, M>) -> u64 {
-    READS | recovery::counts_for(place.lock())
+/// The announcement of such a reader.
+fn reading<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> u64 {
+    READS | recovery::counts_for(context.lock())
 }
 
 const fn is_near(owner: u64, mode: Mode) -> bool {
@@ -100,127 +109,127 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 #[inline]
 fn reads<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     owner: u64,
     mode: Mode,
 ) -> Result<bool, Fault> {
-    Ok(is_near(owner, mode) && memory.load(place.node(COUNTS)?)? == reading(place))
+    Ok(is_near(owner, mode) && memory.load(context.node(COUNTS)?)? == reading(context))
 }
 
-/// Says that it does not any more.
+/// Retracts a reader by counter.
 #[inline]
-fn stop_reading<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(place.node(COUNTS)?, 0)
+fn stop_reading<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(COUNTS)?, 0)
 }
 
 type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
 
-/// The words of the tickets.
+/// The words of the ticket lock.
 const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
     (home, owner & !NEAR)
 }
 
 impl<const BITS: u32> DistributedCounters<BITS> {
-    /// Waits for a ticket's turn.
+    /// Waits until a ticket is served.
     async fn ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let first = self.tickets.start(memory, place, words, mode)?.await;
-        self.turn(memory, place, words, mode, first, wish).await
+        let first = self.tickets.start(memory, context, words, mode)?.await;
+        self.turn(memory, context, words, mode, first, intent).await
     }
 
-    /// The same with a ticket whose first operation ended so.
+    /// The same with a ticket whose first operation had this outcome.
     async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         if first.is_ok_and(|first| self.tickets.holds::<M>(words, mode, first)) {
             return Ok(Held::cleanly(mode));
         }
-        self.tickets.contend_in(memory, place, words, mode, first, wish, None).await
+        self.tickets.contend_in(memory, context, words, mode, first, intent, None).await
     }
 
     async fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let started = self.tickets.start_release(memory, place, words, mode)?;
-        self.tickets.finish_release(memory, place, words, mode, started).await
+        let started = self.tickets.start_release(memory, context, words, mode)?;
+        self.tickets.finish_release(memory, context, words, mode, started).await
     }
 
-    /// Has the lock alone, with a ticket that leads inside alone.
+    /// Acquires the lock exclusively, with a ticket that is served exclusively.
     async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         held: Held,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let marked = if wish().is_over() {
+        let marked = if intent().is_over() {
             Err(Fault::new(FaultKind::Closed))
         } else {
-            Marks { memory, place }.set(self.tickets.pauses(place.owner()), wish).await
+            Marks { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
         };
         match marked {
             Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
-            // What it inherited by its ticket is the next one's.
+            // What it recovered by its ticket is left to the next owner.
             Err(fault) if held.recovered.is_some() => {
-                self.tickets.release_poisoned(memory, place, words, held).await.and(Err(fault))
+                self.tickets.release_poisoned(memory, context, words, held).await.and(Err(fault))
             }
             Err(fault) => {
-                self.give_back(memory, place, words, Mode::Exclusive).await?;
+                self.give_back(memory, context, words, Mode::Exclusive).await?;
                 Err(fault)
             }
         }
     }
 
-    /// Reads by a ticket.
+    /// Acquires the lock as a reader by ticket.
     async fn read_by_ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Words<'m, M>,
         mut held: Held,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         loop {
             if held.mode == Mode::Exclusive {
-                return self.alone(memory, place, words, held, wish).await;
+                return self.alone(memory, context, words, held, intent).await;
             }
-            // Nobody changes it while this owner has a ticket.
-            let state = settle::read(memory, place.home(marks::STATE)?).await.map(State::of);
+            // The state does not change while this owner has a ticket.
+            let state = settle::read(memory, context.home(marks::STATE)?).await.map(State::of);
             if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
             }
-            self.give_back(memory, place, words, Mode::Shared).await?;
+            self.give_back(memory, context, words, Mode::Shared).await?;
             let State::Poisoned(dead) = state? else { return Err(Fault::new(FaultKind::Protocol)) };
-            if !wish().recovers {
+            if !intent().recovers {
                 return Err(Fault::of(FaultKind::ParticipantDied, dead));
             }
-            let first = self.ticket(memory, place, words, Mode::Exclusive, wish).await?;
-            let alone = self.alone(memory, place, words, first, wish).await?;
+            let first = self.ticket(memory, context, words, Mode::Exclusive, intent).await?;
+            let alone = self.alone(memory, context, words, first, intent).await?;
             if alone.recovered.is_some() {
                 return Ok(alone);
             }
-            // Somebody else has inherited meanwhile.
-            let taken_away = Marks { memory, place }.take_away().await;
-            self.give_back(memory, place, words, Mode::Exclusive).await?;
+            // Another owner has recovered the lock meanwhile.
+            let taken_away = Marks { memory, context }.take_away().await;
+            self.give_back(memory, context, words, Mode::Exclusive).await?;
             taken_away?;
-            held = self.ticket(memory, place, words, Mode::Shared, wish).await?;
+            held = self.ticket(memory, context, words, Mode::Shared, intent).await?;
         }
     }
 }
@@ -245,30 +254,30 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words(place)?;
-        let near = place.has_node() && place.per_rank_word(place.owner().rank).is_ok();
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words(context)?;
+        let near = context.has_node() && context.per_rank_word(context.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let (home, owner) = self.tickets.words_to_try(place)?;
-        Ok((home, owner | self.words(place)?.1 & NEAR))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let (home, owner) = self.tickets.words_to_try(context)?;
+        Ok((home, owner | self.words(context)?.1 & NEAR))
     }
 
     #[inline]
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if !is_near(words.1, mode) {
-            return self.tickets.start(memory, place, of_tickets(words), mode);
+            return self.tickets.start(memory, context, of_tickets(words), mode);
         }
-        let counter = place.per_rank_word(Owner::from_bits(words.1).rank)?;
-        memory.store(place.node(COUNTS)?, reading(place))?;
+        let counter = context.per_rank_word(Owner::from_bits(words.1).rank)?;
+        memory.store(context.node(COUNTS)?, reading(context))?;
         Ok(memory.fetch_add(counter, marks::COMES))
     }
 
@@ -280,34 +289,34 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
             let gone = match first {
-                Ok(_) => memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
+                Ok(_) => memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
                 lost => lost,
             };
-            stop_reading(memory, place)?;
+            stop_reading(memory, context)?;
             if let Err(fault) = gone
                 && !fault.is_unknown()
             {
                 return Err(fault);
             }
-            if wish().is_over() {
+            if intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
-            self.ticket(memory, place, tickets, mode, wish).await?
+            self.ticket(memory, context, tickets, mode, intent).await?
         } else {
-            self.turn(memory, place, tickets, mode, first, wish).await?
+            self.turn(memory, context, tickets, mode, first, intent).await?
         };
         match mode {
-            Mode::Exclusive => self.alone(memory, place, tickets, held, wish).await,
-            Mode::Shared => self.read_by_ticket(memory, place, tickets, held, wish).await,
+            Mode::Exclusive => self.alone(memory, context, tickets, held, intent).await,
+            Mode::Shared => self.read_by_ticket(memory, context, tickets, held, intent).await,
         }
     }
 
@@ -320,20 +329,20 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if reads(memory, place, words.1, mode)? {
-            return Ok(memory.fetch_add(place.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
+        if reads(memory, context, words.1, mode)? {
+            return Ok(memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
         }
         if mode == Mode::Shared {
-            return self.tickets.start_release(memory, place, of_tickets(words), mode);
+            return self.tickets.start_release(memory, context, of_tickets(words), mode);
         }
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        // Whether to leave the marks to the next owner.
+        // Whether to leave the flags set for the next owner.
         Ok(memory.read(words.0))
     }
 
@@ -341,17 +350,17 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        if reads(memory, place, words.1, mode)? {
-            stop_reading(memory, place)?;
+        if reads(memory, context, words.1, mode)? {
+            stop_reading(memory, context)?;
             return Ok(true);
         }
         match mode {
-            Mode::Shared => self.tickets.released(memory, place, of_tickets(words), mode, found),
+            Mode::Shared => self.tickets.released(memory, context, of_tickets(words), mode, found),
             Mode::Exclusive => Ok(false),
         }
     }
@@ -359,14 +368,14 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await;
-        if reads(memory, place, words.1, mode)? {
-            stop_reading(memory, place)?;
+        if reads(memory, context, words.1, mode)? {
+            stop_reading(memory, context)?;
             return match found {
                 Err(fault) if !fault.is_unknown() => Err(fault),
                 _ => Ok(()),
@@ -374,7 +383,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         }
         if mode == Mode::Shared {
             let found = std::future::ready(found);
-            return self.tickets.finish_release(memory, place, of_tickets(words), mode, found).await;
+            return self.tickets.finish_release(memory, context, of_tickets(words), mode, found).await;
         }
         let found = match found {
             Err(fault) if fault.is_unknown() => settle::read(memory, words.0).await,
@@ -383,25 +392,25 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         let taken_away = match found.map(Counters::<BITS>) {
             Err(fault) => Err(fault),
             Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
-                recovery::discount(memory, place)?;
+                recovery::discount(memory, context)?;
                 return Err(Fault::new(FaultKind::NotHeld));
             }
-            // Of a frozen word nobody can tell.
+            // A word under recovery does not tell.
             Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_frozen() => Ok(()),
-            Ok(_) => Marks { memory, place }.take_away().await,
+            Ok(_) => Marks { memory, context }.take_away().await,
         };
-        self.give_back(memory, place, of_tickets(words), mode).await?;
+        self.give_back(memory, context, of_tickets(words), mode).await?;
         taken_away
     }
 
-    /// The marks are left to the next heir.
+    /// The flags stay set for the next recovering owner.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, place, of_tickets(words), held).await
+        self.tickets.release_poisoned(memory, context, of_tickets(words), held).await
     }
 }

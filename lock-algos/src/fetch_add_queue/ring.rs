@@ -1,7 +1,7 @@
-//! Where those who wait for a ticket's turn say so, and what they are told.
+//! The entries of waiters, and their notifications.
 //!
-//! The counters alone say whose turn it is: what is written here is how to tell him. So an entry that is missing, late or of
-//! somebody who has gone delays nobody for long, and lets nobody in.
+//! The counters alone define whose turn it is: an entry only tells how to notify its owner. So an
+//! entry that is missing, late or of an owner that left delays no rank for long, and admits none.
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
@@ -10,16 +10,18 @@ use crate::recovery::COUNTS;
 use crate::ticket::counters::Counters;
 use crate::{LockContext, Mode, Owner};
 
-/// The word of a node to which messages are written. Its owner waits until it changes, and never writes to it.
+/// The word of a node to which notifications are written. Its owner waits until it changes, and
+/// never writes to it.
 pub(super) const GRANT: usize = COUNTS + 1;
 
-/// When a waiter first looks at the counters though nobody has told it to, in nanoseconds. Then after twice that, and so on.
+/// When a waiter first reads the counters without a notification, in nanoseconds. The interval then
+/// doubles.
 const LOOK: u64 = 10_000_000;
-/// It looks at least every 2 to the power of this times that.
+/// The number of doublings.
 const LOOKS: u32 = 5;
 
-/// Who waits: valid 1 bit | rank 24 bits | slot 12 bits | the other mode's tickets that were given out before this one 15
-/// bits | tag 12 bits. All 0 is nobody.
+/// A waiter: valid 1 bit | rank 24 bits | slot 12 bits | tickets of the other mode that were given
+/// out before its own 15 bits | tag 12 bits. All 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -27,13 +29,13 @@ impl Entry {
     const VALID: u64 = 1 << 63;
     const TAG: u64 = 0xfff;
 
-    /// `attempt` tells the tickets of one acquire from each other. The tag has nothing to do with the numbers of tickets, which
-    /// may rise in step with the uses of a slot: of two tickets of one slot that have all else in common, one in 4096 has the
-    /// other's tag.
+    /// `attempt` distinguishes the tickets of one acquire. The tag is independent of ticket
+    /// numbers, which may rise in step with the uses of a slot: of two tickets of one slot that
+    /// agree in everything else, one in 4096 has the same tag.
     const fn new(owner: Owner, others: u64, attempt: u32) -> Self {
         let tag = mixed(mixed(owner.to_bits()) ^ attempt as u64) & Self::TAG;
-        let place = (owner.rank.0 as u64 & 0xff_ffff) << 39 | (owner.slot as u64 & 0xfff) << 27;
-        Self(Self::VALID | place | (others & 0x7fff) << 12 | tag)
+        let identity = (owner.rank.0 as u64 & 0xff_ffff) << 39 | (owner.slot as u64 & 0xfff) << 27;
+        Self(Self::VALID | identity | (others & 0x7fff) << 12 | tag)
     }
 
     const fn is_valid(self) -> bool {
@@ -52,43 +54,46 @@ impl Entry {
         self.0 >> 12 & 0x7fff
     }
 
-    /// What tells its owner that the turn of its ticket, which has this number, has come: valid 1 bit | lock 21 bits | number
-    /// 15 bits | the entry's low 27 bits. Whoever waits for another lock, or with another ticket, takes it for a hint, but for
-    /// chance: a late message for a ticket of the same slot that has the same number (the numbers wrap), with as many of the
-    /// other mode before it, fits one time in 4096. Another lock's: one time in 2<sup>21</sup> of these.
+    /// The notification that the entry's ticket, which has this number, is served: valid 1 bit |
+    /// lock 21 bits | number 15 bits | the entry's low 27 bits. A waiter of another lock, or with
+    /// another ticket, takes it as a hint, with high probability: a late notification for a ticket
+    /// of the same slot with the same number (numbers wrap), and with as many tickets of the other
+    /// mode before it, matches one time in 4096. One of another lock matches one time in
+    /// 2<sup>21</sup> of these.
     const fn grant(self, lock: u64, number: u64) -> u64 {
         Self::VALID | (mixed(lock) & 0x1f_ffff) << 42 | (number & 0x7fff) << 27 | self.0 & 0x7ff_ffff
     }
 
-    /// What tells somebody else to look. No two of them are alike.
+    /// A notification that asks a waiter to read the counters. Any two differ.
     const fn hint(self) -> u64 {
         mixed(self.0) & !Self::VALID
     }
 
-    /// Writes to the one who made this entry. Whether that arrives makes no difference to who may come in.
-    fn tell<'m, M: RemoteMemory>(self, memory: &M, place: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
-        let grant = place.node_of(self.rank(), self.slot(), GRANT).ok()?;
+    /// Notifies the owner of this entry. Whether the notification arrives does not affect
+    /// admission.
+    fn tell<'m, M: RemoteMemory>(self, memory: &M, context: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
+        let grant = context.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
     }
 }
 
-/// Waits until a message has left, and sends it once more if it failed though its owner lives: twice is as good as once. Whoever
-/// cannot be told looks.
+/// Waits until a notification has left, and repeats it once if it failed though its owner is alive:
+/// notifications are idempotent. An owner that cannot be notified polls.
 async fn told<'m, M: RemoteMemory>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     (entry, what): (Entry, u64),
     first: M::Op,
 ) {
     if first.await.is_err()
         && memory.liveness(entry.rank()) == Liveness::Alive
-        && let Some(again) = entry.tell(memory, place, what)
+        && let Some(again) = entry.tell(memory, context, what)
     {
         let _ = again.await;
     }
 }
 
-/// Where the entry lies of the ticket with this number, among the words at the home.
+/// The index of the entry of this ticket number, among the words at the home.
 const fn index(mode: Mode, number: u64, ring: usize) -> usize {
     let first = match mode {
         Mode::Exclusive => 1,
@@ -104,19 +109,19 @@ const fn other(mode: Mode) -> Mode {
     }
 }
 
-/// How a wait ended.
+/// The result of a wait.
 pub(crate) enum Waited<const BITS: u32> {
-    /// The turn has come.
+    /// The ticket is served.
     Granted,
-    /// It may have. The counters as they are now.
+    /// It may be. The current counters.
     Seen(Counters<BITS>),
-    /// There is no room for an entry: the counters are to be read now and then.
+    /// There is no free entry: the caller has to poll the counters.
     Standing,
 }
 
-/// What a waiter keeps of its entry.
+/// A waiter's state of its ring slot.
 pub(crate) struct Seat<P> {
-    place: P,
+    context: P,
     mode: Mode,
     /// Entries of each mode.
     ring: usize,
@@ -126,25 +131,26 @@ pub(crate) struct Seat<P> {
 
 #[derive(Clone, Copy)]
 struct Entered {
-    /// What says that the turn has come.
+    /// The notification that the ticket is served.
     grant: u64,
-    /// What was written to the node last.
+    /// The last value of the node's word.
     last: u64,
-    /// How often it looked though nobody had told it to.
+    /// How often it polled without a notification.
     looked: u32,
 }
 
 impl<P> Seat<P> {
-    pub(super) const fn new(place: P, mode: Mode, ring: usize) -> Self {
-        Self { place, mode, ring, attempt: 0, entered: None }
+    pub(super) const fn new(context: P, mode: Mode, ring: usize) -> Self {
+        Self { context, mode, ring, attempt: 0, entered: None }
     }
 
-    /// Another ticket from now on.
+    /// Starts with another ticket.
     pub(crate) const fn begin(&mut self) {
         (self.attempt, self.entered) = (self.attempt.wrapping_add(1), None);
     }
 
-    /// Waits for the turn of the ticket that was taken from the word `before`; `word` was seen since.
+    /// Waits until the ticket that was taken from the word `before` is served; `word` was read
+    /// since.
     pub(crate) async fn wait<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
         memory: &'m M,
@@ -154,26 +160,30 @@ impl<P> Seat<P> {
     where
         P: LockContext<'m, M>,
     {
-        let Self { place, mode, ring, .. } = *self;
+        let Self { context, mode, ring, .. } = *self;
         let Some(Entered { grant, last, looked }) = self.entered else {
-            // A ticket that is so many behind has its entry's place to itself later.
+            // A ticket that is further behind gets its entry later.
             let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
-            return if place.has_node() && has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
+            return if context.has_node() && has_room {
+                self.enter(memory, before).await
+            } else {
+                Ok(Waited::Standing)
+            };
         };
         let known = memory.failed_rank().is_some();
         let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));
         let told = move |told| told != last || !known && memory.failed_rank().is_some();
-        match memory.wait_until(place.node(GRANT)?, told, patience).await {
+        match memory.wait_until(context.node(GRANT)?, told, patience).await {
             Ok(told) if told == grant => return Ok(Waited::Granted),
             Ok(told) => self.entered = Some(Entered { grant, last: told, looked }),
             Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
             Err(_) => self.entered = Some(Entered { grant, last, looked: LOOKS.min(looked + 1) }),
         }
-        memory.read(place.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
+        memory.read(context.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
     }
 
-    /// Makes the entry, and looks whether it is too late for that: whoever gives this ticket its turn reads the entry after
-    /// that.
+    /// Writes the entry, and reads the counters behind it, in case it is late: a rank that serves
+    /// this ticket reads the entry after its fetch-add.
     async fn enter<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
         memory: &'m M,
@@ -182,21 +192,21 @@ impl<P> Seat<P> {
     where
         P: LockContext<'m, M>,
     {
-        let Self { place, mode, ring, attempt, .. } = *self;
+        let Self { context, mode, ring, attempt, .. } = *self;
         let number = before.given(mode);
-        let entry = Entry::new(place.owner(), before.given(other(mode)), attempt);
+        let entry = Entry::new(context.owner(), before.given(other(mode)), attempt);
         let entered =
-            Entered { grant: entry.grant(place.lock(), number), last: memory.load(place.node(GRANT)?)?, looked: 0 };
-        let (home, word) = (place.home(0)?, place.home(index(mode, number, ring))?);
+            Entered { grant: entry.grant(context.lock(), number), last: memory.load(context.node(GRANT)?)?, looked: 0 };
+        let (home, word) = (context.home(0)?, context.home(index(mode, number, ring))?);
         let look = Link::Read { word: home, waited: true };
         if mode == Mode::Exclusive {
-            // Exclusive tickets come back in their order: whoever had this place has gone.
+            // Exclusive tickets return in order: the previous user of this entry has left.
             let write = Link::Write { word, value: entry.0, notify: Notify::No, waited: true };
             let [_, now] = memory.post([write, look]).await?;
             self.entered = Some(entered);
             return Ok(Waited::Seen(Counters(now)));
         }
-        // Readers do not: whoever has this place may have its turn, and not know it yet.
+        // Readers do not: the user of this entry may be served and not know it yet.
         let [found, now] = memory.post([Link::Read { word, waited: true }, look]).await?;
         let (found, now) = (Entry(found), Counters::<BITS>(now));
         if now.is_frozen() || now.ahead(before, mode) == 0 {
@@ -212,60 +222,61 @@ impl<P> Seat<P> {
             self.entered = Some(entered);
             if found.is_valid()
                 && behind == 0
-                && let Some(hint) = found.tell(memory, place, entry.hint())
+                && let Some(hint) = found.tell(memory, context, entry.hint())
             {
-                told(memory, place, (found, entry.hint()), hint).await;
+                told(memory, context, (found, entry.hint()), hint).await;
             }
         }
         Ok(Waited::Seen(Counters(now)))
     }
 }
 
-/// Tells those whose turn has come. `left` is what an owner in this mode left of the counters when it gave its ticket back.
+/// Notifies the owners that are served now. `left` are the counters after the release of an owner
+/// in this mode.
 pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: usize>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     from: Mode,
     left: Counters<BITS>,
 ) -> Result<(), Fault> {
     let [owners, readers] = [Mode::Exclusive, Mode::Shared].map(|mode| left.came_back(mode));
     let number = |at: usize| (readers + at as u64) & Counters::<BITS>::ROOM;
-    let entry = |mode, number| Ok(memory.read(place.home(index(mode, number, RING))?));
-    // In this order: who is read of first, and whose turn it is then, has his turn.
+    let entry = |mode, number| Ok(memory.read(context.home(index(mode, number, RING))?));
+    // In this order: an owner whose entry is read is served if the counters behind it say so.
     let owner = if left.out(Mode::Exclusive) > 0 { Some(entry(Mode::Exclusive, owners)?) } else { None };
     let waiting = if from == Mode::Exclusive { left.out(Mode::Shared) } else { 0 };
     let mut entries = [const { None }; RING];
     for (at, read) in entries.iter_mut().enumerate().take_while(|(at, _)| (*at as u64) < waiting) {
         *read = Some(entry(Mode::Shared, number(at))?);
     }
-    let now = Counters::<BITS>(memory.read(place.home(0)?).await?);
-    // Else they have had their turn.
+    let now = Counters::<BITS>(memory.read(context.home(0)?).await?);
+    // Otherwise they were served before.
     if now.is_frozen() || now.came_back(Mode::Exclusive) != owners {
         return Ok(());
     }
-    // An entry may be of a ticket that had its place before: then somebody looks for nothing.
+    // An entry may be of an earlier ticket: then its owner polls without result.
     let mut grants = [const { None }; RING];
     for (at, read) in entries.into_iter().enumerate() {
         let Some(read) = read else { break };
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
-            let grant = reader.grant(place.lock(), number(at));
-            grants[at] = reader.tell(memory, place, grant).map(|op| ((reader, grant), op));
+            let grant = reader.grant(context.lock(), number(at));
+            grants[at] = reader.tell(memory, context, grant).map(|op| ((reader, grant), op));
         }
     }
     if let Some(owner) = owner {
         let owner = Entry(owner.await?);
-        let grant = owner.grant(place.lock(), owners);
+        let grant = owner.grant(context.lock(), owners);
         if owner.is_valid()
             && owner.others() == readers
             && now.came_back(Mode::Shared) == readers
-            && let Some(op) = owner.tell(memory, place, grant)
+            && let Some(op) = owner.tell(memory, context, grant)
         {
-            told(memory, place, (owner, grant), op).await;
+            told(memory, context, (owner, grant), op).await;
         }
     }
     for (grant, op) in grants.into_iter().flatten() {
-        told(memory, place, grant, op).await;
+        told(memory, context, grant, op).await;
     }
     Ok(())
 }
@@ -308,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Who was told to look once is told once more by the next one.
+    /// Two hints in a row to one waiter differ.
     #[test]
     fn hints_differ_and_are_no_grants() {
         let entries = [(4, 5), (4, 6), (5, 5)]
@@ -319,7 +330,7 @@ mod tests {
         }
     }
 
-    /// However regularly a slot is used, whether two of its tickets have one tag is chance.
+    /// However regularly a slot is used, equal tags of two tickets are chance.
     #[test]
     fn tags_do_not_rise_with_the_generation() {
         let tag =

@@ -1,25 +1,27 @@
-//! The word of the room that all targets' locks share.
+//! The lock-all word.
 
 use crate::Mode;
 
-/// How many of each group are inside and how many wait. From the lowest bit: inside of `lock_all` 15 bits | of the exclusive
-/// ones 15 | waiting for `lock_all` 15 | for an exclusive lock 15 | the phase of each group 1 and 1 | whose turn it is 1 |
-/// frozen 1. No more than 2<sup>`BITS`</sup> - 1 of a group come, so nothing carries.
+/// How many owners of each group are inside and how many wait. From the lowest bit: lock-all owners
+/// inside 15 bits | exclusive owners inside 15 | waiting for lock-all 15 | waiting for an exclusive
+/// lock 15 | the phase of each group 1 and 1 | whose turn it is 1 | under recovery 1. No more than
+/// 2<sup>`BITS`</sup> - 1 owners of a group arrive, so no field carries.
 ///
-/// Who has announced itself and must not come in yet is among those inside for one operation. A group's phase is another
-/// one each time all who wait are let in.
+/// An owner that has announced itself and is not admitted yet is among those inside for one
+/// operation. A group's phase changes each time all its waiters are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room<const BITS: u32>(pub(super) u64);
 
 /// Bits of a field.
 const FIELD: u32 = 15;
 const MASK: u64 = (1 << FIELD) - 1;
-/// The turn is the exclusive ones'.
+/// It is the exclusive owners' turn.
 const TURN: u64 = 1 << 62;
-/// Somebody is doubted, and nobody comes in; see [`crate::recovery`]. Nobody waits in a frozen word: its stamp is there.
+/// Under recovery: arrivals are rejected; see [`crate::recovery`]. The waiting fields then hold the
+/// nonce.
 const FROZEN: u64 = 1 << 63;
-/// Of the waiting fields, the highest bit of each left out: who adds itself before it sees that the word is frozen carries
-/// nothing.
+/// The nonce: the waiting fields without the highest bit of each, so that an owner that adds itself
+/// before it sees the recovery causes no carry.
 const STAMP: u64 = (MASK >> 1) << waiting_at(Mode::Shared) | (MASK >> 1) << waiting_at(Mode::Exclusive);
 
 const WAITING: u64 = MASK << waiting_at(Mode::Shared) | MASK << waiting_at(Mode::Exclusive);
@@ -42,7 +44,7 @@ const fn phase_of(mode: Mode) -> u64 {
     }
 }
 
-/// The group that this one does not go with.
+/// The group that excludes this one.
 pub(super) const fn other(mode: Mode) -> Mode {
     match mode {
         Mode::Shared => Mode::Exclusive,
@@ -50,37 +52,37 @@ pub(super) const fn other(mode: Mode) -> Mode {
     }
 }
 
-/// What a waiter may make of the word.
+/// A change of the word that a waiter may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move<const BITS: u32> {
     pub(super) to: Room<BITS>,
-    /// Whether it is inside then.
+    /// Whether the waiter is inside after it.
     pub(super) admits: bool,
 }
 
 impl<const BITS: u32> Room<BITS> {
-    /// How many of a group there may be.
+    /// The most owners of a group.
     pub(super) const MOST: u64 = {
         assert!(BITS >= 1 && BITS <= FIELD, "four counters and four flags in 64 bits");
         (1 << BITS) - 1
     };
 
-    /// What is added to come in.
+    /// Added to enter.
     pub(super) const fn entering(mode: Mode) -> u64 {
         1 << inside_at(mode)
     }
 
-    /// What is added to leave.
+    /// Added to leave.
     pub(super) const fn leaving(mode: Mode) -> u64 {
         Self::entering(mode).wrapping_neg()
     }
 
-    /// What is added to wait.
+    /// Added to wait.
     pub(super) const fn waiting_on(mode: Mode) -> u64 {
         1 << waiting_at(mode)
     }
 
-    /// What is added to wait instead of being inside.
+    /// Added to wait instead of being inside.
     pub(super) const fn stepping_back(mode: Mode) -> u64 {
         Self::waiting_on(mode).wrapping_add(Self::leaving(mode))
     }
@@ -89,7 +91,7 @@ impl<const BITS: u32> Room<BITS> {
         Self(self.0.wrapping_add(add))
     }
 
-    /// One of a group is inside, and nobody else is or waits.
+    /// One owner of a group is inside, and there are no other owners or waiters.
     pub(super) const fn of_one(mode: Mode) -> Self {
         Self(Self::entering(mode))
     }
@@ -98,7 +100,7 @@ impl<const BITS: u32> Room<BITS> {
         self.0 >> inside_at(mode) & MASK
     }
 
-    /// How many wait, if it is not frozen.
+    /// The number of waiters, if the word is not under recovery.
     pub(super) const fn waiting(self, mode: Mode) -> u64 {
         self.0 >> waiting_at(mode) & MASK
     }
@@ -115,25 +117,26 @@ impl<const BITS: u32> Room<BITS> {
         self.inside(Mode::Shared) == 0 && self.inside(Mode::Exclusive) == 0
     }
 
-    /// Whether nobody is inside or waits.
+    /// Whether there are no owners and no waiters.
     pub(super) const fn is_free(self) -> bool {
         !self.is_frozen() && self.is_empty() && self.waiting(Mode::Shared) == 0 && self.waiting(Mode::Exclusive) == 0
     }
 
-    /// Whether this group is so many that no more come.
+    /// Whether this group is full.
     pub(super) const fn is_full(self, mode: Mode, most: u64) -> bool {
         let waiting = if self.is_frozen() { 0 } else { self.waiting(mode) };
         self.inside(mode) + waiting >= most
     }
 
-    /// Whether who comes may come in: past those who wait, and into a frozen room, only if it `passes`.
+    /// Whether an arriving owner is admitted. It bypasses waiters, and enters a word under
+    /// recovery, only if it `passes`.
     pub(super) const fn is_open(self, mode: Mode, passes: bool) -> bool {
         let waits = self.is_frozen() || self.waiting(other(mode)) > 0;
         self.inside(other(mode)) == 0 && (passes || !waits)
     }
 
-    /// The same for one of those who wait. Where nobody is inside, all of a group are let in at once: whose turn it is, and
-    /// anybody does it for them.
+    /// The same for a waiter. If no owner is inside, all waiters of a group are admitted at once:
+    /// the group whose turn it is, by any waiter.
     pub(super) const fn next(self, mode: Mode, passes: bool) -> Option<Move<BITS>> {
         if self.inside(other(mode)) > 0 {
             return None;
@@ -149,7 +152,7 @@ impl<const BITS: u32> Room<BITS> {
         Some(Move { to: self.let_in(group), admits })
     }
 
-    /// All who wait of a group are inside, and the turn is the other one's.
+    /// All waiters of a group are inside, and it is the other group's turn.
     const fn let_in(self, mode: Mode) -> Self {
         let moved = self.0 + self.waiting(mode) * Self::entering(mode) - self.waiting(mode) * Self::waiting_on(mode);
         let turn = match mode {
@@ -159,12 +162,12 @@ impl<const BITS: u32> Room<BITS> {
         Self((moved ^ phase_of(mode)) & !TURN | turn)
     }
 
-    /// Frozen: who waits does so no more.
+    /// Under recovery: there are no waiters.
     pub(super) const fn frozen(self, stamp: u64) -> Self {
         Self(self.0 & !WAITING | FROZEN | stamp & STAMP)
     }
 
-    /// With nobody who waits.
+    /// Reopened, without waiters.
     pub(super) const fn thawed(self) -> Self {
         Self(self.0 & !WAITING & !FROZEN)
     }

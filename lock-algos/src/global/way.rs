@@ -1,4 +1,4 @@
-//! The way into the room, and out of it.
+//! Entering and leaving the lock-all word.
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
@@ -7,103 +7,104 @@ use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Doubt, nobody_counts, stamp};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, settle};
 
-/// For how long who waits leaves the way to those of the other group who wait as well, in nanoseconds from when it saw one
-/// of its own group leave. Then they may wait for something that it holds itself.
+/// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
+/// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
 const DOOR_PATIENCE: u64 = 100_000_000;
 
-/// How many swaps may be lost one after the other without a pause.
+/// How many swaps may be lost in a row without a pause.
 const RACES: u32 = 8;
 
-/// The room as a place of its own: its word is its home, and who counts there says so in a word of the node behind those of
-/// the target's lock.
+/// The lock-all word as a context of its own: it is the home, and owners announce themselves in a
+/// word of the node behind those of the target's lock.
 #[derive(Clone, Copy)]
 pub(super) struct InRoom<P> {
-    pub(super) place: P,
-    /// Where that word is in a node.
+    pub(super) context: P,
+    /// The index of that word in a node.
     pub(super) counts: usize,
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.place.lock_all_word() }
+        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.context.lock_all_word() }
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.place.node_of(rank, slot, self.counts + index)
+        self.context.node_of(rank, slot, self.counts + index)
     }
 
     fn slots(&self) -> u16 {
-        self.place.slots()
+        self.context.slots()
     }
 
     fn owners(&self) -> u64 {
-        self.place.owners()
+        self.context.owners()
     }
 
     fn is_counted(&self) -> bool {
-        self.place.is_counted()
+        self.context.is_counted()
     }
 
     fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.place.participant_count(rank)
+        self.context.participant_count(rank)
     }
 
     fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        self.place.announce_without_slot(announced)
+        self.context.announce_without_slot(announced)
     }
 
-    /// The only one of its word.
+    /// The only lock of its word.
     fn lock(&self) -> u64 {
         0
     }
 
     fn owner(&self) -> Owner {
-        self.place.owner()
+        self.context.owner()
     }
 }
 
-/// How a wait ended.
+/// The result of a wait.
 enum Entry {
-    /// It is inside.
+    /// The owner is inside.
     Inside,
-    /// The word is frozen, and nothing in it is this owner's.
+    /// The word is under recovery, and the owner is not in it.
     Void,
 }
 
-/// An owner on its way.
+/// An owner that enters.
 pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) memory: &'m M,
-    /// The room's.
-    pub(super) place: P,
+    /// That of the lock-all word.
+    pub(super) context: P,
     pub(super) word: M::Word<'m>,
     pub(super) mode: Mode,
-    pub(super) wish: IntentFn<'w>,
+    pub(super) intent: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
-    /// Whether it comes in past those who wait, for they may wait for what it holds.
+    /// Whether it bypasses waiters, because they may wait for a lock that it holds.
     pub(super) passes: bool,
 }
 
-/// Whether the word is read before anything is added to it: there may be more owners than it has room for.
-pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(place: impl LockContext<'m, M>) -> bool {
-    place.owners() > Room::<BITS>::MOST || !place.is_counted()
+/// Whether the word is read before anything is added to it: there may be more owners than it has
+/// room for.
+pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
+    context.owners() > Room::<BITS>::MOST || !context.is_counted()
 }
 
-/// Posts the first operation. This owner counts already.
+/// Posts the first operation, for an announced owner.
 pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
     mode: Mode,
 ) -> M::Op {
-    match looks::<M, BITS>(place) {
+    match looks::<M, BITS>(context) {
         true => memory.read(word),
         false => memory.fetch_add(word, Room::<BITS>::entering(mode)),
     }
 }
 
-/// Why who is not patient gets nothing.
-const fn given_up(wish: Intent) -> Fault {
-    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+/// The fault of an acquire that may not wait.
+const fn given_up(intent: Intent) -> Fault {
+    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
 impl<'m, M, P, const BITS: u32> Way<'m, '_, M, P, BITS>
@@ -115,18 +116,18 @@ where
         self.memory.read(self.word).await.map(Room)
     }
 
-    /// Adds to the word, and gives what it is then.
+    /// Adds to the word, and returns the new value.
     async fn add(&self, add: u64) -> Result<Room<BITS>, Fault> {
         Ok(Room(self.memory.fetch_add(self.word, add).await?).plus(add))
     }
 
-    /// Swaps the word if it is `found`. Gives what it was.
+    /// Swaps the word if it is `found`. Returns the previous value.
     async fn swap(&self, found: Room<BITS>, new: Room<BITS>) -> Result<Room<BITS>, Fault> {
         self.memory.compare_swap(self.word, found.0, new.0).await.map(Room)
     }
 
     fn give_up(&self, why: Fault) -> Result<Entry, Fault> {
-        recovery::discount(self.memory, self.place)?;
+        recovery::discount(self.memory, self.context)?;
         Err(why)
     }
 
@@ -136,44 +137,45 @@ where
     }
 
     async fn step_out(&self, found: Room<BITS>) -> Result<(), Fault> {
-        step_out(self.memory, self.place.owner(), self.word, found).await
+        step_out(self.memory, self.context.owner(), self.word, found).await
     }
 
-    /// Comes in, with a first operation that ended so. It is told of the dead, and then it is among the exclusive ones.
+    /// Enters, after a first operation with this outcome. An owner that recovers is then among the
+    /// exclusive owners.
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let entered = match first {
             Ok(first) => self.come(Room(first)).await,
             Err(fault) => Err(fault),
         };
         match entered {
-            // Nobody knows what it has added: all begin anew.
-            Err(fault) if fault.is_unknown() && self.place.slots() > 0 => {
-                lose::<M, BITS>(self.memory, self.place, self.word).await.and(Err(fault))
+            // What it has added is indeterminate: all start over.
+            Err(fault) if fault.is_unknown() && self.context.slots() > 0 => {
+                lose::<M, BITS>(self.memory, self.context, self.word).await.and(Err(fault))
             }
-            Err(fault) => recovery::discount(self.memory, self.place).and(Err(fault)),
+            Err(fault) => recovery::discount(self.memory, self.context).and(Err(fault)),
             entered => entered,
         }
     }
 
     async fn come(&mut self, mut found: Room<BITS>) -> Result<Held, Fault> {
         loop {
-            let entry = match looks::<M, BITS>(self.place) {
+            let entry = match looks::<M, BITS>(self.context) {
                 true => self.squeeze_in(found).await?,
                 false => self.announced(found).await?,
             };
             if let Entry::Inside = entry {
                 return Ok(Held::cleanly(self.mode));
             }
-            recovery::discount(self.memory, self.place)?;
+            recovery::discount(self.memory, self.context)?;
             if let Some(held) = self.thaw().await? {
                 return Ok(held);
             }
-            recovery::count(self.memory, self.place)?;
-            found = Room(announce::<M, BITS>(self.memory, self.place, self.word, self.mode).await?);
+            recovery::count(self.memory, self.context)?;
+            found = Room(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
         }
     }
 
-    /// It has added itself to those inside of this word.
+    /// It has added itself to the owners inside of this word.
     async fn announced(&mut self, found: Room<BITS>) -> Result<Entry, Fault> {
         if found.is_open(self.mode, self.passes) {
             return Ok(Entry::Inside);
@@ -183,11 +185,11 @@ where
             self.step_out(word).await?;
             return Ok(Entry::Void);
         }
-        let wish = (self.wish)();
-        if !wish.is_patient() {
+        let intent = (self.intent)();
+        if !intent.is_patient() {
             let mut found = self.add(Room::<BITS>::leaving(self.mode)).await?;
-            // Others may have been in the way who do not stay.
-            while !wish.is_over() && found.is_open(self.mode, self.passes) {
+            // Other owners that retract themselves may have been in the way.
+            while !intent.is_over() && found.is_open(self.mode, self.passes) {
                 let now = self.swap(found, found.plus(Room::<BITS>::entering(self.mode))).await?;
                 if now == found {
                     return Ok(Entry::Inside);
@@ -195,7 +197,7 @@ where
                 found = now;
             }
             self.step_out(found).await?;
-            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(wish)) };
+            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(intent)) };
         }
         let word = self.add(Room::<BITS>::stepping_back(self.mode)).await?;
         if word.is_frozen() {
@@ -205,28 +207,28 @@ where
         self.wait(word).await
     }
 
-    /// Comes in, or waits, where there may be too many owners.
+    /// Enters, or waits, by bounded admission: there may be too many owners.
     async fn squeeze_in(&mut self, mut found: Room<BITS>) -> Result<Entry, Fault> {
-        let most = match self.place.owners() {
-            counted if counted > Room::<BITS>::MOST || self.place.is_counted() => Room::<BITS>::MOST,
+        let most = match self.context.owners() {
+            counted if counted > Room::<BITS>::MOST || self.context.is_counted() => Room::<BITS>::MOST,
             counted => Room::<BITS>::MOST - counted,
         };
         let mut doubt = Doubt::default();
         let mut lost = 0_u32;
         loop {
-            let wish = (self.wish)();
+            let intent = (self.intent)();
             let is_open = found.is_open(self.mode, self.passes);
             let is_full = found.is_full(self.mode, most);
-            if found.is_frozen() && !is_open && !wish.is_over() {
+            if found.is_frozen() && !is_open && !intent.is_over() {
                 return Ok(Entry::Void);
             }
-            if wish.is_over() || !wish.is_patient() && (is_full || !is_open) {
-                return self.give_up(given_up(wish));
+            if intent.is_over() || !intent.is_patient() && (is_full || !is_open) {
+                return self.give_up(given_up(intent));
             }
             if is_full {
                 doubt.seen(found.inside(self.mode));
                 found = match doubt.of_members(self.memory) {
-                    Some(dead) if self.place.slots() == 0 => {
+                    Some(dead) if self.context.slots() == 0 => {
                         return self.give_up(Fault::of(FaultKind::ParticipantDied, dead));
                     }
                     Some(_) => self.freeze(found).await?,
@@ -247,7 +249,7 @@ where
         }
     }
 
-    /// Waits among those who wait in this word.
+    /// Waits, as one of the waiters of this word.
     async fn wait(&mut self, mut word: Room<BITS>) -> Result<Entry, Fault> {
         let phase = word.phase(self.mode);
         let mut before = word;
@@ -255,15 +257,15 @@ where
         let mut door = self.memory.now();
         loop {
             if word.phase(self.mode) != phase {
-                return Ok(Entry::Inside); // let in with the others
+                return Ok(Entry::Inside); // admitted with the others
             }
             if word.is_frozen() {
                 return Ok(Entry::Void);
             }
-            let wish = (self.wish)();
-            if !wish.is_patient() {
+            let intent = (self.intent)();
+            if !intent.is_patient() {
                 match self.withdraw(word).await? {
-                    now if now == word => return self.give_up(given_up(wish)),
+                    now if now == word => return self.give_up(given_up(intent)),
                     now => word = now,
                 }
                 continue;
@@ -280,7 +282,7 @@ where
             if others > 0 {
                 doubt.seen(others);
                 match doubt.of_members(self.memory) {
-                    Some(_) if self.place.slots() > 0 => {
+                    Some(_) if self.context.slots() > 0 => {
                         word = self.freeze(word).await?;
                         continue;
                     }
@@ -308,20 +310,21 @@ where
         }
     }
 
-    /// Takes itself from those who wait. Gives what the word was.
+    /// Leaves the waiters. Returns the previous word.
     async fn withdraw(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
         self.swap(word, word.plus(Room::<BITS>::waiting_on(self.mode).wrapping_neg())).await
     }
 
-    /// Freezes the word, and gives it as it is then.
+    /// Puts the word under recovery, and returns it.
     async fn freeze(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
-        let frozen = word.frozen(stamp(self.memory, self.place.owner()));
+        let frozen = word.frozen(stamp(self.memory, self.context.owner()));
         let now = self.swap(word, frozen).await?;
         Ok(if now == word { frozen } else { now })
     }
 
-    /// Waits until the word is not frozen any more, or takes it: an heir alone, and it stays frozen until that one
-    /// [heals](heal) it. This owner is not in it and does not count.
+    /// Waits until the word is reopened, or takes it: the recovering owner alone, and the word
+    /// stays under recovery until that owner [reopens](heal) it. This owner is not in the word and
+    /// not announced.
     async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
         self.pauses.restart();
         loop {
@@ -329,22 +332,22 @@ where
             if !word.is_frozen() {
                 return Ok(None);
             }
-            let wish = (self.wish)();
-            if wish.is_over() {
-                return Err(given_up(wish));
+            let intent = (self.intent)();
+            if intent.is_over() {
+                return Err(given_up(intent));
             }
-            // Whoever counts after the question is in the word, and then the word is another one.
-            if !nobody_counts(self.memory, self.place).await {
-                if !wish.is_patient() {
-                    return Err(given_up(wish));
+            // An owner that is announced after the scan is in the word, which has changed then.
+            if !nobody_counts(self.memory, self.context).await {
+                if !intent.is_patient() {
+                    return Err(given_up(intent));
                 }
                 self.memory.pause(self.word, self.pauses.next_nanos()).await;
                 continue;
             }
             let dead = self.memory.failed_rank().filter(|_| !word.is_empty());
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !wish.recovers => {
-                    // It may have been inherited meanwhile.
+                Some(died) if !intent.recovers => {
+                    // Another owner may have recovered it meanwhile.
                     if self.look().await? == word {
                         return Err(died);
                     }
@@ -353,22 +356,24 @@ where
                 Some(died) => Held::after(died, Mode::Exclusive),
                 None => Held::cleanly(self.mode),
             };
-            // Another frozen word than this one, also of the owner that froze it, at the same time.
-            let another = stamp(self.memory, self.place.owner()) ^ mixed(word.0);
+            // Different from this word under recovery, also if the same owner set it at the same
+            // time.
+            let another = stamp(self.memory, self.context.owner()) ^ mixed(word.0);
             let taken = match held.recovered {
                 Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
                 None => Room::of_one(held.mode),
             };
-            recovery::count(self.memory, self.place)?;
+            recovery::count(self.memory, self.context)?;
             if self.swap(word, taken).await? == word {
                 return Ok(Some(held));
             }
-            recovery::discount(self.memory, self.place)?;
+            recovery::discount(self.memory, self.context)?;
         }
     }
 }
 
-/// A frozen word that no other one is like: of one that is not, only if it `freezes`.
+/// Makes a word under recovery unique. A word that is not under recovery is changed only if it
+/// `freezes`.
 fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u64> {
     move |word| {
         let new = Room::<BITS>(word).frozen(mark).0;
@@ -376,8 +381,9 @@ fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u
     }
 }
 
-/// Changes the word if it is frozen, when this owner has taken itself out of it and counts yet. Somebody may ask meanwhile who counts, who saw it
-/// inside: if another one comes, the word would be the same again, and nobody would count.
+/// Changes the word if it is under recovery, when this owner has retracted itself from it and is
+/// still announced. A concurrent participant scan may have seen it inside: if another owner
+/// arrives, the word would be the same again without an announced owner.
 pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     owner: Owner,
@@ -391,26 +397,28 @@ pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
     settle::freeze(memory, word, found.0, unlike::<BITS>(mark, false)).await.map(drop)
 }
 
-/// Ends an owner of which nobody knows what it has added: all begin anew.
+/// Ends an owner whose addition is indeterminate: all start over.
 pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
     let settled = match settle::read(memory, word).await {
         Ok(found) => {
-            let mark = stamp(memory, place.owner()) ^ mixed(found);
+            let mark = stamp(memory, context.owner()) ^ mixed(found);
             settle::freeze(memory, word, found, unlike::<BITS>(mark, true)).await
         }
         lost => lost,
     };
-    recovery::discount(memory, place)?;
+    recovery::discount(memory, context)?;
     settled.map(drop)
 }
 
-/// An heir has what it came for: the room is as any other. Nobody waits in it yet, nor is about to: whoever was had noticed that
-/// it is frozen before it was taken from the dead. What is not answered is not done again, for somebody may have frozen it since: the
-/// heir is inside, and if the word is frozen yet it is taken when that one has left.
+/// The recovering owner holds the target's lock: reopens the lock-all word. It has no waiters, and
+/// none is about to wait: they noticed the recovery before the word was taken from the dead. An
+/// indeterminate operation is not repeated, because another owner may have put the word under
+/// recovery since: the recovering owner is inside, and a word that is still under recovery is taken
+/// when it has left.
 pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
     let mut found = Room::<BITS>(settle::read(memory, word).await?);
     while found.is_frozen() {

@@ -4,26 +4,28 @@ use onesided_remote_memory::Rank;
 
 use crate::{Mode, Owner};
 
-/// The home's word: flags 3 bits | alone 1 bit | readers 24 bits | slot 12 bits | rank 24 bits of who came last.
+/// The home's word: flags 3 bits | alone 1 bit | readers 24 bits | slot 12 bits | rank 24 bits of
+/// the queue's tail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Home(pub(super) u64);
 
 impl Home {
     pub(super) const FREE: Self = Self(0);
-    /// Nobody comes in; see [`crate::recovery`].
+    /// Under recovery: arrivals are rejected; see [`crate::recovery`].
     pub(super) const FROZEN: u64 = 1 << 63;
-    /// Somebody is in the queue, and the low bits tell who came last.
+    /// The queue is not empty, and the low bits name its tail.
     pub(super) const QUEUED: u64 = 1 << 62;
-    /// Frozen while somebody was in the queue: because this rank died there or was lost, or [because](Self::UNSURE) nobody knows
-    /// what became of an operation.
+    /// Put under recovery while the queue was not empty: because this rank died there or was lost,
+    /// or [because](Self::UNSURE) an operation was indeterminate.
     pub(super) const LOST: u64 = 1 << 61;
-    /// No rank: whoever was in the queue goes on, and may die.
+    /// No rank: the owners in the queue go on, and may die.
     pub(super) const UNSURE: Rank = Rank(Rank::LIMIT);
     pub(super) const READER: u64 = 1 << 36;
-    /// Somebody without a node has it alone. Stands among the readers: who comes waits for it as for them.
+    /// An owner without a node holds the lock exclusively. Part of the readers' field: arrivals
+    /// wait for it as for readers.
     pub(super) const ALONE: u64 = 1 << 60;
     pub(super) const READERS: u64 = 0x1ff_ffff << 36;
-    /// Who came last.
+    /// The tail of the queue.
     const LAST: u64 = (1 << 36) - 1;
 
     pub(super) const fn is(self, flag: u64) -> bool {
@@ -34,7 +36,7 @@ impl Home {
         self.0 & Self::READERS != 0
     }
 
-    /// The same readers, and this owner behind all who queue.
+    /// The same readers, and this owner at the tail of the queue.
     pub(super) const fn behind(self, owner: Owner) -> Self {
         let last = (owner.slot as u64 & 0xfff) << 24 | owner.rank.0 as u64 & 0xff_ffff;
         Self(Self::QUEUED | self.0 & Self::READERS | last)
@@ -45,12 +47,12 @@ impl Home {
         Self(self.0 + Self::READER)
     }
 
-    /// The same readers, and nobody in the queue.
+    /// The same readers, and an empty queue.
     pub(super) const fn unqueued(self) -> Self {
         Self(self.0 & Self::READERS)
     }
 
-    /// The same readers, and in place of who came last which freeze it is, and who was lost.
+    /// The same readers; the nonce of the recovery and the lost rank replace the tail.
     pub(super) const fn frozen(self, lost: Option<Rank>, stamp: u64) -> Self {
         let which = match lost {
             Some(Rank(rank)) if rank < Rank::LIMIT || self.is(Self::QUEUED) => {
@@ -61,7 +63,7 @@ impl Home {
         Self(Self::FROZEN | self.0 & Self::READERS | which)
     }
 
-    /// What an owner makes of a word that nobody has.
+    /// What an owner turns a free word into.
     pub(super) const fn taken(owner: Owner, mode: Mode, has_node: bool) -> Self {
         match (mode, has_node) {
             (Mode::Shared, _) => Self::FREE.joined(),
@@ -70,7 +72,7 @@ impl Home {
         }
     }
 
-    /// What it adds to the word to release it, if it is not in the queue.
+    /// What an owner that is not in the queue adds to the word to release it.
     pub(super) const fn departs(mode: Mode) -> u64 {
         match mode {
             Mode::Shared => Self::READER.wrapping_neg(),
@@ -78,25 +80,26 @@ impl Home {
         }
     }
 
-    /// Whether it is this frozen word, or would be but for readers who have gone.
+    /// Whether it is this word under recovery, except for readers that have left.
     pub(super) const fn is_as_frozen(self, frozen: Self) -> bool {
         self.0 & !Self::READERS == frozen.0 & !Self::READERS
     }
 
-    /// Whether this owner came last.
+    /// Whether this owner is the tail.
     pub(super) const fn ends_with(self, owner: Owner) -> bool {
         self.is(Self::QUEUED) && self.0 & Self::LAST == self.behind(owner).0 & Self::LAST
     }
 
-    /// Whether a swap of `found` for `new` by this owner, which still counts, has taken effect, as far as the word tells as it
-    /// is now.
+    /// Whether a swap of `found` for `new` by this owner, which is still announced, has taken
+    /// effect, if the current word tells.
     pub(super) const fn was_swapped(self, found: Self, new: Self, owner: Owner) -> Option<bool> {
         let is_left = !self.is(Self::QUEUED | Self::FROZEN);
         match (found.ends_with(owner), new.ends_with(owner)) {
-            // It leaves the queue. Nobody else takes it out, and who is behind it may be another one's successor.
+            // It leaves the queue. No other rank removes it, and its successor may be linked behind
+            // another owner.
             (true, _) if self.ends_with(owner) => Some(false),
             (true, _) if is_left => Some(true),
-            // It comes last, and stays in the queue.
+            // It joins at the tail, and stays in the queue.
             (_, true) if self.ends_with(owner) => Some(true),
             (_, true) if is_left || self.0 == found.0 => Some(false),
             (_, true)
@@ -104,15 +107,15 @@ impl Home {
             {
                 Some(false)
             }
-            // It counts itself in.
+            // It adds itself to the readers.
             (false, false) if self.0 & Self::READERS == 0 => Some(false),
-            // No two freezes are alike.
+            // No two recoveries have the same word.
             (false, false) if self.0 == found.0 && found.is(Self::FROZEN) => Some(false),
             _ => None,
         }
     }
 
-    /// Who died in the queue of a frozen word, or was lost there.
+    /// The rank that died in the queue of a word under recovery, or was lost there.
     pub(super) const fn lost(self) -> Option<Rank> {
         if self.is(Self::LOST) && self.rank().0 < Rank::LIMIT { Some(self.rank()) } else { None }
     }

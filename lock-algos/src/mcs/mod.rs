@@ -1,4 +1,4 @@
-//! The queue lock.
+//! The MCS queue lock.
 
 mod home;
 mod way;
@@ -10,41 +10,48 @@ use self::way::Way;
 use crate::recovery::{self, COUNTS, Count};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
-/// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004, section 5.2. The shared
-/// mode is ours, in the manner of Mellor-Crummey and Scott's fair reader-writer lock (PPoPP 1991).
+/// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
+/// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
+/// reader-writer lock (PPoPP 1991).
 ///
-/// Who comes swaps itself for the queue's tail, by compare-swaps as the paper does, links itself behind its predecessor and
-/// waits on a word of its own until that one writes to it: nobody polls over the network, and owners follow one another in
-/// the order of their coming. Readers who find no queue count themselves in; else they queue, and the first one counts
-/// itself in and hands on at once, so that readers who follow one another read together.
+/// An arriving owner swaps itself into the tail of the queue, by compare-swaps as in the paper,
+/// links itself behind its predecessor, and waits on a word of its own node until the predecessor
+/// writes to it: no rank polls over the network, and owners acquire the lock in the order of
+/// arrival. A reader that finds the queue empty adds itself to the reader count. Otherwise it
+/// queues; once it is first, it adds itself to the count and hands over immediately, so that
+/// consecutive readers share the lock.
 ///
-/// One word at the home: who came last (rank and slot), and how many read. Three in each node. Uncontended, an acquire is one
-/// compare-swap and a release one that nobody need wait for; a hand-over is one write.
+/// One word at the home: the tail of the queue (rank and slot) and the reader count. Three words in
+/// each node. Uncontended, an acquire is one compare-swap and a release is one that need not be
+/// waited for; a hand-over is one write.
 ///
-/// An owner without a node, and one that wants the lock only if it is free, cannot queue: it asks at the home, with backoff,
-/// until nobody queues, so it may wait while others overtake it.
+/// An owner without a node and a try cannot queue: they poll the home, with backoff, until the
+/// queue is empty, so others may bypass them.
 ///
 /// # Death
 ///
-/// Who waits behind a rank that died, or hands over to one, freezes the word, and so does who waits for readers though a rank
-/// has died and they have not released for a second since. All who wait leave then; when no living rank counts, and if
-/// anybody had died there, those who inherit nothing are told, the word stays frozen, and the first one to inherit has the
-/// lock, alone. Its order starts anew. Who finds the memory of another one gone waits for the news of its death, 8 s at most.
+/// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
+/// So does a waiter for readers, if a rank has died and no reader has left for one second since.
+/// All waiters leave then. When no live rank is announced, and if a rank had died in the queue or
+/// among the readers, acquires that do not recover fail, the word stays under recovery, and the
+/// first recovering owner holds the lock exclusively. The order starts over. An owner that finds
+/// another rank's memory gone waits up to 8 s until that rank's death is known.
 ///
-/// # Operations of which nobody knows
+/// # Indeterminate operations
 ///
-/// A lost compare-swap is settled by the word: it names who came last. Where others have come since, so that it does not tell,
-/// and for readers, who are a count, the word is frozen, and once nobody counts, all come anew: its order starts anew, and
-/// nobody is told of anything, but for a death that may have been meant. So it is with a grant that its owner may have had,
-/// used and given back. A link is read, and written again.
+/// The word resolves a lost compare-swap, because it names the tail. If others have arrived since,
+/// so that it does not, and for readers, which are a count, the word is put under recovery, and
+/// once no owner is announced, all waiters start over: the order starts over, and no fault is
+/// reported, except that of a death that may have been the cause. The same applies to a grant that
+/// its owner may have received, used and returned. A link is read, and written again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
 }
 
 impl Mcs {
-    /// A lock whose owners pause by this table where they have to ask at its home: between lost compare-swaps, for readers
-    /// who stay, and after a death.
+    /// A lock whose owners pause by this table when they poll the home: between lost compare-swaps,
+    /// for readers, and after a death.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff }
@@ -52,10 +59,10 @@ impl Mcs {
 }
 
 // Words of a node, beside `COUNTS`.
-/// Who is behind, by whom it is written: its owner's bits with [`LINKED`].
+/// The successor, which writes it: its owner's bits with [`LINKED`].
 const NEXT: usize = COUNTS + 1;
-/// What a predecessor writes: [`GRANTED`] with this owner's generation, and [`READING`] if it reads itself. Later this
-/// owner's own note, [`HANDED`].
+/// Written by the predecessor: [`GRANTED`] with this owner's generation, and [`READING`] if the
+/// predecessor is a reader. Later this owner's own note, [`HANDED`].
 const GRANT: usize = COUNTS + 2;
 
 const LINKED: u64 = 1 << 63;
@@ -72,32 +79,34 @@ const fn grant_to(next: Owner, from: Mode) -> u64 {
     GRANTED | reading | next.generation as u64
 }
 
-/// Makes the node, if there is one, as one that never was in a queue. Nobody writes to it any more.
-fn clean<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    if place.has_node() {
-        memory.store(place.node(NEXT)?, 0)?;
-        memory.store(place.node(GRANT)?, 0)?;
+/// Resets the node, if there is one, to that of an owner that was never queued. No other rank
+/// writes to it any more.
+fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    if context.has_node() {
+        memory.store(context.node(NEXT)?, 0)?;
+        memory.store(context.node(GRANT)?, 0)?;
     }
     Ok(())
 }
 
-/// The same, and it counts for nothing.
+/// Resets the node and retracts the owner.
 #[inline(never)] // as `hand_over_at_once`
-fn leave<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    clean(memory, place)?;
-    recovery::discount(memory, place)
+fn leave<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    clean(memory, context)?;
+    recovery::discount(memory, context)
 }
 
-/// Posts the write that hands the lock over to who is behind an exclusive owner, if that one's node can be reached.
-#[inline(never)] // so that a release to nobody stays small
+/// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
+/// be reached.
+#[inline(never)] // keeps a release without a successor small
 fn hand_over_at_once<'m, M: RemoteMemory>(
     memory: &M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     next: Owner,
 ) -> Result<Option<M::Op>, Fault> {
-    let Ok(grant) = place.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
     let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
-    memory.store(place.node(GRANT)?, HANDED)?; // behind what the next owner waits for
+    memory.store(context.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
     Ok(Some(handed))
 }
 
@@ -115,20 +124,20 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.owner().to_bits()))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.owner().to_bits()))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, place)?;
-        let new = Home::taken(Owner::from_bits(owner), mode, place.has_node());
+        recovery::count(memory, context)?;
+        let new = Home::taken(Owner::from_bits(owner), mode, context.has_node());
         Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
 
@@ -140,15 +149,15 @@ impl LockAlgorithm for Mcs {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
-        let mut counts = Count::of(memory, place, true);
-        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), wish, &mut counts).await;
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
+        let mut counts = Count::of(memory, context, true);
+        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), intent, &mut counts).await;
         counts.after(held)
     }
 
@@ -157,23 +166,23 @@ impl LockAlgorithm for Mcs {
         false
     }
 
-    #[inline(always)] // a call, to which the place goes through memory, is a tenth of an uncontended lock
+    #[inline(always)] // a call, for which the context goes through memory, is a tenth of an uncontended lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if mode == Mode::Shared || !place.has_node() {
+        if mode == Mode::Shared || !context.has_node() {
             return Ok(memory.fetch_add(home, Home::departs(mode)));
         }
-        let next = memory.load(place.node(NEXT)?)?;
+        let next = memory.load(context.node(NEXT)?)?;
         if next != 0
-            && let Some(handed) = hand_over_at_once(memory, place, Owner::from_bits(next))?
+            && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
         {
             return Ok(handed);
         }
@@ -184,22 +193,22 @@ impl LockAlgorithm for Mcs {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         (_, owner): Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let queued = mode == Mode::Exclusive && place.has_node();
+        let queued = mode == Mode::Exclusive && context.has_node();
         if queued {
-            let granted = memory.load(place.node(GRANT)?)?;
+            let granted = memory.load(context.node(GRANT)?)?;
             if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
                 return Ok(false);
             }
             if granted != 0 {
-                return leave(memory, place).map(|()| true);
+                return leave(memory, context).map(|()| true);
             }
         }
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         let held = match mode {
             _ if queued => true,
             Mode::Exclusive => Home(found).is(Home::ALONE),
@@ -211,67 +220,67 @@ impl LockAlgorithm for Mcs {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let (home, owner) = words;
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
         let found = match started.await {
             Ok(found) => found,
             Err(fault) => {
                 let settled = way.released(mode, fault).await;
                 match settled {
                     Ok(Some(found)) => found.0,
-                    Ok(None) => return leave(memory, place),
+                    Ok(None) => return leave(memory, context),
                     Err(fault) => {
-                        recovery::discount(memory, place)?;
+                        recovery::discount(memory, context)?;
                         return Err(fault);
                     }
                 }
             }
         };
-        if !self.released(memory, place, words, mode, found)? {
+        if !self.released(memory, context, words, mode, found)? {
             let handed = way.hand_over(Home(found), mode, true).await;
-            leave(memory, place)?;
+            leave(memory, context)?;
             handed?;
         }
         Ok(())
     }
 
-    /// All who queue leave, as if this owner had died there.
+    /// All owners in the queue leave, as if this owner had died there.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         (home, owner): Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let way = Way { memory, place, home, owner: Owner::from_bits(owner) };
+        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
         let left = match way.home().await {
             Ok(found) => way.freeze(found, held.recovered.and_then(Fault::rank)).await,
             lost => lost,
         };
         let left = match left {
-            Ok(frozen) if place.has_node() => way.all_left(frozen, true).await,
+            Ok(frozen) if context.has_node() => way.all_left(frozen, true).await,
             left => left.map(drop),
         };
-        leave(memory, place)?;
+        leave(memory, context)?;
         left
     }
 
-    /// For who is behind to say so.
+    /// For the release that finds a successor.
     #[inline]
     fn release_waits<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Option<bool> {
-        if mode == Mode::Shared || !place.has_node() {
+        if mode == Mode::Shared || !context.has_node() {
             return None;
         }
-        memory.load(place.node(NEXT).ok()?).ok().map(|next| next == 0)
+        memory.load(context.node(NEXT).ok()?).ok().map(|next| next == 0)
     }
 }

@@ -1,4 +1,4 @@
-//! The contended ways to a queue lock and from it.
+//! The slow paths of the queue lock.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
@@ -12,20 +12,20 @@ use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 /// An acquire or a release that did not end with its first operation.
 pub(super) struct Way<'m, M: RemoteMemory, P> {
     pub(super) memory: &'m M,
-    pub(super) place: P,
+    pub(super) context: P,
     pub(super) home: M::Word<'m>,
     pub(super) owner: Owner,
 }
 
-/// How the wait for a turn ended.
+/// The result of the wait for a turn.
 pub(super) enum Turn {
-    /// It came. From an owner that had the lock alone, nobody reads.
+    /// The turn came. After an exclusive owner there are no readers.
     Mine(Mode),
-    /// The word was frozen first.
+    /// The word was put under recovery first.
     Lost(Home),
 }
 
-/// What the word of a node grants to its owner.
+/// The grant in the word of a node, if it is this owner's.
 fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync + Unpin {
     move |grant| match grant {
         _ if grant == grant_to(owner, Mode::Exclusive) => Some(Mode::Exclusive),
@@ -34,7 +34,8 @@ fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync
     }
 }
 
-/// Whether a rank that cannot be reached because of this may have ended, and the news of that be on their way.
+/// Whether a rank that is unreachable because of this fault may have ended, before its end is
+/// known.
 const fn may_end(fault: Fault) -> bool {
     matches!(fault.kind(), FaultKind::Unknown | FaultKind::NoSuchRegion | FaultKind::PeerDied | FaultKind::PeerLeft)
 }
@@ -48,8 +49,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         settle::read(self.memory, self.home).await.map(Home)
     }
 
-    /// Swaps the home's word, for an owner that counts. Gives what was there before; where nobody can tell whether it was
-    /// swapped, the word as it is then, frozen.
+    /// Swaps the home's word, for an announced owner. Returns the previous word; if the swap cannot
+    /// be resolved, the current word, under recovery.
     pub(super) async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
         match self.memory.compare_swap(self.home, found.0, new.0).await {
             Ok(now) => Ok(Home(now)),
@@ -57,7 +58,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// What a swap found that ended so. If it is frozen for this, then because `lost` died in the queue, if it did.
+    /// Resolves the result of a compare-swap. If that takes a recovery, `lost` is the rank that
+    /// died in the queue, if one did.
     pub(super) async fn swapped(
         &self,
         found: Home,
@@ -72,7 +74,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Turns everybody away who comes. Gives the frozen word.
+    /// Puts the word under recovery, which rejects arrivals. Returns the new word.
     pub(super) async fn freeze(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
         let frozen = |found| {
             let (found, stamp) = (Home(found), stamp(self.memory, self.owner));
@@ -81,7 +83,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         settle::freeze(self.memory, self.home, found.0, frozen).await.map(Home)
     }
 
-    /// The same only if the word is this one. Gives it as it is then.
+    /// The same only if the word is still `found`. Returns the current word.
     async fn freeze_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
         let frozen = found.frozen(lost, stamp(self.memory, self.owner));
         match self.memory.compare_swap(self.home, found.0, frozen.0).await.map(Home) {
@@ -91,18 +93,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Links this owner behind who came before, as far as that can be: nobody leaves before who is behind him has.
+    /// Links this owner behind its predecessor, if that is still possible: no owner leaves before
+    /// its successor is linked.
     ///
     /// # Errors
-    /// Who came before cannot be told, and nobody has heard that it died.
+    /// The predecessor is unreachable, and its death is not known.
     async fn link(&self, before: Home) -> Result<(), Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let (link, grant, granted) = (LINKED | owner.to_bits(), place.node(GRANT)?, granted_to(owner));
+        let Self { memory, context, owner, .. } = *self;
+        let (link, grant, granted) = (LINKED | owner.to_bits(), context.node(GRANT)?, granted_to(owner));
         let mut tries = Tries::default();
         let mut unknown = false;
         loop {
-            let linked = match place.node_of(before.rank(), before.slot(), NEXT) {
-                // After a grant the word is for others.
+            let linked = match context.node_of(before.rank(), before.slot(), NEXT) {
+                // After a grant the word belongs to later owners.
                 Ok(next) if unknown => memory.read(next).await.map(|next| next == link),
                 Ok(next) => memory.write(next, link, Notify::Yes).await.map(|_| true),
                 Err(fault) => Err(fault),
@@ -118,7 +121,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 }
                 Err(fault) => fault,
             };
-            // Where the memory is gone there will be news of the end.
+            // If the memory is gone, the end of the rank will become known.
             if !self.is_alive(before.rank()) || self.home().await?.is(Home::FROZEN) {
                 return Ok(());
             }
@@ -133,12 +136,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Waits behind who came before.
+    /// Waits behind the predecessor.
     pub(super) async fn turn(&self, before: Home) -> Result<Turn, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let grant = place.node(GRANT)?;
+        let Self { memory, context, owner, .. } = *self;
+        let grant = context.node(GRANT)?;
         if let Err(fault) = self.link(before).await {
-            // Nobody will hand over to this owner.
+            // This owner will not be granted the lock.
             let home = self.freeze(self.home().await?, Some(before.rank())).await?;
             return if may_end(fault) { Ok(Turn::Lost(home)) } else { Err(fault) };
         }
@@ -154,26 +157,26 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             let mut home = self.home().await?;
             if !self.is_alive(before.rank()) {
-                // What it wrote before it ended is there.
+                // What the predecessor wrote before it ended is there.
                 if let Some(from) = mine(memory.load(grant)?) {
                     return Ok(Turn::Mine(from));
                 }
                 home = self.freeze(home, Some(before.rank())).await?;
             }
             if home.is(Home::FROZEN) {
-                // Who had its turn before that, has it.
+                // An owner that had its turn before keeps it.
                 return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
             }
         }
     }
 
-    /// Waits until nobody reads who must not, `mode` being this owner's. First in the queue.
+    /// Waits, first in the queue, until no reader is left that excludes `mode`, this owner's mode.
     pub(super) async fn readers_gone(
         &self,
         mut pause: impl FnMut() -> u64 + Send,
         mode: Mode,
         mut home: Home,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
         let memory = self.memory;
         let mut doubt = Doubt::default();
@@ -192,10 +195,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));
             }
-            if wish().is_over() && !home.is(Home::ALONE) {
-                // Who is behind waits for the readers as well.
+            if intent().is_over() && !home.is(Home::ALONE) {
+                // The successor waits for the readers as well.
                 self.hand_over(home, Mode::Shared, true).await?;
-                clean(memory, self.place)?;
+                clean(memory, self.context)?;
                 return Err(Fault::new(FaultKind::Closed));
             }
             memory.pause(self.home, pause()).await;
@@ -203,7 +206,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Counts a reader in that is first in the queue, and hands on. Without a value: nobody knows whether it is counted.
+    /// Adds a reader that is first in the queue to the count, and hands over. If the fetch-add is
+    /// indeterminate, the word is put under recovery.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
         match self.memory.fetch_add(self.home, Home::READER).await {
             Ok(before) => self.hand_over(Home(before).joined(), Mode::Shared, false).await?,
@@ -212,15 +216,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             Err(fault) => return Err(fault),
         }
-        clean(self.memory, self.place)?;
+        clean(self.memory, self.context)?;
         Ok(Turn::Mine(Mode::Shared))
     }
 
-    /// Hands the queue over to who is behind. `home` is the word as it was last seen. `ends`: with that this owner counts no
-    /// more.
+    /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:
+    /// whether this owner is retracted with that.
     pub(super) async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        let link = place.node(NEXT)?;
+        let Self { memory, context, owner, .. } = *self;
+        let link = context.node(NEXT)?;
         let next = loop {
             let next = memory.load(link)?;
             if next != 0 {
@@ -247,38 +251,39 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 home = self.freeze(home, Some(home.rank())).await?;
             }
         };
-        let granted = match place.node_of(next.rank, next.slot, GRANT) {
+        let granted = match context.node_of(next.rank, next.slot, GRANT) {
             Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
             Err(fault) => Err(fault),
         };
         self.handed(next, from, granted).await
     }
 
-    /// Waits until all who waited when the word was frozen have left, and none of them has yet to link itself. An owner that
-    /// ends counts no more meanwhile: others may wait like that for it.
+    /// Waits until all owners have left that waited when the word was put under recovery, and none
+    /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
+    /// the same way.
     pub(super) async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         if ends {
-            recovery::discount(memory, place)?;
+            recovery::discount(memory, context)?;
         }
-        while !no_node_counts(memory, place).await {
+        while !no_node_counts(memory, context).await {
             memory.pause(self.home, LOOK).await;
             if ends && !self.home().await?.is_as_frozen(frozen) {
-                break; // whoever took it has asked the same
+                break; // the owner that took it has scanned the participants
             }
         }
         Ok(())
     }
 
-    /// Ends a hand-over. Whoever is behind a rank that died will see to that; else, if the grant is not there, nobody can tell
-    /// whether it was, and is over: all who wait leave and come anew.
+    /// Completes a hand-over. The successor of a rank that died handles that; otherwise, if the
+    /// grant is not there, it may have come and gone: all waiters leave and start over.
     pub(super) async fn handed(&self, next: Owner, from: Mode, granted: Result<(), Fault>) -> Result<(), Fault> {
         let Err(fault) = granted else { return Ok(()) };
         if !self.is_alive(next.rank) {
             return Ok(());
         }
         if fault.is_unknown() {
-            let grant = self.place.node_of(next.rank, next.slot, GRANT);
+            let grant = self.context.node_of(next.rank, next.slot, GRANT);
             if let Ok(grant) = grant
                 && self.memory.read(grant).await == Ok(grant_to(next, from))
             {
@@ -292,43 +297,45 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         Ok(())
     }
 
-    /// The lock from a frozen word, if no living rank counts: else the word as it is then. `news`: of who was lost.
+    /// Takes the lock from a word under recovery, if no live rank is announced; otherwise returns
+    /// the current word. `news`: the budget for learning of the lost rank's end.
     pub(super) async fn take_frozen(
         &self,
         found: Home,
         mode: Mode,
-        wish: Intent,
+        intent: Intent,
         (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
     ) -> Result<Result<Held, Home>, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        match asks.nobody_counts(memory, place).await {
+        let Self { memory, context, owner, .. } = *self;
+        match asks.nobody_counts(memory, context).await {
             Ok(true) => {}
             Ok(false) => return Ok(Err(found)),
             Err(entangled) => {
-                clean(memory, place)?; // nobody counts who writes to it
+                clean(memory, context)?; // no announced owner writes to it
                 return Err(entangled);
             }
         }
         let lost = found.lost();
         let dead = match lost {
-            // Who was lost and lives has left the queue like all others, unless its memory has gone: then it died, most likely.
-            Some(rank) if self.is_alive(rank) => match has_gone(memory, place, rank).await {
+            // A lost rank that is alive has left the queue as all others, unless its memory is
+            // gone: then it died, most likely.
+            Some(rank) if self.is_alive(rank) => match has_gone(memory, context, rank).await {
                 true if !news.last(memory) => return Ok(Err(found)),
                 true => Some(rank),
                 false => None,
             },
             dead => dead,
         };
-        // Nobody writes to the node any more.
-        clean(memory, place)?;
-        if wish.is_over() {
+        // No rank writes to the node any more.
+        clean(memory, context)?;
+        if intent.is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
-        // Or any other one, if there was anybody at all.
+        // Or any other dead rank, if the lock had owners at all.
         let dead = dead.or_else(|| memory.failed_rank().filter(|_| found.has_readers() || found.is(Home::LOST)));
         let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-            Some(died) if !wish.recovers => {
-                // It may have been inherited meanwhile.
+            Some(died) if !intent.recovers => {
+                // Another owner may have recovered it meanwhile.
                 let now = self.home().await?;
                 return if now == found { Err(died) } else { Ok(Err(now)) };
             }
@@ -336,7 +343,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             None => Held::cleanly(mode),
         };
         counts.begin()?;
-        let new = Home::taken(owner, held.mode, place.has_node());
+        let new = Home::taken(owner, held.mode, context.has_node());
         let outcome = memory.compare_swap(self.home, found.0, new.0).await;
         let now = self.swapped(found, new, outcome, lost).await?;
         if now == found {
@@ -346,18 +353,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         Ok(Err(now))
     }
 
-    /// Acquires the lock, whose first operation ended so. `counts`: whether this owner does, at the end as well.
+    /// Acquires the lock after its first operation. `counts`: whether this owner is announced, at
+    /// the end as well.
     pub(super) async fn acquire(
         &self,
         first: Result<u64, Fault>,
         mode: Mode,
         mut pauses: Pauses<'m>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
-        let Self { memory, place, home, owner } = *self;
+        let Self { memory, context, home, owner } = *self;
         let lone = first.is_err();
-        let taken = Home::taken(owner, mode, place.has_node());
+        let taken = Home::taken(owner, mode, context.has_node());
         let mut found = match first {
             Ok(found) => Home(found),
             failed => self.swapped(Home::FREE, taken, failed, None).await?,
@@ -367,20 +375,21 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
         let (mut doubt, mut asks, mut news) = (Doubt::default(), Asks::default(), Tries::default());
         loop {
-            let wished = wish();
-            let queues = place.has_node() && wished.wanted != WaitPolicy::Try;
-            // Here this owner is not in the queue. While the word is frozen somebody may yet write to the node: it stays here.
-            if wished.is_over() && !found.is(Home::FROZEN) {
-                clean(memory, place)?; // if it was frozen, all who queued then have left
+            let intended = intent();
+            let queues = context.has_node() && intended.wanted != WaitPolicy::Try;
+            // This owner is not in the queue here. While the word is under recovery, others may
+            // still write to its node, so it stays.
+            if intended.is_over() && !found.is(Home::FROZEN) {
+                clean(memory, context)?; // after a recovery, all owners that were queued then have left
                 return Err(Fault::new(FaultKind::Closed));
             }
             if found.is(Home::FROZEN) {
                 counts.end()?;
-                found = match self.take_frozen(found, mode, wished, (counts, &mut asks, &mut news)).await? {
+                found = match self.take_frozen(found, mode, intended, (counts, &mut asks, &mut news)).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
-                    Err(_) if wished.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
+                    Err(_) if intended.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     Err(_) => {
                         memory.pause(home, pauses.next_nanos()).await;
                         self.home().await?
@@ -389,7 +398,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 continue;
             }
             if !counts.counts() {
-                clean(memory, place)?;
+                clean(memory, context)?;
                 counts.begin()?;
                 (asks, news) = (Asks::default(), Tries::default());
             }
@@ -398,11 +407,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 doubt.seen(found.0 & Home::READERS);
                 let doubted = !found.is(Home::QUEUED) && doubt.of_members(memory).is_some();
                 if self.ends_dead(found) || doubted {
-                    // Only if it is so still: the last one may have released before it died.
+                    // Only if the word has not changed: the tail may have released before it died.
                     found = self.freeze_if(found, (!doubted).then_some(found.rank())).await?;
                     continue;
                 }
-                if !wished.is_patient() {
+                if !intended.is_patient() {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 memory.pause(home, pauses.next_nanos()).await;
@@ -411,7 +420,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             let new = match joins {
                 true => found.joined(),
-                false if place.has_node() => found.behind(owner),
+                false if context.has_node() => found.behind(owner),
                 false => Home::taken(owner, mode, false),
             };
             let now = self.swap(found, new).await?;
@@ -419,7 +428,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 found = now;
                 continue;
             }
-            if joins || !place.has_node() {
+            if joins || !context.has_node() {
                 return Ok(Held::cleanly(mode));
             }
             let turn = match found.is(Home::QUEUED) {
@@ -427,10 +436,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 false => Turn::Mine(Mode::Shared),
             };
             let turn = match turn {
-                // Behind a reader nobody has it alone.
+                // Behind a reader no owner holds the lock exclusively.
                 Turn::Mine(Mode::Shared) if mode == Mode::Exclusive || !found.is(Home::QUEUED) => {
                     let home = if found.is(Home::QUEUED) { self.home().await? } else { new };
-                    self.readers_gone(|| pauses.next_nanos(), mode, home, wish).await?
+                    self.readers_gone(|| pauses.next_nanos(), mode, home, intent).await?
                 }
                 turn => turn,
             };
@@ -445,12 +454,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// What the first operation of a release found that failed; nothing where the release is over.
+    /// Resolves the failed first operation of a release; `None` if the release is over.
     pub(super) async fn released(&self, mode: Mode, fault: Fault) -> Result<Option<Home>, Fault> {
-        let Self { memory, place, owner, .. } = *self;
-        if mode == Mode::Exclusive && place.has_node() {
-            if memory.load(place.node(GRANT)?)? == HANDED {
-                let next = Owner::from_bits(memory.load(place.node(NEXT)?)?);
+        let Self { memory, context, owner, .. } = *self;
+        if mode == Mode::Exclusive && context.has_node() {
+            if memory.load(context.node(GRANT)?)? == HANDED {
+                let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
                 return self.handed(next, mode, Err(fault)).await.map(|()| None);
             }
             let mine = Home::FREE.behind(owner);
@@ -462,7 +471,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(|_| None)
     }
 
-    /// Whether who came last died: then it falls to whoever does not queue to say so.
+    /// Whether the tail is dead: then owners that do not queue have to put the word under recovery.
     pub(super) fn ends_dead(&self, found: Home) -> bool {
         found.is(Home::QUEUED) && !self.is_alive(found.rank())
     }

@@ -1,4 +1,4 @@
-//! Who holds a served lock and who waits for it: what the assisting thread knows, and what it does about a request.
+//! The queue and the holders of a served lock: the server's state, and its handling of requests.
 
 use std::collections::VecDeque;
 
@@ -7,33 +7,33 @@ use onesided_remote_memory::Rank;
 use super::messages::{Death, Outcome, Request, Terms, Verb};
 use crate::Mode;
 
-/// The state of one lock. Knows no memory: requests come in by [`hear`](Self::hear), and what clients are to be told goes out
-/// in order.
+/// The state of one lock, without any access to memory: [`hear`](Self::hear) handles requests, and
+/// queues the replies in order.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     clients: Vec<Client>,
-    /// Those who wait, in the order in which they were heard.
+    /// The waiters, in the order of their requests.
     queue: VecDeque<usize>,
-    /// Those who hold it: one exclusive, or any number that share.
+    /// The holders: one exclusive owner, or any number of readers.
     holders: Vec<usize>,
-    /// Who died inside, until somebody recovers that.
+    /// The death inside a section, until an owner recovers the lock.
     poison: Option<Death>,
-    /// How many read who came by the side door.
+    /// The number of readers that entered by the fallback slot.
     crowd: u64,
-    /// What is to be told to whom, about the request that was heard last.
+    /// Replies to be sent, by client, about the requests handled since.
     told: Vec<(usize, Outcome)>,
     closed: bool,
 }
 
-/// A line of a rank, or the side door.
+/// A request slot of a rank, or the fallback slot.
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// The rank whose line it is; at the side door, who stands there.
+    /// The rank of the request slot, or the rank in the fallback slot.
     rank: Rank,
-    /// What was heard last.
+    /// The last request.
     seen: u64,
     stage: Stage,
-    /// What it was told about that.
+    /// The reply to it.
     told: Option<Outcome>,
 }
 
@@ -45,7 +45,7 @@ enum Stage {
 }
 
 impl Desk {
-    /// Adds a line; gives its number.
+    /// Adds a request slot and returns its index.
     pub(super) fn add(&mut self, rank: Rank) -> usize {
         self.clients.push(Client { rank, seen: 0, stage: Stage::Idle, told: None });
         self.clients.len() - 1
@@ -59,33 +59,34 @@ impl Desk {
         self.clients[client].seen
     }
 
-    /// Whether anybody waits.
+    /// Whether there are waiters.
     pub(super) fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// How many hold it or wait, and one for a death that nobody has inherited.
+    /// The number of holders and waiters, plus one if the lock is poisoned.
     pub(super) fn occupied(&self) -> usize {
         self.queue.len() + self.holders.len() + usize::from(self.poison.is_some()) + usize::from(self.crowd > 0)
     }
 
-    /// What clients are to be told, since this was asked last: in order.
+    /// Takes the queued replies, in order.
     pub(super) fn take_told(&mut self) -> impl Iterator<Item = (usize, Outcome)> + '_ {
         self.told.drain(..)
     }
 
-    /// Tells a client about the request that was heard last.
+    /// Replies to a client's last request.
     fn tell(&mut self, client: usize, outcome: Outcome) {
         self.clients[client].told = Some(outcome);
         self.told.push((client, outcome));
     }
 
-    /// Tells a client once more what it was told.
+    /// Repeats a reply.
     pub(super) fn tell_again(&mut self, client: usize) {
         self.told.extend(self.clients[client].told.map(|outcome| (client, outcome)));
     }
 
-    /// A client's line has another word now. Only one owner uses a line at a time, so whatever it asked for before is over.
+    /// Handles a new word in a client's request slot. A slot has one owner at a time, so the word
+    /// replaces any earlier request.
     pub(super) fn hear(
         &mut self,
         client: usize,
@@ -119,13 +120,14 @@ impl Desk {
         }
     }
 
-    /// The client holds nothing any more; what it says instead is heard later.
+    /// The client holds nothing any more; its new request is handled later.
     pub(super) fn retire(&mut self, client: usize, says: Option<Request>, is_alive: impl Fn(Rank) -> bool) {
         self.retract(client, says);
         self.advance(&is_alive);
     }
 
-    /// The client holds nothing any more, and waits for nothing, as it says. If it has inherited and did not want to, nobody has.
+    /// The client holds nothing and waits for nothing, according to its new request. If it
+    /// withdraws a recovered lock, the lock is poisoned again.
     fn retract(&mut self, client: usize, says: Option<Request>) {
         let Client { stage, told, .. } = self.clients[client];
         if let (Some(Verb::Withdraw), Stage::Holds(_), Some(Outcome::Granted(Some(death)))) =
@@ -136,7 +138,7 @@ impl Desk {
         self.drop_out(client);
     }
 
-    /// The client holds nothing any more, and waits for nothing.
+    /// The client holds nothing and waits for nothing.
     fn drop_out(&mut self, client: usize) {
         match std::mem::replace(&mut self.clients[client].stage, Stage::Idle) {
             Stage::Idle => {}
@@ -145,7 +147,7 @@ impl Desk {
         }
     }
 
-    /// Gives the lock to those at the head of the queue, as far as they can have it; passes over the dead.
+    /// Grants the lock to the head of the queue as far as possible, and skips dead waiters.
     pub(super) fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
         while let Some(client) = self.queue.front().copied() {
             let Client { rank, stage: Stage::Waits(mode, terms), .. } = self.clients[client] else {
@@ -163,7 +165,7 @@ impl Desk {
                 }
                 death => death,
             };
-            // Who recovers has it alone.
+            // A recovering owner holds it exclusively.
             let held = if death.is_some() { Mode::Exclusive } else { mode };
             let free = match held {
                 Mode::Exclusive => self.holders.is_empty() && self.crowd == 0,
@@ -180,12 +182,12 @@ impl Desk {
         }
     }
 
-    /// How many read who came by the side door.
+    /// The number of readers that entered by the fallback slot.
     pub(super) const fn crowd(&self) -> u64 {
         self.crowd
     }
 
-    /// So many do now; of those that there were before, some have died if that is told.
+    /// Sets that number; `died` is a rank that died among the previous ones.
     pub(super) fn set_crowd(&mut self, crowd: u64, died: Option<Rank>, is_alive: impl Fn(Rank) -> bool) {
         self.crowd = crowd;
         if let Some(rank) = died {
@@ -195,18 +197,18 @@ impl Desk {
         self.advance(&is_alive);
     }
 
-    /// Those who hold it by their lines.
+    /// The holders with request slots.
     pub(super) fn holders(&self) -> Vec<usize> {
         self.holders.clone()
     }
 
-    /// Somebody who holds it and lives no more.
+    /// A holder that is dead.
     pub(super) fn dead_holder(&self, is_alive: impl Fn(Rank) -> bool) -> Option<usize> {
         self.holders.iter().copied().find(|holder| !is_alive(self.clients[*holder].rank))
     }
 
-    /// A client that holds the lock died, and has not released it: from now on it is poisoned, and all are told who wait and
-    /// do not inherit.
+    /// Reaps a holder that died without releasing: the lock is poisoned, and waiters that do not
+    /// recover fail.
     pub(super) fn bury(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
         let Client { rank, stage, .. } = self.clients[client];
         self.drop_out(client);
@@ -217,7 +219,7 @@ impl Desk {
         self.advance(&is_alive);
     }
 
-    /// Tells all who wait and do not inherit, if somebody died inside.
+    /// Fails all waiters that do not recover, if the lock is poisoned.
     fn tell_of_poison(&mut self) {
         let poison = self.poison;
         for client in std::mem::take(&mut self.queue) {
@@ -231,13 +233,13 @@ impl Desk {
         }
     }
 
-    /// Whether there is something to do because somebody died: a holder, or who is first in the queue.
+    /// Whether a holder, or the head of the queue, is dead.
     pub(super) fn mourns(&self, is_alive: impl Fn(Rank) -> bool) -> bool {
         let first = self.queue.front().is_some_and(|client| !is_alive(self.clients[*client].rank));
         first || self.has_queue() && self.dead_holder(is_alive).is_some()
     }
 
-    /// Nobody gets the lock any more, and all who wait are told.
+    /// Ends the service: no client is granted the lock any more, and all waiters fail.
     pub(super) fn close(&mut self) {
         self.closed = true;
         for client in std::mem::take(&mut self.queue) {
@@ -257,7 +259,7 @@ mod tests {
     const TRY: Terms = Terms { at_once: true, recovers: false };
     const HEIR: Terms = Terms { at_once: false, recovers: true };
 
-    /// A desk with one line for each rank.
+    /// A lock queue with one request slot for each rank.
     struct Office {
         desk: Desk,
         dead: Vec<Rank>,
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!((office.release(2), office.desk.occupied()), (vec![], 0));
     }
 
-    /// Readers who follow one another read together, and none of them overtakes a writer who waits.
+    /// Consecutive readers share the lock, and none bypasses a waiting writer.
     #[test]
     fn readers_share_and_do_not_starve_writers() {
         let mut office = Office::new(5);
@@ -382,7 +384,7 @@ mod tests {
         assert_eq!(office.ask(2, X, PLAIN), []);
         let told = [(1, Outcome::Withdrawn), (2, Outcome::Poisoned(death))];
         assert_eq!(office.hear(1, Verb::Withdraw), told);
-        // The same where others are heard first.
+        // The same if other requests are handled first.
         assert_eq!(office.ask(3, X, HEIR), [(3, Outcome::Granted(Some(death)))]);
         let says = Request { turn: 100, slot: 0, verb: Verb::Withdraw };
         office.desk.retire(3, Some(says), |_| true);
@@ -407,7 +409,7 @@ mod tests {
         assert_eq!(office.ask(3, S, TRY), [(3, Outcome::Busy)]);
     }
 
-    /// Also who stands behind an heir that waits for readers who live.
+    /// Also a waiter behind a recovering owner that waits for live readers.
     #[test]
     fn all_who_do_not_inherit_are_told_at_once() {
         let mut office = Office::new(5);

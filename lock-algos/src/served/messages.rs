@@ -1,37 +1,39 @@
-//! What owners and the assisting thread tell each other, each in one word.
+//! The requests of owners and the replies of the server, one word each.
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::{Held, Mode, Owner};
 
-/// What an owner asks for, in its line at the home: turn 32 bits | slot 12 | nothing 12 | flags 4 | verb 4.
+/// A request, in a request slot at the home: request id 32 bits | slot 12 | unused 12 | flags 4 |
+/// verb 4.
 ///
-/// No two requests of a line in a row are the same word: a slot's turns rise, and what follows an acquire is another verb.
+/// No two consecutive requests of a request slot are the same word: the ids of a slot rise, and the
+/// request behind an acquire has another verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Which of the slot's acquires; the answer repeats it.
+    /// The request id: which of the slot's acquires. The reply repeats it.
     pub(super) turn: u32,
-    /// Whose node is to have the answer.
+    /// The slot whose node receives the reply.
     pub(super) slot: u16,
     pub(super) verb: Verb,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// The lock in this mode.
+    /// Acquires the lock in this mode.
     Acquire(Mode, Terms),
-    /// The lock is given back. Nobody answers.
+    /// Releases the lock. There is no reply.
     Release,
-    /// The acquire is not wanted any more, whatever became of it.
+    /// Withdraws the acquire, granted or not.
     Withdraw,
 }
 
-/// On what terms a lock is wanted.
+/// The terms of an acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// Only if it can be had at once.
+    /// Only without waiting.
     pub(super) at_once: bool,
-    /// Also from the dead.
+    /// Recovers a poisoned lock.
     pub(super) recovers: bool,
 }
 
@@ -74,16 +76,16 @@ impl Request {
         (self.turn as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
     }
 
-    /// `None` where nobody has asked for anything.
+    /// `None` if there is no request.
     pub(super) fn from_bits(bits: u64) -> Option<Self> {
         let verb = Verb::from_bits(bits & 0xff)?;
         Some(Self { turn: (bits >> 32) as u32, slot: (bits >> 20) as u16 & 0xfff, verb })
     }
 }
 
-/// What is written to the bell behind a request: rank 24 bits | slot 12 | line 8 | verb and flags 8 | turn 12. It says where
-/// the last request is, and differs from every other one that may come before the next look at the bell: an owner has to have
-/// its answer before its next turn.
+/// The wake event behind a request: rank 24 bits | slot 12 | request slot 8 | verb and flags 8 |
+/// request id 12. It names the last request, and differs from any other wake event that may come
+/// before the server's next read: an owner needs its reply before its next request id.
 pub(super) const fn ring(rank: Rank, line: u16, request: Request) -> u64 {
     (rank.0 as u64 & 0xff_ffff) << 40
         | (request.slot as u64 & 0xfff) << 28
@@ -92,21 +94,21 @@ pub(super) const fn ring(rank: Rank, line: u16, request: Request) -> u64 {
         | request.turn as u64 & 0xfff
 }
 
-/// The line that a ring names which is of none.
+/// The request slot of a wake event that names none.
 pub(super) const NO_LINE: u16 = 0xff;
 
-/// Which line a ring tells of.
+/// The request slot that a wake event names.
 pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
     (Rank((ring >> 40) as u32 & 0xff_ffff), (ring >> 20) as u16 & 0xff)
 }
 
-/// Whether a ring is not the first one for what a line says.
+/// Whether a wake event is a repetition for the word in a request slot.
 pub(super) const fn rings_again(ring: u64, says: u64) -> bool {
     (says >> 32 ^ ring) & 0xfff != 0
 }
 
-/// What an owner is told, in its node, once for each turn but for [`Withdrawn`](Outcome::Withdrawn), which may come behind
-/// another answer: turn 32 bits | nothing 4 | outcome 4 | rank 24.
+/// A reply, in an owner's node, once for each request id; [`Withdrawn`](Outcome::Withdrawn) may
+/// follow another reply: request id 32 bits | unused 4 | outcome 4 | rank 24.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) turn: u32,
@@ -115,19 +117,19 @@ pub(super) struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It holds the lock, as it asked for it, or from the dead.
+    /// The owner holds the lock, as requested, or recovered.
     Granted(Option<Death>),
-    /// It wanted the lock at once, and others have it.
+    /// The owner did not want to wait, and others hold the lock.
     Busy,
-    /// Somebody died inside, and it does not inherit.
+    /// The lock is poisoned, and the owner does not recover.
     Poisoned(Death),
-    /// It holds nothing.
+    /// The owner holds nothing.
     Withdrawn,
-    /// There is no assisting thread any more.
+    /// The server has ended.
     Closed,
 }
 
-/// Who died inside.
+/// The death of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Death {
     pub(super) rank: Rank,
@@ -144,7 +146,7 @@ impl Death {
 }
 
 impl Outcome {
-    /// How the lock is held by who asked for it in this mode.
+    /// The result of an acquire that asked for this mode.
     pub(super) const fn held(death: Option<Death>, mode: Mode) -> Held {
         match death {
             None => Held::cleanly(mode),
@@ -186,9 +188,11 @@ impl Answer {
     }
 }
 
-/// The side door: who has no line asks, waits and holds by this one word at the home, one at a time. Changed by compare-swaps
-/// alone. Turn 32 bits, the upper 26 of them the [generation](Owner::generation) of who stands there | rank 24 | verb and
-/// flags 8, 0 while nobody stands there. So no two who stand there have the same word, and nobody twice in a row.
+/// The fallback slot: an owner without a node requests, waits and holds by this one word at the
+/// home, one owner at a time. Changed by compare-swaps alone. Request id 32 bits, the upper 26 of
+/// them the [generation](Owner::generation) of the owner | rank 24 | verb and flags 8, 0 if the
+/// slot is clear. So no two owners in the slot have the same word, and none has the same word twice
+/// in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Door(pub(super) u64);
 
@@ -205,23 +209,23 @@ impl Door {
         self.0 & 0xff == 0
     }
 
-    /// The word of the next who stands there.
+    /// The word of the next owner.
     pub(super) const fn taken(self, owner: Owner, mode: Mode, terms: Terms) -> Self {
         let turn = (owner.generation << 6 | self.turn().wrapping_add(1) & 0x3f) as u64;
         Self(turn << 32 | (owner.rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
     }
 
-    /// The word of the same one, who does not want it any more.
+    /// The word of the same owner, which withdraws.
     pub(super) const fn withdrawn(self) -> Self {
         Self(self.0 & !0xff | Verb::Withdraw.to_bits())
     }
 
-    /// The word when he is gone.
+    /// The word when it has left.
     pub(super) const fn left(self) -> Self {
         Self((self.turn() as u64) << 32)
     }
 
-    /// As a request in a line.
+    /// The word as a request in a request slot.
     pub(super) fn request(self, slot: u16) -> Option<Request> {
         Some(Request { turn: self.turn(), slot, verb: Verb::from_bits(self.0 & 0xff)? })
     }

@@ -1,4 +1,4 @@
-//! The owner's side, for who has a node.
+//! The client side, for owners with a node.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,83 +13,85 @@ use crate::recovery;
 use crate::settle::{self, Tries};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
 
-/// An owner on its way to the server and back.
+/// An owner that communicates with the server.
 #[derive(Clone, Copy)]
 pub(super) struct Errand<'a, M, P> {
     pub(super) memory: &'a M,
-    pub(super) place: P,
+    pub(super) context: P,
     /// Whether the server may sleep.
     pub(super) sleeps: bool,
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
-    /// The turn of this owner's last request, and its line.
+    /// The request id of this owner's last request, and its request slot.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
-        let note = self.memory.load(self.place.node(TURN)?)?;
+        let note = self.memory.load(self.context.node(TURN)?)?;
         Ok(((note >> 32) as u32, (note as u16).checked_sub(1)))
     }
 
-    /// Notes another turn. Gives it.
+    /// Notes the next request id, and returns it.
     pub(super) fn note(&self, line: Option<u16>) -> Result<u32, Fault> {
         let (turn, _) = self.noted()?;
         let turn = turn.wrapping_add(1);
         let line = line.map_or(0, |line| u64::from(line) + 1);
-        self.memory.store(self.place.node(TURN)?, u64::from(turn) << 32 | line)?;
+        self.memory.store(self.context.node(TURN)?, u64::from(turn) << 32 | line)?;
         Ok(turn)
     }
 
     /// Notes that the lock is held.
     fn note_held(&self) -> Result<(), Fault> {
-        let node = self.place.node(TURN)?;
+        let node = self.context.node(TURN)?;
         self.memory.store(node, self.memory.load(node)? | HELD)
     }
 
-    /// Asks for the lock, anew if it has asked before: then the server forgets about that.
+    /// Requests the lock. A repetition replaces the previous request.
     pub(super) fn ask(&self, line: u16, verb: Verb) -> Result<M::Op, Fault> {
         let turn = self.note(Some(line))?;
         self.say(line, turn, verb)
     }
 
-    /// Writes to the line, and rings behind it: writes take effect in the order of posting.
+    /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
+    /// of posting.
     pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
         self.say_again(line, turn, verb, 0)
     }
 
-    /// The same once more: the line says what it said, but no two rings in a row are alike.
+    /// Repeats a request: the request slot has the same word, but no two consecutive wake events
+    /// are equal.
     fn say_again(&self, line: u16, turn: u32, verb: Verb, times: u32) -> Result<M::Op, Fault> {
-        let Self { memory, place, .. } = self;
-        let owner = place.owner();
+        let Self { memory, context, .. } = self;
+        let owner = context.owner();
         let request = Request { turn, slot: owner.slot, verb };
-        drop(memory.write(place.request_slot_of(owner.rank, line)?, request.to_bits(), Notify::No));
+        drop(memory.write(context.request_slot_of(owner.rank, line)?, request.to_bits(), Notify::No));
         self.ring(ring(owner.rank, line, Request { turn: turn.wrapping_add(times), ..request }))
     }
 
     pub(super) fn ring(&self, ring: u64) -> Result<M::Op, Fault> {
         let notify = if self.sleeps { Notify::Yes } else { Notify::No };
-        Ok(self.memory.write(self.place.home(BELL)?, ring, notify))
+        Ok(self.memory.write(self.context.home(BELL)?, ring, notify))
     }
 
-    /// Ends the use of the node and the line.
+    /// Ends the use of the node and the request slot.
     pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
-        recovery::discount(self.memory, self.place)?;
+        recovery::discount(self.memory, self.context)?;
         if let Some(line) = line {
-            self.place.release_request_slot(line);
+            self.context.release_request_slot(line);
         }
         Ok(())
     }
 
     pub(super) fn closed(&self) -> Fault {
-        self.place.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
+        self.context.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
     }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
     pub(super) async fn ring_until_told(&self, ring: u64) -> Result<(), Fault> {
         let notify = if self.sleeps { Notify::Yes } else { Notify::No };
-        settle::write(self.memory, self.place.home(BELL)?, ring, notify).await
+        settle::write(self.memory, self.context.home(BELL)?, ring, notify).await
     }
 
-    /// `Closed` once there is no server any more.
+    /// `Closed` once the server has ended.
     pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
         match settle::read(self.memory, state).await? & ENDED {
             0 => Ok(()),
@@ -99,17 +101,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
-    /// Waits for what `is_it` takes for an answer. `None`: `until` has become true, or there is none yet.
+    /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
+    /// yet.
     async fn answer(
         &self,
         state: M::Word<'m>,
         is_it: impl Fn(Answer) -> bool + Copy + Unpin + Send + Sync + 'm,
         until: impl Fn() -> bool + Send + Sync,
     ) -> Result<Option<Outcome>, Fault> {
-        let Self { memory, place, .. } = *self;
-        let node = place.node(ANSWER)?;
+        let Self { memory, context, .. } = *self;
+        let node = context.node(ANSWER)?;
         let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
-        let patience = place.home_rank().map_or(Patience::until(u64::MAX), Patience::on);
+        let patience = context.home_rank().map_or(Patience::until(u64::MAX), Patience::on);
         let patience = patience.and_until(memory.now().saturating_add(LOOK));
         let mut wait = memory.wait_until(node, move |word| look(word).is_some(), patience);
         match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
@@ -124,14 +127,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         }
     }
 
-    /// Releases once more, if nobody knows whether it was said and the line says still what it said before: it is not this
-    /// owner's any more, and may have been used since.
+    /// Releases once more, if the release is indeterminate and the request slot still has the
+    /// previous word. The slot is not this owner's any more, and may have been used since.
     pub(super) async fn release_again(&self) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let (turn, Some(at)) = self.noted()? else { return Ok(()) };
-        let owner = place.owner();
+        let owner = context.owner();
         let (line, release) =
-            (place.request_slot_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
+            (context.request_slot_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
         let mut tries = Tries::default();
         loop {
             let says = settle::read(memory, line).await?;
@@ -143,21 +146,22 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 tries.again(memory, line, fault).await?;
             }
         }
-        // Another ring than the first one, which may have been heard.
+        // A different wake event than the first one, which may have been handled.
         self.ring_until_told(ring(owner.rank, at, Request { turn: turn.wrapping_add(1), ..release })).await
     }
 
-    /// The rest of an acquire, once [`start`](crate::LockAlgorithm::start) has asked, if there was a line.
+    /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
+    /// request slot.
     pub(super) async fn wait_in_line(
         self,
         state: M::Word<'m>,
         asked: (Mode, Terms),
         (first, pauses): (Result<u64, Fault>, Pauses<'m>),
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let outcome = match first {
             Err(fault) if !fault.is_unknown() => Err(fault),
-            _ => self.wait_for_turn(state, asked, pauses, wish).await,
+            _ => self.wait_for_turn(state, asked, pauses, intent).await,
         };
         if outcome.is_err() {
             self.leave(self.noted()?.1)?;
@@ -170,20 +174,20 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
         mut pauses: Pauses<'m>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let mut times = 0_u32;
         loop {
-            let wished = wish();
+            let intended = intent();
             let (turn, line) = self.noted()?;
             let Some(line) = line else {
-                match wished.wanted {
+                match intended.wanted {
                     WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
                     WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     WaitPolicy::Block => {}
                 }
-                match place.take_request_slot() {
+                match context.take_request_slot() {
                     Some(line) => drop(self.ask(line, Verb::Acquire(mode, terms))?),
                     None => {
                         memory.pause(state, pauses.next_nanos()).await;
@@ -192,22 +196,23 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 }
                 continue;
             };
-            if wished.is_over() {
+            if intended.is_over() {
                 self.withdraw(state, (turn, line)).await?;
                 return Err(Fault::new(FaultKind::Closed));
             }
-            if !wished.is_patient() && !terms.at_once {
+            if !intended.is_patient() && !terms.at_once {
                 if terms.recovers {
-                    // It may have been granted what the dead left: the server is to know that it does not have it.
+                    // It may have been granted a poisoned lock: the server has to know that it does
+                    // not hold it.
                     self.withdraw(state, (turn, line)).await?;
                 }
                 terms.at_once = true;
                 drop(self.ask(line, Verb::Acquire(mode, terms))?);
                 continue;
             }
-            match self.answer(state, move |answer| answer.turn == turn, || wish().is_over()).await? {
-                None if wish().is_over() => {}
-                // Once more, in case that was lost, or the answer.
+            match self.answer(state, move |answer| answer.turn == turn, || intent().is_over()).await? {
+                None if intent().is_over() => {}
+                // Repeats the request, in case that or the reply was lost.
                 None => {
                     times = times.wrapping_add(1);
                     drop(self.say_again(line, turn, Verb::Acquire(mode, terms), times)?);
@@ -218,7 +223,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 }
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
-                Some(Outcome::Poisoned(death)) => match wish() {
+                Some(Outcome::Poisoned(death)) => match intent() {
                     Intent { wanted: WaitPolicy::Cancelled, .. } => {}
                     Intent { recovers: true, .. } if !terms.recovers => {
                         terms.recovers = true;
@@ -231,7 +236,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         }
     }
 
-    /// Takes an acquire back, and waits until the server has heard that: then it writes nothing more to the node.
+    /// Withdraws an acquire, and waits until the server has handled that: then it writes nothing
+    /// more to the node.
     pub(super) async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
         drop(self.say(line, turn, Verb::Withdraw)?);
         let heard =

@@ -1,4 +1,4 @@
-//! The assisting thread.
+//! The server.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,50 +13,50 @@ use crate::LockContext;
 use crate::recovery::Doubt;
 use crate::settle;
 
-/// How many lines are looked at between two looks at the bell: a rank that has just rung does not wait for a look at all of
-/// a large world.
+/// How many request slots are checked between two reads of the wake event: a rank that has just
+/// written does not wait for a check of all slots of a large world.
 const SLICE: usize = 64;
 
 /// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
 pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     memory: &'m M,
-    place: P,
+    context: P,
     is_open: impl Fn() -> bool + Send + Sync,
 ) -> Result<(), Fault> {
-    let mut server = Server::new(memory, place)?;
+    let mut server = Server::new(memory, context)?;
     let outcome = server.run(is_open).await;
     server.close()?;
     outcome
 }
 
 /// See [`LockAlgorithm::wake_server`](crate::LockAlgorithm::wake_server).
-pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    let bell = place.home(BELL)?;
-    // Another word than the last one, that names no line.
+pub(super) async fn wake<'m, M: RemoteMemory>(memory: &'m M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    let bell = context.home(BELL)?;
+    // A different value than the last one, which names no request slot.
     let ring = !memory.load(bell)? | (NO_LINE as u64) << 20;
     memory.write(bell, ring, Notify::Yes).await.map(drop)
 }
 
 struct Server<'m, M: RemoteMemory, P> {
     memory: &'m M,
-    place: P,
+    context: P,
     desk: Desk,
-    /// Of each client of the desk but the last, which is the side door.
+    /// By client, except the last one, which is the fallback slot.
     lines: Vec<M::Word<'m>>,
-    /// Of each rank: which of those whose lines there are.
+    /// By rank: its index among the ranks with request slots.
     members: Vec<Option<usize>>,
     bell: M::Word<'m>,
     door: M::Word<'m>,
     crowd: M::Word<'m>,
-    /// Whether somebody is counted in the crowd who is not there.
+    /// The suspicion that a counted reader of the fallback slot is gone.
     doubt: Doubt,
-    /// Answers of which nobody knows yet whether they came: to whom, to which word, and what.
+    /// Replies whose outcome is not known yet: client, request and reply.
     told: Vec<Told<M>>,
-    /// Whether somebody's node could not be reached: he is heard once it can be.
+    /// Whether a node could not be reached: its request is handled once it can be.
     unreached: bool,
 }
 
-/// An answer on its way.
+/// A reply in flight.
 struct Told<M: RemoteMemory> {
     op: M::Op,
     client: usize,
@@ -65,27 +65,27 @@ struct Told<M: RemoteMemory> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
-    fn new(memory: &'m M, place: P) -> Result<Self, Fault> {
+    fn new(memory: &'m M, context: P) -> Result<Self, Fault> {
         let mut desk = Desk::default();
         let mut lines = Vec::new();
         let ranks: Vec<_> =
-            (0..memory.size()).map(Rank).filter(|rank| place.request_slot_of(*rank, 0).is_ok()).collect();
+            (0..memory.size()).map(Rank).filter(|rank| context.request_slot_of(*rank, 0).is_ok()).collect();
         let mut members = vec![None; memory.size() as usize];
         for (member, rank) in ranks.iter().enumerate() {
             members[rank.index()] = Some(member);
         }
-        // The first line of everybody, then the second ones: few use those.
-        for line in 0..place.request_slots() {
+        // The first slot of every rank, then the second ones, which are rarely used.
+        for line in 0..context.request_slots() {
             for rank in &ranks {
-                lines.push(place.request_slot_of(*rank, line)?);
+                lines.push(context.request_slot_of(*rank, line)?);
                 desk.add(*rank);
             }
         }
         desk.add(memory.rank());
-        let (bell, door, crowd) = (place.home(BELL)?, place.home(DOOR)?, place.home(CROWD)?);
+        let (bell, door, crowd) = (context.home(BELL)?, context.home(DOOR)?, context.home(CROWD)?);
         let doubt = Doubt::default();
         let told = Vec::new();
-        Ok(Self { memory, place, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
+        Ok(Self { memory, context, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
@@ -95,11 +95,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         loop {
             let rung = memory.load(self.bell)?;
             if !is_open() {
-                return Ok(()); // whoever closes it rings then
+                return Ok(()); // closing the server wakes it
             }
             if heard != Some(rung) {
                 heard = Some(rung);
-                // Who has rung before him is not named any more, so all are looked at once from here on.
+                // An earlier wake event may have been overwritten, so all slots are checked once
+                // from here on.
                 left = all;
                 if let Some(client) = self.named(rung) {
                     self.look_for(client, rung)?;
@@ -113,9 +114,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             if left > 0 || self.bury_all().await? {
                 continue;
             }
-            // What was written before the bell was read has been looked at; what is written later changes the bell.
+            // Requests before the wake event was read have been handled; later ones change it.
             let mut patience = Patience::with_failures(memory.rank());
-            // Rings of readers who leave may be the same word, by chance.
+            // Wake events of departing readers may be equal, by chance.
             let oversubscribed = self.desk.crowd() > 0 && self.desk.has_queue();
             if std::mem::take(&mut self.unreached) || oversubscribed {
                 left = all;
@@ -138,15 +139,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         }
     }
 
-    /// The client that a ring names.
+    /// The client that a wake event names.
     fn named(&self, ring: u64) -> Option<usize> {
         let (rank, line) = rung_by(ring);
         let member = self.members.get(rank.index()).copied().flatten()?;
-        let members = self.lines.len().checked_div(usize::from(self.place.request_slots()))?;
+        let members = self.lines.len().checked_div(usize::from(self.context.request_slots()))?;
         Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
     }
 
-    /// Looks at the line that a ring names. Who rings again for the same word has not had the answer, or not any more.
+    /// Checks the request slot that a wake event names. A repeated wake event for the same word
+    /// means that the reply was lost.
     fn look_for(&mut self, client: usize, ring: u64) -> Result<(), Fault> {
         let known = self.desk.seen(client);
         self.look(client)?;
@@ -157,9 +159,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(())
     }
 
-    /// Hears what a client has to say that is new.
+    /// Handles a client's new request.
     fn look(&mut self, client: usize) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let Some(line) = self.lines.get(client) else { return self.look_at_the_door() };
         let word = memory.load(*line)?;
         if word == self.desk.seen(client) {
@@ -169,18 +171,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         let rank = self.desk.rank(client);
         if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request
             && is_alive(memory, rank)
-            && place.node_of(rank, slot, ANSWER).is_err()
+            && context.node_of(rank, slot, ANSWER).is_err()
         {
-            self.unreached = true; // later, perhaps: nobody is granted a lock who would not hear of it
+            self.unreached = true; // retried later: a rank that cannot receive the reply is granted no lock
             return Ok(());
         }
         self.hear(client, (rank, word), request)
     }
 
-    /// The word at the door, and how many have gone in there by then.
+    /// The word in the fallback slot, and the current number of readers that entered by it.
     fn load_door(&mut self) -> Result<u64, Fault> {
         let word = self.memory.load(self.door)?;
-        // After it: a reader has counted itself before it leaves the door.
+        // Behind it: a reader adds itself before it clears the slot.
         let (crowd, memory) = (in_crowd(self.memory.load(self.crowd)?), self.memory);
         if crowd != self.desk.crowd() {
             self.doubt = Doubt::default();
@@ -190,8 +192,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(word)
     }
 
-    /// Whoever released before somebody asks has rung before him, and may not be heard yet: who says something else now than
-    /// when he got the lock has it no more. What he says is heard in his turn.
+    /// Retires holders whose request slots have changed: a rank that released before another one's
+    /// request has written its wake event before it, but may not have been handled yet. Its new
+    /// request is handled in order.
     fn retire_holders(&mut self, asks: usize) -> Result<(), Fault> {
         let memory = self.memory;
         for holder in self.desk.holders().into_iter().filter(|holder| *holder != asks) {
@@ -230,15 +233,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         self.tell()
     }
 
-    /// Writes the answers. Nobody waits for that: a rank that cannot be reached any more is found dead.
+    /// Writes the replies, without waiting: a rank that cannot be reached any more is found dead.
     fn tell(&mut self) -> Result<(), Fault> {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let told: Vec<_> = self.desk.take_told().collect();
         for (client, outcome) in told {
             let word = self.desk.seen(client);
             if client == self.lines.len() {
                 let answer = Answer { turn: Door(word).turn(), outcome };
-                memory.store(place.home(DOOR_ANSWER)?, answer.to_bits())?;
+                memory.store(context.home(DOOR_ANSWER)?, answer.to_bits())?;
             } else if let Some(Request { turn, .. }) = Request::from_bits(word) {
                 self.answer(client, word, Answer { turn, outcome });
             }
@@ -246,18 +249,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(())
     }
 
-    /// Writes an answer to a client's node.
+    /// Writes a reply to a client's node.
     fn answer(&mut self, client: usize, word: u64, answer: Answer) {
-        let Self { memory, place, .. } = *self;
+        let Self { memory, context, .. } = *self;
         let node = Request::from_bits(word)
-            .and_then(|request| place.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
+            .and_then(|request| context.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
         if let Some(node) = node {
             let op = memory.write(node, answer.to_bits(), Notify::Yes);
             self.told.push(Told { op, client, word, answer });
         }
     }
 
-    /// Sees how the answers went. One of which nobody knows is written again, while its client says the same and lives.
+    /// Polls the replies. An indeterminate one is repeated while its client is alive and has the
+    /// same request.
     fn poll_told(&mut self, cx: &mut Context<'_>) {
         let mut lost = Vec::new();
         self.told.retain_mut(|told| match Pin::new(&mut told.op).poll(cx) {
@@ -276,7 +280,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         }
     }
 
-    /// Takes the lock from those who died with it. `true` if there was one.
+    /// Reaps dead holders. `true` if there were any.
     fn bury_holders(&mut self) -> Result<bool, Fault> {
         let (memory, mut any) = (self.memory, false);
         while let Some(holder) = self.desk.dead_holder(|rank| is_alive(memory, rank)) {
@@ -287,7 +291,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 Some(line) => {
                     let word = memory.load(*line)?;
                     if word != before {
-                        // It asks for nothing any more.
+                        // A dead rank's new request is void.
                         let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
                         self.desk.hear(holder, (self.desk.rank(holder), word), says, |rank| is_alive(memory, rank));
                         continue;
@@ -307,13 +311,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(any)
     }
 
-    /// The door's word, if who stands there lives no more.
+    /// The word in the fallback slot, if its owner is dead.
     fn dead_visitor(&self) -> Option<Door> {
         let door = Door(self.desk.seen(self.lines.len()));
         (!door.is_free() && !is_alive(self.memory, door.rank())).then_some(door)
     }
 
-    /// Does what there is to do because somebody died. `true` if there was anything.
+    /// Handles deaths. `true` if there was anything to do.
     async fn bury_all(&mut self) -> Result<bool, Fault> {
         let memory = self.memory;
         let mut any = false;
@@ -328,7 +332,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         }
         if let Some(door) = self.dead_visitor() {
             any = true;
-            // What it did has taken effect, so nobody else changes the word while it is this one.
+            // Its operations have taken effect, so no other rank changes this word.
             drop(memory.compare_swap(self.door, door.0, door.left().0));
             self.desk.hear(self.lines.len(), (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
         }
@@ -341,10 +345,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(any)
     }
 
-    /// Takes the lock from readers of whom the count is all that is left: they died, or were not told that they were counted, or
-    /// not any more. `true` if there were any.
+    /// Resets the count of readers of the fallback slot that are not there: they died, or their
+    /// arrival or departure was indeterminate. `true` if there were any.
     async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
-        let (memory, place) = (self.memory, self.place);
+        let (memory, context) = (self.memory, self.context);
         if !self.doubt.lasts(memory) {
             return Ok(false);
         }
@@ -354,7 +358,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             return self.load_door().map(|_| true);
         }
         for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
-            let counts = match place.participant_count(rank) {
+            let counts = match context.participant_count(rank) {
                 Ok(Some(tally)) => settle::read(memory, tally).await.map(|tally| tally >> 32 != 0),
                 Ok(None) => Ok(false),
                 Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),
@@ -364,25 +368,25 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 return Ok(false);
             }
         }
-        // Whoever counts since has changed the word.
+        // A later arrival has changed the word.
         match memory.compare_swap(self.crowd, word, word - crowd).await {
             Ok(found) if found == word => {}
             Err(fault) if !fault.is_unknown() => return Err(fault),
-            _ => return self.load_door().map(|_| true), // it is another one
+            _ => return self.load_door().map(|_| true), // another word
         }
         self.desk.set_crowd(0, memory.failed_rank(), |rank| is_alive(memory, rank));
         self.tell()?;
         Ok(true)
     }
 
-    /// Tells all that nobody serves any more: first those who come and look, then those who wait.
+    /// Fails all acquires at the end of the service: first the new ones, then the waiters.
     fn close(&mut self) -> Result<(), Fault> {
         self.desk.close();
         for client in 0..=self.lines.len() {
             self.look(client)?;
         }
         self.bury_holders()?;
-        let state = self.place.home(STATE)?;
+        let state = self.context.home(STATE)?;
         self.memory.store(state, ENDED | self.desk.occupied() as u64)?;
         for client in 0..=self.lines.len() {
             self.look(client)?;

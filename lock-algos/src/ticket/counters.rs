@@ -2,22 +2,24 @@
 
 use crate::Mode;
 
-/// From the lowest bit: frozen 1 bit | tickets given out to readers `BITS` bits and a guard | tickets given out to exclusive
-/// owners `BITS` bits and a guard | readers' tickets that came back `BITS` bits and a guard | nothing, if `BITS` is below
-/// 15 | exclusive tickets that came back `BITS` bits.
+/// From the lowest bit: under recovery 1 bit | tickets given out to readers `BITS` bits and a guard
+/// | tickets given out to exclusive owners `BITS` bits and a guard | readers' tickets returned
+/// `BITS` bits and a guard | unused, if `BITS` is below 15 | exclusive tickets returned `BITS`
+/// bits.
 ///
-/// Counters wrap, and only their differences count. What a counter carries is caught by its guard, which means nothing
-/// and is cleared before a second carry can come; what the highest one carries is lost.
+/// Counters wrap, and only their differences matter. A guard catches the carry of a counter; its
+/// value is meaningless, and it is cleared before a second carry can arrive. The carry of the
+/// highest counter is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters<const BITS: u32>(pub(crate) u64);
 
 impl<const BITS: u32> Counters<BITS> {
-    /// Tickets of one mode that may be out at a time.
+    /// The most tickets of one mode that may be out at a time.
     pub(crate) const ROOM: u64 = {
         assert!(BITS >= 1 && BITS <= 15, "four counters, three guards and a flag in 64 bits");
         (1 << BITS) - 1
     };
-    /// Tickets mean nothing; see [`crate::recovery`].
+    /// Under recovery: tickets mean nothing; see [`crate::recovery`].
     const FROZEN: u64 = 1;
     const GUARDS: u64 = (1 | 1 << (BITS + 1) | 1 << (2 * BITS + 2)) << (BITS + 1);
 
@@ -43,12 +45,12 @@ impl<const BITS: u32> Counters<BITS> {
         Self(self.0 & !(Self::ROOM << shift) | (value & Self::ROOM) << shift)
     }
 
-    /// What is added to take a ticket.
+    /// Added to take a ticket.
     pub(crate) const fn taking(mode: Mode) -> u64 {
         1 << Self::given_at(mode)
     }
 
-    /// What is added to give one back.
+    /// Added to return one.
     pub(crate) const fn returning(mode: Mode) -> u64 {
         1 << Self::returned_at(mode)
     }
@@ -64,7 +66,7 @@ impl<const BITS: u32> Counters<BITS> {
         self.with(shift, self.at(shift) + 1)
     }
 
-    /// The word with one ticket less, as if it had not been given.
+    /// The word with one ticket less, as if it had not been given out.
     pub(crate) const fn withdrawn(self, mode: Mode) -> Self {
         let shift = Self::given_at(mode);
         self.with(shift, self.at(shift).wrapping_sub(1))
@@ -84,8 +86,8 @@ impl<const BITS: u32> Counters<BITS> {
         Self(self.0 | Self::FROZEN)
     }
 
-    /// Thawed, every ticket back, and one given out. It never is a word again that was frozen before, until the counters
-    /// have come round: whoever compares with one of those fails.
+    /// Reopened, with every ticket returned and one given out. It equals no earlier word under
+    /// recovery until the counters have wrapped: a late compare-swap against one of those fails.
     pub(crate) const fn taken_over(self, mode: Mode) -> Self {
         let readers = self.at(Self::given_at(Mode::Shared));
         let owners = self.at(Self::given_at(Mode::Exclusive));
@@ -109,7 +111,7 @@ impl<const BITS: u32> Counters<BITS> {
         self.missing(self, mode)
     }
 
-    /// How many tickets of a mode have to come back yet, of those that `before` had given out.
+    /// How many tickets of a mode are still out, of those that `before` had given out.
     const fn missing(self, before: Self, mode: Mode) -> u64 {
         before.at(Self::given_at(mode)).wrapping_sub(self.at(Self::returned_at(mode))) & Self::ROOM
     }
@@ -118,8 +120,8 @@ impl<const BITS: u32> Counters<BITS> {
         self.out(Mode::Shared) == 0 && self.out(Mode::Exclusive) == 0
     }
 
-    /// How many tickets have to come back yet, of those that `before` had given out and that keep somebody in this mode
-    /// outside: exclusive ones, and readers' if this one is exclusive.
+    /// How many tickets are still out, of those that `before` had given out and that exclude an
+    /// owner in this mode: exclusive ones, and readers' if it is exclusive.
     pub(crate) const fn ahead(self, before: Self, mode: Mode) -> u64 {
         let owners = self.missing(before, Mode::Exclusive);
         match mode {
@@ -128,7 +130,8 @@ impl<const BITS: u32> Counters<BITS> {
         }
     }
 
-    /// Whether a ticket that was taken from this word holds the lock at once, and nothing is to be cleared first.
+    /// Whether a ticket that was taken from this word holds the lock at once, and no guard has to
+    /// be cleared first.
     pub(crate) const fn is_open(self, mode: Mode) -> bool {
         let after = self.taken(mode);
         !after.is_frozen() && !after.has_guards() && self.ahead(self, mode) == 0
@@ -145,12 +148,12 @@ impl<const BITS: u32> Counters<BITS> {
         self.at(Self::given_at(mode))
     }
 
-    /// How many came back.
+    /// How many were returned.
     pub(crate) const fn came_back(self, mode: Mode) -> u64 {
         self.at(Self::returned_at(mode))
     }
 
-    /// What came back, to see whether more does.
+    /// The returned tickets, to detect progress.
     pub(crate) const fn returned(self) -> (u64, u64) {
         (self.came_back(Mode::Shared), self.came_back(Mode::Exclusive))
     }
@@ -162,7 +165,7 @@ mod tests {
 
     const MODES: [Mode; 2] = [Mode::Shared, Mode::Exclusive];
 
-    /// Every field alone, full and empty, and what a carry out of it reaches.
+    /// Each field alone, empty and full, and what a carry out of it reaches.
     fn fields_do_not_touch<const BITS: u32>() {
         let all = MODES
             .into_iter()
@@ -213,7 +216,7 @@ mod tests {
         }
     }
 
-    /// As many tickets as there is room for, from every place where that may begin.
+    /// As many tickets as fit, from every start value.
     #[test]
     fn all_tickets_may_be_out() {
         for begin in [0, 1, 0x3fff, 0x4000, 0x7ffe, 0x7fff] {

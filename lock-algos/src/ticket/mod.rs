@@ -12,63 +12,75 @@ use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS, Count};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
-/// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed Lock Management with
-/// RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
+/// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
+/// Lock Management with RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
 ///
-/// One word of 8 bytes: how many exclusive and how many shared tickets were given out, and how many of each came back.
-/// Who comes takes a ticket by one fetch-add, which also tells what was given out before it: an exclusive owner waits
-/// until all of that is back, a reader until the exclusive tickets among it are. A release gives the ticket back, by one
-/// fetch-add that nobody need wait for. Uncontended that is all. A waiter reads the word, and pauses in between: the first
-/// interval of its [`Backoff`] for each ticket ahead of its own but one, and for that one the next interval, from the first
-/// again when a ticket has come back. So the first interval should be what a hand-over takes.
+/// One word of 8 bytes counts the exclusive and the shared tickets that were given out, and those
+/// that were returned. An arriving owner takes a ticket by one fetch-add, whose result tells what
+/// was given out before it: an exclusive owner waits until all of these tickets are returned, a
+/// reader until the exclusive ones among them are. A release returns the ticket by one fetch-add,
+/// which need not be waited for. Uncontended that is all. A waiter reads the word, and pauses in
+/// between: by the first interval of its [`Backoff`] for each ticket ahead of its own but one, and
+/// for that one by the next interval, starting over when a ticket was returned. So the first
+/// interval should be the duration of a hand-over.
 ///
 /// # Fairness
 ///
-/// First come, first served, in both modes: nobody enters before an owner whose fetch-add took effect before his, but for
-/// readers who read together. Two things end that order: a death (below), and [crowds](#crowds).
+/// First come, first served, in both modes: no owner enters before one whose fetch-add took effect
+/// earlier, except that readers share the lock. A death (below) and [bounded
+/// admission](#bounded-admission) end that order.
 ///
 /// # Overflow
 ///
-/// The counters have `BITS` bits (15, unless somebody wants to see them wrap) and wrap; only their differences count. A
-/// fetch-add that wraps a counter carries into a guard bit above it. Whoever takes a ticket and sees a guard clears it
-/// before anything else. In time: of 2<sup>BITS</sup> tickets in a row one has come back before the last one is given
-/// out, and was cleared for.
+/// The counters have `BITS` bits (15, unless a test makes them wrap earlier) and wrap; only their
+/// differences matter. A fetch-add that wraps a counter carries into a guard bit above it. An owner
+/// that takes a ticket and sees a guard set clears it first. That is in time: of 2<sup>BITS</sup>
+/// consecutive tickets one was returned, and its owner had cleared the guard, before the last one
+/// is given out.
 ///
-/// ## Crowds
+/// ## Bounded admission
 ///
-/// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. Where there may be more [owners](LockContext::owners) than that,
-/// who comes reads the word and takes its ticket by compare-swap, once there is room: two round trips at least, and the
-/// order is that of the tickets, not that of coming. So does an owner that is [not counted](LockContext::is_counted) among them, and
-/// leaves room for those.
+/// At most 2<sup>BITS</sup> - 1 tickets of a mode can be out. If there may be more
+/// [owners](LockContext::owners), an arriving owner reads the word and takes its ticket by
+/// compare-swap, once there is room: two round trips at least, and the order is that of the
+/// tickets, not that of arrival. An owner that is [not counted](LockContext::is_counted) among them
+/// does the same, and leaves room for the counted ones.
 ///
-/// # Giving up
+/// # Cancellation
 ///
-/// A ticket cannot be thrown away: who gives up takes it back by compare-swap if nobody came since, else it waits for its
-/// turn, and passes it on by its release. (To pass an exclusive one on early, where only readers are ahead, would overtake a
-/// reader that has its turn and has not looked yet: the counters cannot tell that from a turn to come.) Who only tries, with [words to try](LockAlgorithm::words_to_try), takes none unless
-/// it leads inside: it reads the word, and takes a ticket by compare-swap. With the usual words, a try that fails gives up.
+/// A ticket cannot be discarded: a cancelled owner withdraws it by compare-swap if no other ticket
+/// was given out since. Otherwise it waits until the ticket is served, and returns it by a release.
+/// (To return an exclusive ticket early, when only readers are ahead, would bypass a reader that is
+/// served and has not read the word yet: the counters do not distinguish that from a later turn.) A
+/// try with [words to try](LockAlgorithm::words_to_try) reads the word first, and takes a ticket,
+/// by compare-swap, only if it is served at once. With the usual words, a try that fails is
+/// cancelled.
 ///
 /// # Death
 ///
-/// The word names nobody. A waiter doubts it when some rank has died and no ticket has come back for a second since: then
-/// it freezes the word. Tickets mean nothing in a frozen word: all who wait give theirs back at once, those who hold the
-/// lock do when they release. A frozen word with no ticket out is free: nobody was dead there. If tickets are out and no
-/// living rank counts, which the nodes tell, they are of the dead: those who inherit nothing are told that a member died, the
-/// word stays frozen, and the first one to inherit has the lock, alone. The order of those who waited starts anew.
+/// The word names no rank. A waiter suspects its holders when a rank has died and no ticket was
+/// returned for one second since, and puts the word under recovery. Tickets mean nothing then: all
+/// waiters return theirs at once, and holders do when they release. A word under recovery without
+/// tickets out is free: no ticket was a dead owner's. If tickets are out and no live rank is
+/// announced, which the nodes tell, they are of dead owners: acquires that do not recover fail with
+/// `ParticipantDied`, the word stays under recovery, and the first recovering owner holds the lock
+/// exclusively. The order of the waiters starts over.
 ///
-/// An owner without a node, of a place that has some, counts for its rank: a frozen word waits for it while it waits or holds,
-/// whatever lock that is.
+/// An owner without a node, in a context that has nodes, is announced for its rank: recovery waits
+/// for it while it waits for or holds any lock.
 ///
-/// Where the place has no nodes, nobody can tell whether who holds a ticket lives: who waits for a frozen word for another
-/// second gets `ParticipantDied`. If all tickets come back after all, the lock works again.
+/// If the context has no nodes, a waiter cannot tell whether ticket holders are alive, and fails
+/// with `ParticipantDied` after another second under recovery. If all tickets are returned after
+/// all, the lock works again.
 ///
-/// # Operations of which nobody knows
+/// # Indeterminate operations
 ///
-/// What became of a fetch-add that is not answered cannot be settled: a ticket does not say whose it is. So the word is
-/// frozen, as after a death: all who wait give their tickets back, and when nobody counts any more, the ticket that is out, if
-/// one is, is nobody's. Nobody is told of that, unless some rank had died: then it may have been its ticket. The order of those
-/// who waited starts anew. Where the place has no nodes, such a ticket is lost for good, `Unknown` says so, and with it the
-/// lock, if it was taken.
+/// An indeterminate fetch-add cannot be resolved, because a ticket does not name its owner. So the
+/// word is put under recovery, as after a death: all waiters return their tickets, and when no
+/// owner is announced any more, a ticket that is still out has no owner. No fault is reported,
+/// unless a rank had died: then the ticket may have been that rank's. The order of the waiters
+/// starts over. If the context has no nodes, such a ticket is lost, the acquire or release fails
+/// with `Unknown`, and the lock is lost with the ticket if it was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<const BITS: u32 = 15> {
     backoff: Backoff,
@@ -89,7 +101,8 @@ impl Default for Ticket {
 }
 
 impl<const BITS: u32> Ticket<BITS> {
-    /// The same with counters of `BITS` bits, 1 to 15: narrow ones wrap while somebody watches.
+    /// The same with counters of `BITS` bits, 1 to 15. Narrow ones are for tests of the
+    /// wrap-around.
     #[must_use]
     pub const fn with_bits(backoff: Backoff) -> Self {
         Self { backoff }
@@ -101,35 +114,35 @@ impl<const BITS: u32> Ticket<BITS> {
         self.backoff.pauses(owner)
     }
 
-    /// [`LockAlgorithm::contend`], by who may have a seat.
+    /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
     #[expect(clippy::too_many_arguments, reason = "one more than `contend` has")]
     pub(crate) async fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: (M::Word<'m>, u64),
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
         seat: Option<Seat<P>>,
     ) -> Result<Held, Fault> {
-        let (pauses, counts) = (self.pauses(place.owner()), Count::of(memory, place, true));
-        let mut way = Way::<_, _, BITS> { memory, place, words, mode, wish, pauses, counts, seat };
+        let (pauses, counts) = (self.pauses(context.owner()), Count::of(memory, context, true));
+        let mut way = Way::<_, _, BITS> { memory, context, words, mode, intent, pauses, counts, seat };
         let held = way.begun(first).await;
         way.counts.after(held)
     }
 }
 
-/// Set beside the owner's bits if the word is read before a ticket is taken: there may be more owners than tickets, or it
-/// is only tried.
+/// Set in the owner's bits if the word is read before a ticket is taken: there may be more owners
+/// than tickets, or the acquire is a try.
 const LOOKS: u64 = 1 << Owner::BITS;
 
-/// Whether these are the words of an owner that looks first.
+/// Whether these are the words of an owner that reads first.
 const fn looks<W: Copy>(words: (W, u64)) -> bool {
     words.1 & LOOKS != 0
 }
 
-/// The one operation of a release.
+/// The single operation of a release.
 #[inline]
 fn release<W, const BITS: u32>(home: W, mode: Mode) -> Link<W> {
     Link::FetchAdd { word: home, add: Counters::<BITS>::returning(mode), waited: false }
@@ -153,24 +166,24 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let looks = if place.owners() > Counters::<BITS>::ROOM || !place.is_counted() { LOOKS } else { 0 };
-        Ok((place.home(0)?, place.owner().to_bits() | looks))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let looks = if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { LOOKS } else { 0 };
+        Ok((context.home(0)?, context.owner().to_bits() | looks))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((place.home(0)?, place.owner().to_bits() | LOOKS))
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.owner().to_bits() | LOOKS))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, place)?;
+        recovery::count(memory, context)?;
         if looks(words) {
             return Ok(memory.read(words.0));
         }
@@ -185,29 +198,29 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        self.contend_in(memory, place, words, mode, first, wish, None).await
+        self.contend_in(memory, context, words, mode, first, intent, None).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        place.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+        context.slots() == 0
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, place)? {
+        if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
@@ -226,15 +239,15 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
         if Counters::<BITS>(found).out(mode) == 0 {
-            return Ok(false); // it is to be undone
+            return Ok(false); // to be undone
         }
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         Ok(true)
     }
 
@@ -242,35 +255,36 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let outcome = match started.await {
-            Ok(found) if self.released(memory, place, words, mode, found)? => return Ok(()),
+            Ok(found) if self.released(memory, context, words, mode, found)? => return Ok(()),
             Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
-            Err(fault) => lose::<M, BITS>(memory, place, words.0, fault).await,
+            Err(fault) => lose::<M, BITS>(memory, context, words.0, fault).await,
         };
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         outcome
     }
 
-    /// The ticket stays out, and is nobody's.
+    /// The ticket stays out, without an owner.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         _held: Held,
     ) -> Result<(), Fault> {
         let left = leave_out::<M, BITS>(memory, words.0).await;
-        recovery::discount(memory, place)?;
+        recovery::discount(memory, context)?;
         left
     }
 }
 
-/// Undoes a release of what nobody held. Who has no node cannot tell before, and not at all if others hold it.
+/// Undoes a release by a rank that did not hold the lock. An owner without a node cannot detect it
+/// before, and not at all if others hold the lock.
 #[cold]
 pub(crate) async fn not_held<M: RemoteMemory, const BITS: u32>(
     memory: &M,

@@ -1,4 +1,4 @@
-//! The contended way to a ticket lock.
+//! The slow path of the ticket lock.
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
@@ -10,28 +10,28 @@ use crate::recovery::{Asks, Count, Doubt};
 use crate::settle;
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
-/// How many swaps for a ticket may be lost one after the other without a pause.
+/// How many swaps for a ticket may be lost in a row without a pause.
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
 pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) memory: &'m M,
-    pub(crate) place: P,
+    pub(crate) context: P,
     pub(crate) words: (M::Word<'m>, u64),
     pub(crate) mode: Mode,
-    pub(crate) wish: IntentFn<'w>,
+    pub(crate) intent: IntentFn<'w>,
     pub(crate) pauses: Pauses<'m>,
-    /// Whether this owner counts.
+    /// Whether this owner is announced.
     pub(crate) counts: Count<'m, M, P>,
-    /// Where it may wait for a message. Without, it reads the word, and pauses in between.
+    /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
     pub(crate) seat: Option<Seat<P>>,
 }
 
-/// A wait for tickets to come back.
+/// A wait for tickets to return.
 struct Waiting<const BITS: u32> {
-    /// What had, when it was last seen.
+    /// The returned tickets when the word was last read.
     returned: (u64, u64),
-    /// Since then.
+    /// The suspicion since then.
     doubt: Doubt,
 }
 
@@ -41,35 +41,35 @@ impl<const BITS: u32> Waiting<BITS> {
     }
 }
 
-/// How the wait with a ticket ended.
+/// The result of the wait with a ticket.
 enum Turn {
     /// The lock is held.
     Mine,
-    /// The ticket was taken back: nobody wants the lock any more, or to wait for it.
+    /// The ticket was withdrawn: the acquire is cancelled, or may not wait.
     Withdrawn(Fault),
-    /// The word is frozen: the ticket means nothing.
+    /// The word is under recovery: the ticket means nothing.
     Void,
-    /// The same, and nobody knows whether the ticket is out.
+    /// The same, and it is indeterminate whether the ticket is out.
     Lost,
 }
 
-/// Freezes the word after the operation of a ticket of which nobody knows, if one is out.
+/// Puts the word under recovery after an indeterminate operation on a ticket, if a ticket is out.
 ///
 /// # Errors
-/// The fault itself, if it is another one, or nobody could set the word right.
+/// The fault itself, if it is another one, or if the context has no nodes for a recovery.
 pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    place: impl LockContext<'m, M>,
+    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
     fault: Fault,
 ) -> Result<(), Fault> {
-    if !fault.is_unknown() || place.slots() == 0 {
+    if !fault.is_unknown() || context.slots() == 0 {
         return Err(fault);
     }
     leave_out::<M, BITS>(memory, word).await
 }
 
-/// Freezes the word if a ticket is out: it may be nobody's.
+/// Puts the word under recovery if a ticket is out: it may be without an owner.
 pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     word: M::Word<'m>,
@@ -82,9 +82,9 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
     settle::freeze(memory, word, settle::read(memory, word).await?, frozen).await.map(drop)
 }
 
-/// Why who is not patient gets nothing.
-const fn given_up(wish: Intent) -> Fault {
-    Fault::new(if wish.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+/// The fault of an acquire that may not wait.
+const fn given_up(intent: Intent) -> Fault {
+    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
@@ -92,8 +92,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         settle::read(self.memory, self.words.0).await.map(Counters)
     }
 
-    /// Swaps the word if it is `found`. Gives what it was; `None` if nobody knows whether it was swapped: the word is frozen
-    /// then.
+    /// Swaps the word if it is `found`. Returns the previous value; `None` if the swap is
+    /// indeterminate: the word is under recovery then.
     async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         match self.memory.compare_swap(self.words.0, found.0, new.0).await {
             Err(fault) => self.lose(fault).await.map(|()| None),
@@ -101,7 +101,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         }
     }
 
-    /// The same where it makes no difference whether this owner has swapped it: gives the word as it is then.
+    /// The same if it does not matter which owner swapped the word: returns the current value.
     async fn change(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
         match self.memory.compare_swap(self.words.0, found.0, new.0).await {
             Ok(now) if now == found.0 => Ok(new),
@@ -118,39 +118,39 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         }
     }
 
-    /// Freezes the word: nobody knows whether a ticket was taken, or came back.
+    /// Puts the word under recovery: it is indeterminate whether a ticket was taken, or returned.
     pub(crate) async fn lose(&self, fault: Fault) -> Result<(), Fault> {
-        lose::<M, BITS>(self.memory, self.place, self.words.0, fault).await
+        lose::<M, BITS>(self.memory, self.context, self.words.0, fault).await
     }
 
-    /// Whether owners count in their nodes.
+    /// Whether owners are announced in nodes.
     fn has_nodes(&self) -> bool {
-        self.place.slots() > 0
+        self.context.slots() > 0
     }
 
-    /// How many tickets of a mode may be out when this owner has taken one after a look.
+    /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
     fn room(&self) -> u64 {
         let all = Counters::<BITS>::ROOM;
-        match self.place.owners() {
-            counted if counted > all || self.place.is_counted() => all,
+        match self.context.owners() {
+            counted if counted > all || self.context.is_counted() => all,
             counted => all - counted,
         }
     }
 
-    /// Takes a ticket where there may be too many owners, or only one that leads inside for who does not wait, and gives the
-    /// word before it, or `None` if the word is frozen and there is no ticket, or none that is known of. This owner counts
-    /// already.
+    /// Takes a ticket by bounded admission, or for a try only if it is served at once. Returns the
+    /// word before it, or `None` if the word is under recovery and there is no ticket, or its
+    /// operation is indeterminate. This owner is announced already.
     pub(crate) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
-            let wish = (self.wish)();
-            if found.is_frozen() && !wish.is_over() {
+            let intent = (self.intent)();
+            if found.is_frozen() && !intent.is_over() {
                 return Ok(None);
             }
             let is_full = found.out(self.mode) >= self.room();
-            if wish.is_over() || !wish.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
-                return Err(given_up(wish));
+            if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
+                return Err(given_up(intent));
             }
             if is_full {
                 found = match self.freeze_if_doubted(&mut waiting, found).await? {
@@ -191,11 +191,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             if ahead == 0 {
                 return Ok(Turn::Mine);
             }
-            let wish = (self.wish)();
-            if word.gave_as(given) && !wish.is_patient() {
+            let intent = (self.intent)();
+            if word.gave_as(given) && !intent.is_patient() {
                 let Some(now) = self.swap(word, word.withdrawn(self.mode)).await? else { return Ok(Turn::Lost) };
                 if now == word {
-                    return Ok(Turn::Withdrawn(given_up(wish)));
+                    return Ok(Turn::Withdrawn(given_up(intent)));
                 }
                 word = now;
                 continue;
@@ -205,7 +205,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 continue;
             }
             let seated = match &mut self.seat {
-                // Whether it has an entry there makes no difference to whose turn it is.
+                // An entry does not affect whose turn it is.
                 Some(seat) => match seat.wait(self.memory, before, word).await {
                     Err(fault) if fault.is_unknown() => Waited::Standing,
                     waited => waited?,
@@ -220,13 +220,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         }
     }
 
-    /// Pauses behind so many tickets. Gives the word as it is then.
+    /// Pauses behind this many tickets. Returns the current word.
     async fn pause(&mut self, ahead: u64) -> Result<Counters<BITS>, Fault> {
         self.memory.pause(self.words.0, self.pauses.next_behind(ahead)).await;
         self.look().await
     }
 
-    /// Freezes the word if it is in doubt, and gives it as it is then.
+    /// Puts the word under recovery if its holders are suspected, and returns it.
     async fn freeze_if_doubted(
         &mut self,
         waiting: &mut Waiting<BITS>,
@@ -242,7 +242,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         self.change(word, word.frozen()).await.map(Some)
     }
 
-    /// Waits until the word is not frozen any more, or takes the lock from it. This owner has no ticket and does not count.
+    /// Waits until the word is reopened, or takes the lock from it. This owner has no ticket and is
+    /// not announced.
     async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
         let (mut doubt, mut asks) = (Doubt::default(), Asks::default());
         self.pauses.restart();
@@ -251,13 +252,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             if !word.is_frozen() {
                 return Ok(None);
             }
-            let wish = (self.wish)();
-            if wish.is_over() {
-                return Err(given_up(wish));
+            let intent = (self.intent)();
+            if intent.is_over() {
+                return Err(given_up(intent));
             }
-            // Whoever counts after the question has taken a ticket since, and then the word is another one.
+            // An owner that is announced after the scan has taken a ticket, and the word has
+            // changed then.
             let asked = !word.nothing_out() && self.has_nodes();
-            let dead = if asked && asks.nobody_counts(self.memory, self.place).await? {
+            let dead = if asked && asks.nobody_counts(self.memory, self.context).await? {
                 self.memory.failed_rank()
             } else if word.nothing_out() {
                 None
@@ -266,15 +268,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 if let Some(dead) = doubted {
                     return Err(Fault::of(FaultKind::ParticipantDied, dead));
                 }
-                if !wish.is_patient() {
-                    return Err(given_up(wish));
+                if !intent.is_patient() {
+                    return Err(given_up(intent));
                 }
                 self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
                 continue;
             };
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !wish.recovers => {
-                    // It may have been inherited meanwhile.
+                Some(died) if !intent.recovers => {
+                    // Another owner may have recovered it meanwhile.
                     if self.look().await? == word {
                         return Err(died);
                     }
@@ -291,7 +293,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         }
     }
 
-    /// The acquire whose first operation ended so.
+    /// Acquires the lock after its first operation.
     pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let first = match first {
             Err(fault) => self.lose(fault).await.map(|()| None)?,

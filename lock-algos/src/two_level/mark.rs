@@ -1,10 +1,10 @@
-//! What a host leaves at the home and among its own words.
+//! The owner word of a cohort at the home, and the state word beside its queue.
 
 use onesided_remote_memory::Rank;
 
 use crate::test_and_set::EXCLUSIVE;
 
-/// Beside [`EXCLUSIVE`] in the home's word: a host has it, not an owner.
+/// Beside [`EXCLUSIVE`] in the home's word: a host holds the lock, not an owner.
 const BY_HOST: u64 = 1 << 62;
 /// Bits of a generation.
 const GENERATION: u32 = 37;
@@ -13,10 +13,11 @@ const fn masked(generation: u64) -> u64 {
     generation & ((1 << GENERATION) - 1)
 }
 
-/// What stands at the home while a host has the lock: the rank where the host's queue is, and which of its times this is. No
-/// two holds of a host have the same mark, until 2<sup>37</sup> others have been.
+/// The owner word of a cohort, which is at the home while a host holds the lock: the rank of the
+/// host's queue, and a generation. Two holds of a host have different words, until 2<sup>37</sup>
+/// others have passed.
 ///
-/// From the lowest bit: generation 37 bits | nothing | rank 24 bits | by a host | exclusive.
+/// From the lowest bit: generation 37 bits | unused | rank 24 bits | by a host | exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(pub(super) u64);
 
@@ -25,7 +26,7 @@ impl Mark {
         Self(EXCLUSIVE | BY_HOST | (leader.0 as u64 & 0xff_ffff) << 38 | masked(generation))
     }
 
-    /// The mark that a word of the home is, if it is one.
+    /// The cohort's owner word in a word of the home, if it is one.
     pub(super) const fn of(word: u64) -> Option<Self> {
         if word & (EXCLUSIVE | BY_HOST) == EXCLUSIVE | BY_HOST { Some(Self(word)) } else { None }
     }
@@ -35,23 +36,24 @@ impl Mark {
     }
 }
 
-/// How it stands with the lock on a host. Whoever has the turn in the queue changes it.
+/// The global state of the lock on a host. The owner whose turn it is in the queue changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is for who has the turn to fetch the lock from the home.
+    /// The owner whose turn it is has to acquire the lock at the home.
     Away {
-        /// Others are to have the first try.
+        /// Owners on other hosts are to try first.
         yields: bool,
     },
-    /// The host has it; it was handed over here so many times one after the other.
+    /// The host holds the lock, and has handed it over this many times in a row.
     Kept(u16),
-    /// Somebody died who may have had it, and nobody has inherited it.
+    /// A possible holder died, and no owner has recovered the lock.
     Doubted,
 }
 
 /// The word beside the host's queue.
 ///
-/// From the lowest bit: the last mark's generation 37 bits | standing 2 bits | nothing | how often handed over 16 bits.
+/// From the lowest bit: generation of the last owner word 37 bits | global state 2 bits | unused |
+/// hand-overs 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) standing: Standing,
@@ -97,7 +99,7 @@ mod tests {
             let owner = Owner { rank: leader, slot: Owner::NO_SLOT, generation: 0x3ff_ffff };
             assert_eq!(Mark::of(EXCLUSIVE | owner.to_bits()), None);
         }
-        // What readers leave, frozen or not.
+        // Words of readers, under recovery or not.
         assert_eq!([0, 1, (1 << 62) | 5, (1 << 62) - 1].map(Mark::of), [None; 4]);
     }
 

@@ -1,4 +1,4 @@
-//! The lock of two levels: among the ranks of a host, and among hosts.
+//! The two-level lock: among the ranks of a host, and among hosts.
 
 mod host;
 mod mark;
@@ -13,24 +13,29 @@ use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
 
-/// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman: A Write-Optimized
-/// Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA
-/// 2024, arXiv 2404.17980), lock cohorting (Dice, Marathe, Shavit, PPoPP 2012) over remote memory.
+/// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
+/// A Write-Optimized Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock
+/// (Baran, Nelson-Slivon, Tseng, Palmieri, SPAA 2024, arXiv 2404.17980): lock cohorting (Dice,
+/// Marathe, Shavit, PPoPP 2012) over remote memory.
 ///
-/// An owner that wants the lock alone takes a [`Ticket`] in the queue of its host. Who has the turn there sets the host's mark
-/// in the home's word by compare-swap, as in [`TestAndSet`]. A release hands the lock to who is next in the queue without an
-/// operation at the home, at most [`HANDOVERS`](Self::HANDOVERS) times in a row; otherwise it takes the mark away.
+/// An exclusive owner takes a [`Ticket`] in the queue of its host, its cohort. The owner whose
+/// ticket is served sets the cohort's owner word at the home by compare-swap, as in [`TestAndSet`].
+/// A release hands the lock over to the next owner in the queue without an operation at the home,
+/// at most [`HANDOVERS`](Self::HANDOVERS) times in a row; otherwise it clears the home's word.
 ///
-/// Before it queues, an owner tries once to swap its own word for the home's, as in Fissile locks (Dice, Kogan, NETYS 2020): so
-/// without contention it costs what test-and-set does. Not after it was in vain, until it finds the queue empty, and not more
-/// than [`PASSES`](Self::BYPASSES) times in a row.
+/// Before it queues, an owner tries once to swap its own word into the home's, as in Fissile locks
+/// (Dice, Kogan, NETYS 2020): uncontended, the lock costs what test-and-set does. After a failed
+/// try it queues until it finds the queue empty, and it bypasses the queue at most
+/// [`BYPASSES`](Self::BYPASSES) times in a row.
 ///
-/// The two levels have words of their own. The queue lies in the memory of a rank of the host, where nobody else reaches it
-/// ([`LockContext::host_word`]): its atomics are the CPU's. The home's word is everybody's: its atomics are the card's. So the two kinds,
-/// which are not atomic with one another, never meet, and nobody takes the card to reach his neighbour.
+/// The two levels have separate words. The queue lies in the memory of a rank of the host, and only
+/// the host's ranks access it ([`LockContext::host_word`]): its atomics are the CPU's. All ranks
+/// access the home's word: its atomics are the card's. So the two kinds of atomics, which are not
+/// atomic with one another, never meet on a word, and no rank uses the card to reach its own host.
 ///
-/// Readers count in the home's word, as with [`TestAndSet`]. Those who only [try](LockAlgorithm::words_to_try), owners
-/// without a node, and all of them where a place has no words near, swap their own word for the home's, without a queue.
+/// Readers count in the home's word, as in [`TestAndSet`]. [Tries](LockAlgorithm::words_to_try),
+/// owners without a node, and all owners if the context has no host words, swap their own word into
+/// the home's, without a queue.
 ///
 /// Words: one at the home, two at a rank of each host, three a node.
 ///
@@ -38,34 +43,40 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 /// |---|---|---|
 /// | acquire, release | compare-swap + compare-swap | none |
 /// | by the queue | the same | fetch-add, read, write + read, read, fetch-add |
-/// | handed over on the host | none | the same, and a read until the turn comes |
+/// | handed over on the host | none | the same, and a read until the ticket is served |
 /// | shared | compare-swap + fetch-add | none |
 ///
 /// # Fairness
 ///
-/// First come, first served, in the queue of a host, which a slot of a rank passes at most [`PASSES`](Self::BYPASSES) times in a row.
-/// Between hosts, and between hosts and readers, whoever tries first: after so many hand-overs in a row the host's next owner
-/// pauses for a while before it tries again.
+/// First come, first served, in the queue of a host, which a slot of a rank bypasses at most
+/// [`BYPASSES`](Self::BYPASSES) times in a row. Between hosts, and between hosts and readers, the
+/// first to try wins: after the most hand-overs in a row the host's next owner pauses before it
+/// tries again.
 ///
-/// # Giving up
+/// # Cancellation
 ///
-/// In the queue as with [`Ticket`]; at the home it is over between two attempts, and the next of the host may try.
+/// In the queue as in [`Ticket`]; at the home a cancelled owner ends between two attempts, and the
+/// next one of the host may try.
 ///
 /// # Death
 ///
-/// The queue's next owner is told by the queue that somebody died in it, and looks at the home: if the mark of its host stands
-/// there, an owner of this host has died inside, or left the host before it had done with the lock. It sets a mark of a new
-/// generation in its place, and recovers; if it does not, it leaves a note beside the queue, and the next one is told. Owners of
-/// other hosts find a mark that has been the same for a while although a rank of that host has died, and ask its nodes: if
-/// nobody counts there, the lock is theirs to inherit. They ask one node after the other, and meanwhile somebody may come to the
-/// queue and have the lock handed over: so where a rank of the host has died, whoever has his turn changes the mark as well, and
-/// one of the two compare-swaps fails. It is for this that a rank's death has to be known on its own host first.
+/// The queue tells its next owner that a rank died in it, and that owner checks the home: if the
+/// cohort's owner word is there, an owner of this host died inside its section, or left the queue
+/// before it had completed its release. The next owner replaces the word by one of a new
+/// generation, and recovers the lock; if it does not recover, it notes that beside the queue for
+/// the next one. Owners of other hosts that see an owner word unchanged for a while although a rank
+/// of that host has died scan the host's nodes: if no owner is announced there, they may recover
+/// the lock. They scan one node after the other, and meanwhile an owner may join the queue and be
+/// handed the lock: so if a rank of the host has died, the owner whose turn it is changes the owner
+/// word as well, and one of the two compare-swaps fails. This is why a rank's death has to be known
+/// on its own host first.
 ///
-/// Where the queue's memory is gone with its rank, who waited in it goes on alone, and later owners queue at another rank of the
-/// host. Its mark is another one, so the two queues are two hosts to the home. Which rank somebody takes for the lowest
-/// that lives is a matter of speed, not of safety.
+/// If the queue's memory is gone with its rank, its waiters go on without a queue, and later owners
+/// queue at another rank of the host. That queue has another owner word, so the two are two hosts
+/// to the home. Which rank an owner takes for the lowest live one affects speed, not safety.
 ///
-/// The dead are told of as `ParticipantDied`: a mark names a host. Who passed the queue is named, `OwnerDied`. Other than that as
+/// A death is reported as `ParticipantDied`, because the owner word names a host; the death of an
+/// owner that bypassed the queue is reported as `OwnerDied`, with its rank. Otherwise as
 /// [`TestAndSet`].
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLevel {
@@ -75,16 +86,17 @@ pub struct TwoLevel {
     passes: u8,
 }
 
-/// Set in an owner's words if it tries once on its own before it queues.
+/// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
 
-// Words of a node, beside `COUNTS`, where readers count.
-/// That an owner counts in the queue of its host.
+// Words of a node, beside `COUNTS`, in which readers are announced.
+/// Announces an owner in the queue of its host.
 const AT_HOST: usize = COUNTS + 1;
-/// How an owner has the lock, or how far it is: 0 on its own, the host's mark, or in whose queue it waits.
+/// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
+/// the queue in which it waits.
 const NOTE: usize = COUNTS + 2;
 
-// Words near.
+// Host words.
 const QUEUE: usize = 0;
 const STATE: usize = 1;
 
@@ -93,13 +105,13 @@ const fn waits_at(leader: Rank) -> u64 {
     leader.0 as u64 + 1
 }
 
-/// What an owner's note says.
+/// An owner's note.
 enum Note {
-    /// It is on its own.
+    /// It uses its own word.
     Alone,
     /// It waits in the queue there.
     Waits(Rank),
-    /// It has the lock by this mark.
+    /// It holds the lock by this owner word of its cohort.
     Has(Mark),
 }
 
@@ -114,12 +126,13 @@ impl Note {
 }
 
 impl TwoLevel {
-    /// How often in a row a host hands the lock over to itself, unless somebody says otherwise.
+    /// The default of [`handovers`](Self::handovers).
     pub const HANDOVERS: u16 = 8;
-    /// How often in a row an owner passes the queue of its host, unless somebody says otherwise.
+    /// The default of [`bypasses`](Self::bypasses).
     pub const BYPASSES: u8 = 32;
 
-    /// A lock whose waiters pause by the first table in the queue of their host, and by the second one at the home.
+    /// A lock whose waiters pause by the first table in the queue of their host, and by the second
+    /// one at the home.
     #[must_use]
     pub const fn new(queue: Backoff, home: Backoff) -> Self {
         Self {
@@ -130,19 +143,19 @@ impl TwoLevel {
         }
     }
 
-    /// The same, with so many hand-overs in a row at most.
+    /// Sets how often in a row a host hands the lock over among its ranks.
     #[must_use]
     pub const fn handovers(self, handovers: u16) -> Self {
         Self { handovers, ..self }
     }
 
-    /// The same, in which an owner passes the queue of its host so often in a row at most.
+    /// Sets how often in a row an owner bypasses the queue of its host.
     #[must_use]
     pub const fn bypasses(self, bypasses: u8) -> Self {
         Self { passes: bypasses, ..self }
     }
 
-    /// The words of an owner on its own.
+    /// The words of an owner that does not queue.
     const fn alone<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
         (home, EXCLUSIVE | owner & !PASSES)
     }
@@ -151,13 +164,13 @@ impl TwoLevel {
     fn queue_up<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
-        let Some(leader) = place.cohort_home() else { return Ok(None) };
-        let host = AtHost { place, leader };
+        let Some(leader) = context.cohort_home() else { return Ok(None) };
+        let host = AtHost { context, leader };
         let Ok(queue) = self.queue.words(host) else { return Ok(None) };
         let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
-        memory.store(place.node(NOTE)?, waits_at(leader))?;
+        memory.store(context.node(NOTE)?, waits_at(leader))?;
         Ok(Some(queued))
     }
 
@@ -168,26 +181,26 @@ impl TwoLevel {
         host: AtHost<P>,
         home: M::Word<'m>,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let words = self.queue.words(host)?;
         let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
-            host.place.keep_bypasses(0);
+            host.context.keep_bypasses(0);
             None
         } else {
-            // Who died in the queue may not have had the lock: that is seen at the home.
-            let wish: IntentFn<'_> = &|| wish().recovering();
-            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, wish, None).await {
+            // A rank that died in the queue may not have held the lock: the home's word tells.
+            let intent: IntentFn<'_> = &|| intent().recovering();
+            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, intent, None).await {
                 Ok(held) => held.recovered.and_then(Fault::rank),
                 Err(fault) => {
-                    memory.store(host.place.node(NOTE)?, 0)?;
+                    memory.store(host.context.node(NOTE)?, 0)?;
                     return Err(fault);
                 }
             }
         };
-        match self.with_turn(memory, host, home, died, wish).await {
+        match self.with_turn(memory, host, home, died, intent).await {
             Ok(Some((mark, held))) => {
-                memory.store(host.place.node(NOTE)?, mark.0)?;
+                memory.store(host.context.node(NOTE)?, mark.0)?;
                 Ok(held)
             }
             Ok(None) => Err(Fault::new(FaultKind::Closed)),
@@ -198,25 +211,26 @@ impl TwoLevel {
         }
     }
 
-    /// Has the lock, with the turn in the queue. `died` is who died in the queue. `None`: it was not wanted any more, and passed
-    /// on. After an error the turn is still this owner's.
+    /// Acquires the lock, with the turn in the queue. `died` is the death in the queue. `None`: the
+    /// acquire is cancelled, and the turn was handed over. After an error the turn is still this
+    /// owner's.
     async fn with_turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         died: Option<Rank>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Option<(Mark, Held)>, Fault> {
         let mut state = host.standing(memory).await?;
         if let (Standing::Kept(_), None) = (state.standing, died)
-            && lost_on(memory, host.place, host.leader).is_some()
+            && lost_on(memory, host.context, host.leader).is_some()
         {
             state = self.renew(memory, host, home, state).await?;
         }
         match state.standing {
             _ if died.is_some() => {}
-            Standing::Kept(_) if wish().is_over() => {
+            Standing::Kept(_) if intent().is_over() => {
                 return self.pass_on(memory, host, home, state).await.map(|()| None);
             }
             Standing::Kept(_) => {
@@ -224,36 +238,38 @@ impl TwoLevel {
             }
             Standing::Away { yields } => {
                 if yields {
-                    memory.pause(home, self.home.pauses(host.place.owner()).next_nanos()).await;
+                    memory.pause(home, self.home.pauses(host.context.owner()).next_nanos()).await;
                 }
-                return self.fetch(memory, host, home, state, wish).await.map(Some);
+                return self.fetch(memory, host, home, state, intent).await.map(Some);
             }
             Standing::Doubted => {}
         }
-        // Until it is known better.
+        // Until the home's word tells.
         state.standing = Standing::Doubted;
         memory.write(host.state()?, state.word(), Notify::No).await?;
         let left = memory.read(home).await?;
         if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
-            return self.fetch(memory, host, home, state, wish).await.map(Some); // others have inherited, or nobody had to
+            return self.fetch(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
         }
-        let died = died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.place, host.leader, rank));
-        if wish().is_over() {
+        let died =
+            died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.context, host.leader, rank));
+        if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match died {
-            Some(died) if !wish().recovers => return Err(died),
+            Some(died) if !intent().recovers => return Err(died),
             Some(died) => Held::after(died, Mode::Exclusive),
-            None => Held::cleanly(Mode::Exclusive), // somebody could not tell whether it was his
+            None => Held::cleanly(Mode::Exclusive), // an owner whose swap was indeterminate
         };
         let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
         match is_swapped {
             true => Ok(Some((Mark::new(host.leader, state.generation), held))),
-            false => self.fetch(memory, host, home, state, wish).await.map(Some),
+            false => self.fetch(memory, host, home, state, intent).await.map(Some),
         }
     }
 
-    /// Changes the mark of a lock that was handed over here. Gives how it stands then: somebody else may have it.
+    /// Changes the cohort's owner word after a hand-over on the host. Returns the state after that:
+    /// another owner may hold the lock.
     async fn renew<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -268,8 +284,8 @@ impl TwoLevel {
         Ok(state)
     }
 
-    /// Swaps the mark at the home, if it is this word, for one of the next generation. Gives how it stands, which is in doubt, and
-    /// whether it was swapped.
+    /// Swaps the owner word at the home, if it is this word, for one of the next generation.
+    /// Returns the state, which is suspect, and whether the word was swapped.
     async fn change_mark<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -284,27 +300,29 @@ impl TwoLevel {
         Ok((state, is_swapped))
     }
 
-    /// Has the lock from the home, with the turn in the queue.
+    /// Acquires the lock at the home, with the turn in the queue.
     async fn fetch<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         state: State,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<(Mark, Held), Fault> {
-        // From now on the mark is nobody else's.
+        // From here on the generation is unique to this hold.
         let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
         let mark = Mark::new(host.leader, state.generation);
         memory.write(host.state()?, state.word(), Notify::No).await?;
-        if wish().is_over() {
+        if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match memory.compare_swap(home, 0, mark.0).await {
             Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
             found => {
                 let found = (Mode::Exclusive, found);
-                self.home.contend_judged(memory, host.place, (home, mark.0), found, wish, Some(ByHost::default())).await
+                self.home
+                    .contend_judged(memory, host.context, (home, mark.0), found, intent, Some(ByHost::default()))
+                    .await
             }
         };
         match held {
@@ -312,7 +330,7 @@ impl TwoLevel {
             Err(fault) if fault.is_unknown() => {
                 let doubted = State { standing: Standing::Doubted, ..state };
                 memory.write(host.state()?, doubted.word(), Notify::No).await?;
-                // No other owner's word is this one.
+                // No other owner has this word.
                 match memory.read(home).await {
                     Ok(found) if found == mark.0 => Ok((mark, Held::cleanly(Mode::Exclusive))),
                     _ => Err(fault),
@@ -322,19 +340,20 @@ impl TwoLevel {
         }
     }
 
-    /// Gives the turn in the queue to the next one, or to nobody.
+    /// Gives the turn in the queue to the next owner, if there is one.
     async fn leave_queue<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
     ) -> Result<(), Fault> {
-        memory.store(host.place.node(NOTE)?, 0)?;
+        memory.store(host.context.node(NOTE)?, 0)?;
         let words = self.queue.words(host)?;
         let returned = self.queue.start_release(memory, host, words, Mode::Exclusive)?;
         self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
     }
 
-    /// Hands the lock, which the host has, to who is next in the queue, or back to the home.
+    /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
+    /// the home.
     async fn pass_on<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -351,12 +370,13 @@ impl TwoLevel {
         if has_next(found) && handed < self.handovers {
             written.standing = Standing::Kept(handed + 1);
             memory.write(host.state()?, written.word(), Notify::No).await?;
-            // By compare-swap: who is next may give up, and then nobody would have the lock.
+            // By compare-swap: the next owner may be cancelled, and then no owner would hold the
+            // lock.
             while has_next(found) {
                 let returned = found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive));
                 let now = memory.compare_swap(queue, found.0, returned).await?;
                 if now == found.0 {
-                    memory.store(host.place.node(NOTE)?, 0)?;
+                    memory.store(host.context.node(NOTE)?, 0)?;
                     return recovery::discount(memory, host);
                 }
                 found = Counters(now);
@@ -371,7 +391,7 @@ impl TwoLevel {
         released
     }
 
-    /// Leaves the host's queue, when the host has the lock no more.
+    /// Leaves the host's queue, when the host does not hold the lock any more.
     async fn leave_forsaken<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
@@ -383,25 +403,25 @@ impl TwoLevel {
         self.leave_queue(memory, host).await
     }
 
-    /// Takes the host's mark away from the home.
+    /// Clears the cohort's owner word at the home.
     async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
         match memory.compare_swap(home, mark.0, 0).await {
             Ok(found) if found == mark.0 => Ok(()),
             Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
-            // No other owner's word is this one: once more does no harm.
+            // No other owner has this word, so a repetition does no harm.
             Err(fault) if fault.is_unknown() => memory.compare_swap(home, mark.0, 0).await.map(|_| ()),
             Err(fault) => Err(fault),
         }
     }
 }
 
-/// This owner is in no queue: it is gone.
-fn forget<'m, M: RemoteMemory>(memory: &M, place: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(place.node(AT_HOST)?, 0)?;
-    memory.store(place.node(NOTE)?, 0)
+/// Resets the node: this owner is in no queue, because it is gone.
+fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(AT_HOST)?, 0)?;
+    memory.store(context.node(NOTE)?, 0)
 }
 
-/// Whether a fault is of the queue's memory, which has gone with its rank.
+/// Whether a fault is of the queue's memory, which is gone with its rank.
 fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
     use FaultKind::{Closed, NoSuchRegion, OwnerDied, ParticipantDied, PeerDied, PeerLeft, TimedOut};
     match fault.kind() {
@@ -423,7 +443,8 @@ impl LockAlgorithm for TwoLevel {
     const NODE_WORDS: usize = NOTE + 1;
     const HOST_WORDS: usize = STATE + 1;
 
-    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES` if it does so second.
+    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES`
+    /// if it tries at the home first.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
@@ -432,37 +453,37 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let alone = match place.has_node() {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        let alone = match context.has_node() {
             false => EXCLUSIVE,
-            true if place.bypasses() < self.passes => PASSES,
+            true if context.bypasses() < self.passes => PASSES,
             true => 0,
         };
-        Ok((place.home(0)?, alone | place.owner().to_bits()))
+        Ok((context.home(0)?, alone | context.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        self.words(place).map(Self::alone)
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        self.words(context).map(Self::alone)
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive {
             if words.1 & PASSES != 0 {
-                place.keep_bypasses(place.bypasses().saturating_add(1));
+                context.keep_bypasses(context.bypasses().saturating_add(1));
             } else if words.1 & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(memory, place)?
+                && let Some(queued) = self.queue_up(memory, context)?
             {
                 return Ok(queued);
             }
         }
-        self.home.start(memory, place, Self::alone(words), mode)
+        self.home.start(memory, context, Self::alone(words), mode)
     }
 
     #[inline]
@@ -473,35 +494,35 @@ impl LockAlgorithm for TwoLevel {
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let alone = Self::alone(words);
         let mut first = first;
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            if words.1 & PASSES != 0 && first.is_ok() && !wish().is_over() {
-                place.keep_bypasses(self.passes); // by the queue from now on, until there is nobody in it
-                if let Some(queued) = self.queue_up(memory, place)? {
+            if words.1 & PASSES != 0 && first.is_ok() && !intent().is_over() {
+                context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
+                if let Some(queued) = self.queue_up(memory, context)? {
                     first = queued.await;
                 }
             }
-            if let Note::Waits(leader) = Note::of(memory.load(place.node(NOTE)?)?) {
-                let held = self.by_host(memory, AtHost { place, leader }, words.0, first, wish).await;
+            if let Note::Waits(leader) = Note::of(memory.load(context.node(NOTE)?)?) {
+                let held = self.by_host(memory, AtHost { context, leader }, words.0, first, intent).await;
                 match held {
                     Err(fault) if is_gone(memory, leader, fault) => {}
                     held => return held,
                 }
-                forget(memory, place)?;
+                forget(memory, context)?;
                 first = memory.compare_swap(words.0, 0, alone.1).await;
             }
             if first == Ok(0) {
                 return Ok(Held::cleanly(mode));
             }
         }
-        self.home.contend_judged(memory, place, alone, (mode, first), wish, Some(ByHost::default())).await
+        self.home.contend_judged(memory, context, alone, (mode, first), intent, Some(ByHost::default())).await
     }
 
     #[inline]
@@ -513,46 +534,46 @@ impl LockAlgorithm for TwoLevel {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            match Note::of(memory.load(place.node(NOTE)?)?) {
+            match Note::of(memory.load(context.node(NOTE)?)?) {
                 Note::Has(mark) => {
-                    if let Ok(state) = place.host_word(mark.leader(), STATE) {
+                    if let Ok(state) = context.host_word(mark.leader(), STATE) {
                         return Ok(memory.read(state));
                     }
-                    // The queue is gone: so it counts there no more, which says what was posted.
-                    memory.store(place.node(AT_HOST)?, 0)?;
+                    // The queue is gone: the retracted announcement tells what was posted.
+                    memory.store(context.node(AT_HOST)?, 0)?;
                     return Ok(memory.compare_swap(words.0, mark.0, 0));
                 }
                 Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
                 Note::Alone => {}
             }
         }
-        self.home.start_release(memory, place, Self::alone(words), mode)
+        self.home.start_release(memory, context, Self::alone(words), mode)
     }
 
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        place: impl LockContext<'m, M>,
+        context: impl LockContext<'m, M>,
         words: Self::Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
         if mode == Mode::Exclusive
             && words.1 & EXCLUSIVE == 0
-            && matches!(Note::of(memory.load(place.node(NOTE)?)?), Note::Has(_))
+            && matches!(Note::of(memory.load(context.node(NOTE)?)?), Note::Has(_))
         {
             return Ok(false);
         }
-        self.home.released(memory, place, Self::alone(words), mode, found)
+        self.home.released(memory, context, Self::alone(words), mode, found)
     }
 
-    /// Whoever is next waits for what has been written.
+    /// The next owner waits for what has been written.
     #[inline]
     fn release_waits<'m, M: RemoteMemory>(
         &self,
@@ -566,19 +587,19 @@ impl LockAlgorithm for TwoLevel {
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let queued = mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0;
-        let Note::Has(mark) = (if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone }) else {
-            return self.home.finish_release(memory, place, Self::alone(words), mode, started).await;
+        let Note::Has(mark) = (if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone }) else {
+            return self.home.finish_release(memory, context, Self::alone(words), mode, started).await;
         };
-        let host = AtHost { place, leader: mark.leader() };
+        let host = AtHost { context, leader: mark.leader() };
         if !recovery::counts(memory, host)? {
             let released = started.await;
-            forget(memory, place)?;
+            forget(memory, context)?;
             return released.map(|_| ());
         }
         let passed = match started.await.map(State::of) {
@@ -588,34 +609,35 @@ impl LockAlgorithm for TwoLevel {
         match passed {
             Err(fault) if is_gone(memory, host.leader, fault) => {
                 let released = memory.compare_swap(words.0, mark.0, 0).await;
-                forget(memory, place)?;
+                forget(memory, context)?;
                 released.map(|_| ())
             }
             passed => passed,
         }
     }
 
-    /// In place of its own word, or of its host's mark, stands the word of one who died: that keeps readers out as well.
+    /// The word of a dead owner replaces this owner's, or its cohort's: that keeps readers out as
+    /// well.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        place: P,
+        context: P,
         words: Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(place.owner().rank));
+        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(context.owner().rank));
         let queued = words.1 & EXCLUSIVE == 0;
-        let note = if queued { Note::of(memory.load(place.node(NOTE)?)?) } else { Note::Alone };
+        let note = if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone };
         let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };
         let handed = hand_back(memory, words.0, mine, dead).await;
         if let Note::Has(mark) = note {
-            let host = AtHost { place, leader: mark.leader() };
+            let host = AtHost { context, leader: mark.leader() };
             let left = match recovery::counts(memory, host)? {
                 true => self.leave_forsaken(memory, host).await,
-                false => forget(memory, place),
+                false => forget(memory, context),
             };
             match left {
-                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, place)?,
+                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, context)?,
                 left => left?,
             }
         }

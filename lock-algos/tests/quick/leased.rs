@@ -56,7 +56,7 @@ impl Two {
             if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 return Some(value);
             }
-            assert!(self.0[0].net().step(None), "waits for ever");
+            assert!(self.0[0].net().step(None), "waits without end");
         }
         None
     }

@@ -155,7 +155,7 @@ fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
                 memory.net().kill(Rank(1), 0);
                 let case = format!("{}, {dying:?}, {then:?}, {lost} lost, takes effect: {takes_effect}", A::NAME);
                 let told = drive(&all[0], Mode::Exclusive, then);
-                let told = told.unwrap_or_else(|| panic!("{case}: rank 0 waits for ever"));
+                let told = told.unwrap_or_else(|| panic!("{case}: rank 0 waits without end"));
                 if settled == Lost::Told && told.is_err_and(|fault| fault.is_unknown()) {
                     memory.net().kill(Rank(0), 0);
                 }

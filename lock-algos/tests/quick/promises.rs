@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words, spread};
+use onesided_lock_kit::program::{idle, lock_and_data, open, per_rank_word, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
@@ -43,7 +43,7 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
                 let held = drive(&memory, lock.contend(&memory, place, words, mode, first, &|| Intent::LOCK));
                 assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
             }
-            let reads_apart = A::PER_RANK_WORD && spread::<A>(&memory.region()) != 0;
+            let reads_apart = A::PER_RANK_WORD && per_rank_word::<A>(&memory.region()) != 0;
             assert!(!is_free() || reads_apart, "{case}: free while it is held");
             let counts = !idle::<A>(slots, &memory.region());
             assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");

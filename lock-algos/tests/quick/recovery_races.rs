@@ -60,7 +60,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
             }
             memory.net().step(None);
             patience += 1;
-            assert!(patience < ENDLESS, "{case}: {} wait for ever", 2 - order.len());
+            assert!(patience < ENDLESS, "{case}: {} wait without end", 2 - order.len());
         }
         let (which, held) = holder.take().unwrap();
         assert_eq!(held.recovered.is_some(), order.is_empty(), "{case}: who comes first recovers, and nobody else");

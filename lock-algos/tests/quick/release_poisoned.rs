@@ -67,7 +67,7 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     fn is_cancelled(&self, case: &str) {
         for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK] {
             let told = self.ask(2, Mode::Exclusive, wish);
-            let told = told.unwrap_or_else(|| panic!("{case}: waits for ever")).map_err(|fault| fault.rank());
+            let told = told.unwrap_or_else(|| panic!("{case}: waits without end")).map_err(|fault| fault.rank());
             assert_eq!(told, Err(Some(Rank(1))), "{case}, {wish:?}");
         }
         // A room has its own dead.
@@ -114,7 +114,7 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
                 let ended = run(&fixture.all[0], &mut forsakes, 60);
                 if waits {
                     let told =
-                        run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits for ever"));
+                        run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
                     assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
                 }
                 assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut forsakes, LONG)), Some(Ok(())), "{case}");

@@ -64,9 +64,9 @@ impl Fixture {
             if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
                 return value;
             }
-            assert!(self.look(), "waits for ever");
+            assert!(self.look(), "waits without end");
         }
-        panic!("waits for ever")
+        panic!("waits without end")
     }
 
     fn place(&self, rank: u32, slot: u16) -> Layout<'_, ModelMemory, EventThread> {

@@ -2,7 +2,7 @@
 //! left to the next owner, and marks of the dead.
 
 use onesided_lock_algos::{DistributedCounters, Mode, Owner};
-use onesided_lock_kit::program::{lock_and_data, spread};
+use onesided_lock_kit::program::{lock_and_data, per_rank_word};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::distributed;
 use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Scenario, Section, Setting};
@@ -73,7 +73,7 @@ fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
         let (lock, data) = lock_and_data::<DistributedCounters<2>>(&home);
         record.check_end::<DistributedCounters<2>>(lock, data)?;
         // Neither readers nor marks; how many have come is of no account.
-        let counter = |rank| spread::<DistributedCounters<2>>(&memory.of(rank).region()) & (COME - 2);
+        let counter = |rank| per_rank_word::<DistributedCounters<2>>(&memory.of(rank).region()) & (COME - 2);
         let counters: Vec<_> = (0..2).map(counter).collect();
         if counters == [0; 2] { Ok(()) } else { Err(format!("counters {counters:x?}")) }
     });

@@ -19,7 +19,7 @@ use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
 use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
 
-/// Whoever is not told waits for ever.
+/// Whoever is not told waits without end.
 const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 
 proptest! {
@@ -232,7 +232,7 @@ fn of_two_survivors_one_inherits() {
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(recoveries.load(Relaxed) > 0, "nobody recovers");
+        assert!(recoveries.load(Relaxed) > 0, "no owner recovers");
     }
 }
 
@@ -314,7 +314,7 @@ fn wrong_ones_are_caught() {
                 Action::Write(entry) if is_entry(entry) => Action::Read,
                 other => other,
             },
-            "wait for ever",
+            "wait without end",
         ),
         (
             "an entry that names another",
@@ -322,7 +322,7 @@ fn wrong_ones_are_caught() {
                 Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 39),
                 other => other,
             },
-            "wait for ever",
+            "wait without end",
         ),
         (
             "an entry of another turn",
@@ -330,7 +330,7 @@ fn wrong_ones_are_caught() {
                 Action::Write(entry) if is_entry(entry) => Action::Write(entry ^ 1 << 12),
                 other => other,
             },
-            "wait for ever",
+            "wait without end",
         ),
         (
             "nobody is told",
@@ -338,7 +338,7 @@ fn wrong_ones_are_caught() {
                 Action::Write(grant) if is_grant(grant) => Action::Read,
                 other => other,
             },
-            "wait for ever",
+            "wait without end",
         ),
         (
             "everybody is told the same",
@@ -346,7 +346,7 @@ fn wrong_ones_are_caught() {
                 Action::Write(grant) if is_grant(grant) => Action::Write(1 << 63 | 1 << 42),
                 other => other,
             },
-            "wait for ever",
+            "wait without end",
         ),
     ];
     for (flaw, mutate, expected) in mutations {
@@ -439,5 +439,5 @@ fn wrong_recoveries_are_caught() {
         other => other,
     };
     let never = Setting { mutate: Some(mutate), ..Setting::USUAL };
-    expect_caught("no freezing", true, "wait for ever", |scenario| run_in(never, &queue::<4, 2>(), scenario));
+    expect_caught("no freezing", true, "wait without end", |scenario| run_in(never, &queue::<4, 2>(), scenario));
 }

@@ -256,7 +256,7 @@ fn wrong_ones_are_caught() {
                 other => other,
             },
             true,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "a recovering owner that leaves the dead in",

@@ -85,9 +85,9 @@ fn wrong_locks_are_caught() {
         (Flaw::ReadThenWrite, 0, two, "exclusion"),
         (Flaw::ReaderIgnoresOwner, 0, &[&[X], &[S]], ""),
         (Flaw::ReaderFreesAll, 0, &[&[S], &[S, X]], "exclusion"),
-        (Flaw::ForgetsRelease, 0, two, "wait for ever"),
-        (Flaw::ReadsAnewToWait, 0, two, "wait for ever"),
-        (Flaw::WaitsForTheDead, 1, two, "wait for ever"),
+        (Flaw::ForgetsRelease, 0, two, "wait without end"),
+        (Flaw::ReadsAnewToWait, 0, two, "wait without end"),
+        (Flaw::WaitsForTheDead, 1, two, "wait without end"),
         (Flaw::TakesFromDeadReadersAtOnce, 1, &[&[S], &[S], &[X]], ""),
     ] {
         expect_caught(&format!("{flaw:?}"), Checker::of(&Wrong::new(flaw)).crashes(crashes), programs, expected);
@@ -114,12 +114,12 @@ fn wrong_queue_locks_are_caught() {
         Action::Write(grant) if is_grant(grant) => Action::Read,
         other => other,
     };
-    expect_caught("no grant", queue.clone().mutate(no_grant), &[&[X], &[X]], "wait for ever");
+    expect_caught("no grant", queue.clone().mutate(no_grant), &[&[X], &[X]], "wait without end");
     let stale = |action| match action {
         Action::Write(grant) if is_grant(grant) => Action::Write(grant & !GENERATION),
         other => other,
     };
-    expect_caught("a stale generation", queue.clone().mutate(stale), &[&[X], &[X, X]], "wait for ever");
+    expect_caught("a stale generation", queue.clone().mutate(stale), &[&[X], &[X, X]], "wait without end");
     let no_freezing = |action| match action {
         Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
         other => other,
@@ -143,7 +143,7 @@ fn wrong_tickets_are_caught() {
         Action::FetchAdd(RETURN_X) => Action::Read,
         other => other,
     };
-    expect_caught("no release", tickets.clone().mutate(no_release), &[&[X], &[S]], "wait for ever");
+    expect_caught("no release", tickets.clone().mutate(no_release), &[&[X], &[S]], "wait without end");
     let no_ticket = |action| match action {
         Action::FetchAdd(TAKE_S) => Action::Read,
         other => other,

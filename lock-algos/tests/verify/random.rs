@@ -104,8 +104,8 @@ fn wrong_locks_are_caught() {
         (Flaw::ReadThenWrite, false, "exclusion"),
         (Flaw::ReaderIgnoresOwner, false, ""),
         (Flaw::ReaderFreesAll, false, "exclusion"),
-        (Flaw::ForgetsRelease, false, "wait for ever"),
-        (Flaw::WaitsForTheDead, true, "wait for ever"),
+        (Flaw::ForgetsRelease, false, "wait without end"),
+        (Flaw::WaitsForTheDead, true, "wait without end"),
         (Flaw::TakesFromDeadReadersAtOnce, true, ""),
     ] {
         expect_caught(&format!("{flaw:?}"), dies, expected, |scenario| run(&Wrong::new(flaw), scenario));
@@ -152,7 +152,7 @@ fn wrong_queue_locks_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "no grant",
@@ -163,7 +163,7 @@ fn wrong_queue_locks_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "a grant without generation",
@@ -192,7 +192,7 @@ fn wrong_queue_locks_are_caught() {
                 other => other,
             },
             true,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "who comes last forgets the readers",

@@ -88,7 +88,7 @@ fn wrong_servers_and_owners_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "does not ring at a release",
@@ -126,7 +126,7 @@ fn wrong_servers_and_owners_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "grants to who is told that others have it",

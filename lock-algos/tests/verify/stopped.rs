@@ -128,7 +128,7 @@ fn stop<A: LockAlgorithm>(
             Box::pin(release(lock, &all[rank as usize], owner(rank), held.mode));
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
     }
-    assert!(waiting.is_empty(), "{}: {} wait for ever", A::NAME, waiting.len());
+    assert!(waiting.is_empty(), "{}: {} wait without end", A::NAME, waiting.len());
     (false, true)
 }
 

@@ -261,7 +261,7 @@ fn of_two_survivors_one_inherits() {
                 seen => Err(format!("{seen:?}")),
             }
         });
-        assert!(recoveries.load(Relaxed) > 0, "nobody recovers");
+        assert!(recoveries.load(Relaxed) > 0, "no owner recovers");
     }
 }
 
@@ -319,7 +319,7 @@ fn wrong_ones_are_caught() {
                 other => other,
             },
             false,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "a reader without a ticket",
@@ -385,7 +385,7 @@ fn wrong_ones_are_caught() {
                 other => other,
             },
             true,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "freezes by a write",

@@ -154,7 +154,7 @@ fn wrong_ones_are_caught() {
             },
             false,
             4,
-            "wait for ever",
+            "wait without end",
         ),
         (
             "says that it keeps the lock, and gives it back",

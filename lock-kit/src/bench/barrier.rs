@@ -1,11 +1,11 @@
-//! Where the threads of a contest wait for one another, unless one of them fails.
+//! The barrier of the threads of a throughput run, which ends if one of them fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::Error;
 
-/// A barrier that nobody waits at for somebody who does not come any more.
+/// A barrier whose waiters return if a thread fails.
 #[derive(Debug)]
 pub(super) struct Barrier {
     size: u32,
@@ -16,9 +16,9 @@ pub(super) struct Barrier {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Who came, in all rounds.
+    /// The arrivals, in all rounds.
     came: u64,
-    /// What the first one failed with that failed.
+    /// The error of the first thread that failed.
     error: Option<Error>,
 }
 
@@ -27,7 +27,7 @@ impl Barrier {
         Self { size, state: Mutex::default(), changed: Condvar::new(), failed: AtomicBool::new(false) }
     }
 
-    /// Waits for the others. Whether all came: if one has failed, not all will.
+    /// Waits for the others. Returns whether all arrived: `false` if one has failed.
     #[must_use]
     pub(super) fn all_here(&self) -> bool {
         let mut state = self.state();
@@ -40,7 +40,7 @@ impl Barrier {
         !self.failed.load(Ordering::Relaxed)
     }
 
-    /// Says that this one does not come any more. What others fail with later is what came of it.
+    /// Records a failure of this thread. Later failures of others are its consequences.
     pub(super) fn fail(&self, error: Error) {
         let mut state = self.state();
         if !self.failed.load(Ordering::Relaxed) {
@@ -54,12 +54,12 @@ impl Barrier {
         &self.failed
     }
 
-    /// Says so too if its thread panics.
+    /// Records a failure if its thread panics.
     pub(super) const fn guard(&self) -> Leaves<'_> {
         Leaves(self)
     }
 
-    /// What the first one failed with.
+    /// The error of the first thread that failed.
     pub(super) fn error(self) -> Option<Error> {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).error
     }
@@ -74,7 +74,7 @@ impl Barrier {
     }
 }
 
-/// Of a thread that comes to a [`Barrier`].
+/// The guard of a thread at a [`Barrier`].
 #[derive(Debug)]
 pub(super) struct Leaves<'a>(&'a Barrier);
 

@@ -1,4 +1,5 @@
-//! Where the lock of a contest lies: its words at rank 0, behind them a node for each rank in that rank's memory.
+//! The words of the lock of a throughput run: at rank 0, and behind them a node for each rank in
+//! that rank's memory.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -6,8 +7,8 @@ use onesided_fabric::{Fabric, Segment};
 use onesided_lock_algos::{LockAlgorithm, LockContext, Owner};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
-/// Words that lie in the memory of every rank: those of a home, those of a node, one to pause at that nobody writes, the one
-/// of a lock that is spread; and in a line of their own those that it has near.
+/// The words in the memory of every rank: those of a home, those of a node, one that is never
+/// written, to pause at, the per-rank word; and on a cache line of their own the host words.
 pub(super) const fn words<A: LockAlgorithm>() -> usize {
     near_at((A::HOME_WORDS, A::NODE_WORDS)) + A::HOST_WORDS
 }
@@ -22,7 +23,7 @@ pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
     (0..fabric.size()).map(Rank).find(here).unwrap_or(fabric.rank())
 }
 
-/// How the ranks' memory is reached.
+/// How the ranks' memory is accessed.
 #[derive(Debug)]
 pub(super) enum Layout<'m, F: Fabric> {
     /// Every rank's segment, by rank.
@@ -39,17 +40,17 @@ impl<F: Fabric> Clone for Layout<'_, F> {
 
 impl<F: Fabric> Copy for Layout<'_, F> {}
 
-/// The place, for one acquire.
+/// The [`LockContext`] of one acquire.
 #[derive(Debug)]
 pub(super) struct Spot<'m, F: Fabric> {
     pub(super) fabric: &'m F,
     pub(super) layout: Layout<'m, F>,
-    /// The memory of the lowest rank of this host, if the lock has words near.
+    /// The memory of the lowest rank of this host, if the lock has host words.
     pub(super) leader: Option<&'m F::Segment>,
     /// Words of the home, and of a node.
     pub(super) words: (usize, usize),
     pub(super) owner: Owner,
-    /// See [`LockContext::passes`].
+    /// See [`LockContext::bypasses`].
     pub(super) passes: &'m AtomicU8,
 }
 
@@ -73,7 +74,7 @@ impl<'m, F: Fabric> Spot<'m, F> {
         }
     }
 
-    /// A word that nobody writes: to pause at.
+    /// A word that is never written, to pause at.
     pub(super) fn quiet(&self) -> Result<F::Word<'m>, Fault> {
         self.word(self.fabric.rank(), self.words.0 + self.words.1)
     }
@@ -117,7 +118,7 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         self.fabric.host_of(rank)
     }
 
-    /// The last of the home's.
+    /// The last word of the home.
     fn lock_all_word(&self) -> Result<F::Word<'m>, Fault> {
         let last = self.words.0.checked_sub(1).ok_or(Fault::new(FaultKind::Unsupported))?;
         self.word(Rank(0), last)

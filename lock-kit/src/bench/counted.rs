@@ -1,4 +1,4 @@
-//! A fabric that counts what is posted to it.
+//! A fabric that counts its operations.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use onesided_fabric::remote_memory::{
 };
 use onesided_fabric::{Capabilities, Drive, Error, Fabric, Path, SegmentKey, ServerThread, Task, Ticket, UserMemory};
 
-/// A rank's operations on words, its own among them, and its messages. What it loads, stores and waits for in its own
-/// memory is no operation: nothing leaves.
+/// The operations of a rank on words, those on its own words included, and its messages. Loads,
+/// stores and waits in its own memory are not counted: nothing leaves the rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
     /// Reads of a word.
@@ -27,7 +27,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// All kinds together.
+    /// The sum of all kinds.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.reads + self.writes + self.compare_swaps + self.fetch_adds + self.messages
@@ -62,7 +62,7 @@ impl Add for Operations {
     }
 }
 
-/// A fabric, and how many operations on words and messages went through it. Its clones count together.
+/// A fabric that counts the operations on words and the messages. Its clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Counted<F> {
     inner: F,
@@ -76,12 +76,12 @@ const FETCH_ADDS: usize = 3;
 const MESSAGES: usize = 4;
 
 impl<F> Counted<F> {
-    /// Counts from zero.
+    /// Starts at zero.
     pub fn new(inner: F) -> Self {
         Self { inner, counts: Arc::default() }
     }
 
-    /// What has been posted so far.
+    /// The counts so far.
     #[must_use]
     pub fn operations(&self) -> Operations {
         let [reads, writes, compare_swaps, fetch_adds, messages] =

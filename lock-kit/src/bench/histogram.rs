@@ -1,6 +1,6 @@
-//! Distributions of waits, and how fair they are.
+//! Distributions of waits, and measures of fairness.
 
-/// How often which value came, to 3 %: each power of two has [`Histogram::PARTS`] buckets.
+/// A histogram with a resolution of 3 %: each power of two has [`Histogram::PARTS`] buckets.
 ///
 /// ```
 /// let mut waits = onesided_lock_kit::bench::Histogram::default();
@@ -13,7 +13,7 @@ pub struct Histogram {
     largest: u64,
 }
 
-/// Buckets of a power of two, as a power of two.
+/// The logarithm to base 2 of the buckets of a power of two.
 const BITS: u32 = 5;
 
 impl Default for Histogram {
@@ -25,7 +25,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Buckets of each power of two.
     pub const PARTS: u64 = 1 << BITS;
-    /// Buckets that there are.
+    /// The number of buckets.
     pub const BUCKETS: usize = ((64 - BITS as usize) + 1) << BITS;
 
     /// Adds a value.
@@ -35,7 +35,7 @@ impl Histogram {
         self.largest = self.largest.max(value);
     }
 
-    /// How many values there are.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -47,7 +47,7 @@ impl Histogram {
         self.largest
     }
 
-    /// The value that so many of all, from 0 to 1, are at most: the middle of its bucket. `None` if there are no values.
+    /// The quantile of `part`, from 0 to 1: the middle of its bucket. `None` without values.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let wanted = ((self.count() as f64 * part).ceil() as u64).max(1);
@@ -59,7 +59,7 @@ impl Histogram {
         Some(Self::middle(bucket).min(self.largest))
     }
 
-    /// Adds the values of another one.
+    /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -67,12 +67,12 @@ impl Histogram {
         self.largest = self.largest.max(other.largest);
     }
 
-    /// How many values each bucket has, then the largest value: for whoever sends it somewhere.
+    /// The count of each bucket, then the largest value, for transfer to another process.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
         self.buckets.iter().copied().chain([self.largest])
     }
 
-    /// The inverse of [`words`](Self::words). What is missing is 0.
+    /// The inverse of [`words`](Self::words). Missing words are 0.
     #[must_use]
     pub fn from_words(words: impl IntoIterator<Item = u64>) -> Self {
         let mut words = words.into_iter();
@@ -99,7 +99,7 @@ impl Histogram {
     }
 }
 
-/// The smallest count over the largest: 1 is fair, and so is nobody; 0 where all have nothing.
+/// The smallest count over the largest. 1 is fair, also for an empty list; 0 if all counts are 0.
 #[must_use]
 pub fn share(counts: &[f64]) -> f64 {
     if counts.is_empty() {
@@ -110,7 +110,8 @@ pub fn share(counts: &[f64]) -> f64 {
     if max > 0.0 { min / max } else { 0.0 }
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all have the same, or nobody is there, 1/n where one has all.
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all counts are equal or there are none,
+/// 1/n if one has all.
 #[must_use]
 pub fn jain(counts: &[f64]) -> f64 {
     let sum: f64 = counts.iter().sum();

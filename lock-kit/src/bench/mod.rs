@@ -1,8 +1,9 @@
-//! What a lock costs: the same measurements as those of `onesided bench locks`, for a lock of yours too.
+//! What a lock costs: the measurements of `onesided bench locks`, for custom locks too.
 //!
-//! A [`ThroughputRun`] has many origins acquire and release one lock for a while: threads over shared memory, in real time, or 10
-//! to 100,000 simulated ranks, in virtual time and the same each time. An [`Outcome`] tells acquisitions a second,
-//! the distribution of the waits, fairness, how many others came between, and the operations that left.
+//! A [`ThroughputRun`] has many origins acquire and release one lock for a while: threads over
+//! shared memory, in real time, or 10 to 100,000 simulated ranks, in virtual time and
+//! deterministically. An [`Outcome`] has acquisitions per second, the distribution of the waits,
+//! fairness, how often a waiter was bypassed, and the operations.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,12 +17,13 @@
 //!
 //! let simulated = ThroughputRun::of(&<Ticket>::default()).origins(100).lasting(Duration::from_millis(1)).simulated();
 //! println!("{:.0} a second, p99 {:?} ns", simulated.rate(), simulated.waits.quantile(0.99));
-//! assert!(simulated.bypasses.largest() < 100, "first come, first served: each passes whoever waits once at most");
+//! assert!(simulated.bypasses.largest() < 100, "first come, first served: each rank bypasses a waiter at most once");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`Histogram`], [`jain`], [`share`] and [`Counted`] stand for themselves: `Counted` is a fabric, on which windows run too.
+//! [`Histogram`], [`jain`], [`share`] and [`Counted`] can be used on their own: `Counted` is a
+//! fabric, on which windows run too.
 
 mod barrier;
 mod context;

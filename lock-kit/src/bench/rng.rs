@@ -1,19 +1,19 @@
-//! Random numbers that are the same each time.
+//! Deterministic pseudo-random numbers.
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fast, and good enough to tell who reads or which lock is wanted.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fast, and good enough to choose readers or locks.
 ///
 /// ```
 /// use onesided_lock_kit::bench::Rng;
 ///
 /// let mut rng = Rng::new(1);
-/// assert_eq!(rng.next_u64(), Rng::new(1).next_u64(), "the same each time");
+/// assert_eq!(rng.next_u64(), Rng::new(1).next_u64(), "deterministic");
 /// assert_ne!(rng.next_u64(), Rng::new(1).next_u64());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// That start from any number.
+    /// A generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)

@@ -1,4 +1,4 @@
-//! A contest of simulated ranks, in virtual time.
+//! A throughput run of simulated ranks, in virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,12 +15,13 @@ use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
-    /// Runs it on a modelled network, in one thread: a rank for each origin, and the home, which does nothing, for an origin
-    /// at home would be nearer to the lock than the others. The same contest gives the same outcome, trace and all. What is
-    /// under way at its end does not count.
+    /// Runs on a modelled network, in one thread: a rank for each origin, and a home without an
+    /// origin, because an origin at the home would have shorter round trips than the others. The
+    /// same run has the same outcome, including the trace. Operations in flight at its end do not
+    /// count.
     ///
     /// # Panics
-    /// When the lock fails where nobody dies and nothing is lost.
+    /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
         let counts: Vec<Cell<u64>> = vec![Cell::new(0); self.origins as usize];
@@ -81,7 +82,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
 struct Sparse(BTreeMap<u64, u64>);
 
 impl Sparse {
-    /// To 1 %, so that there are not too many of them.
+    /// Rounded to 1 %, to bound their number.
     fn add(&mut self, value: u64) {
         let low = value.checked_ilog2().map_or(0, |power| power.saturating_sub(6));
         *self.0.entry(value >> low << low).or_default() += 1;
@@ -97,7 +98,7 @@ impl Sparse {
     }
 }
 
-/// Has virtual time pass.
+/// Lets virtual time pass.
 async fn pass<F: Fabric>(spot: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
     let until = spot.fabric.now().saturating_add(long.as_nanos() as u64);
     let quiet = spot.quiet()?;
@@ -126,7 +127,7 @@ mod tests {
     fn a_queue_is_fair_and_a_word_is_not() {
         let contest = Duration::from_millis(5);
         let queue = ThroughputRun::of(&Mcs::default()).origins(16).lasting(contest).simulated();
-        // It joins the queue some round trips after it asked.
+        // It joins the queue some round trips after its request.
         assert!(queue.jain() > 0.95 && queue.bypasses.largest() < 64, "{}, {}", queue.jain(), queue.bypasses.largest());
         let word = ThroughputRun::of(&TestAndSet::default()).origins(16).lasting(contest).simulated();
         assert!(word.bypasses.largest() > queue.bypasses.largest(), "{}", word.bypasses.largest());
@@ -135,7 +136,7 @@ mod tests {
         assert!(word.worst_p99 > p99(&word), "{} and {}", word.worst_p99, p99(&word));
     }
 
-    /// Also where it was chosen when the program runs.
+    /// Also if it is selected at run time.
     #[test]
     fn a_host_hands_over_without_a_card() {
         let lock = TwoLevel::default();
@@ -171,7 +172,7 @@ mod tests {
     fn sections_and_rests_take_their_time() {
         let lock = TestAndSet::default();
         let contest = ThroughputRun::of(&lock).origins(1).lasting(Duration::from_millis(10));
-        let busy = contest.clone().section(Duration::from_micros(300)).rest(Duration::from_micros(200)).simulated();
+        let busy = contest.clone().section(Duration::from_micros(300)).idle(Duration::from_micros(200)).simulated();
         assert!((18..=20).contains(&busy.acquisitions()), "every 500 us and some round trips: {}", busy.acquisitions());
         assert!(contest.simulated().acquisitions() > 1000);
     }

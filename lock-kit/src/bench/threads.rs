@@ -1,4 +1,4 @@
-//! A contest of threads over shared memory, in real time.
+//! A throughput run of threads over shared memory, in real time.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use super::context::{Layout, Spot, leader, words};
 use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
-/// What one rank did.
-struct Tally {
+/// The result of one rank.
+struct RankResult {
     count: u64,
     lasted: Duration,
     waits: Histogram,
@@ -23,26 +23,27 @@ struct Tally {
 }
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
-    /// Runs it twice, each origin a thread of this process, and the lock at the first one's: once to count, once with every
-    /// wait timed, for to read the clock costs more than some locks. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. An otherwise
-    /// idle machine is assumed.
+    /// Runs twice, each origin a thread of this process, and the lock at the first one's memory:
+    /// once to count, once with every wait timed, because reading the clock costs more than some
+    /// locks. Uses the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set. Assumes
+    /// an otherwise idle machine.
     ///
     /// # Errors
-    /// What the fabric reports, and what the lock fails with: of several ranks that fail, what the first one did. The others
-    /// want the lock no more then.
+    /// Those of the fabric, and those of the lock: if several ranks fail, that of the first one.
+    /// The others then cancel their acquires.
     ///
     /// # Panics
-    /// When a rank panics.
+    /// If a rank panics.
     pub fn threads(&self) -> Result<Outcome, Error> {
         let acquired = AtomicU64::new(0);
         let barrier = Barrier::of(self.origins);
         let over = [AtomicBool::new(false), AtomicBool::new(false)];
-        let tallies = threads(self.origins, |world| {
+        let results = threads(self.origins, |world| {
             let _leaves = barrier.guard();
             match self.origin(&world, &acquired, &barrier, &over) {
-                Ok(tally) => tally,
+                Ok(result) => result,
                 Err(error) => {
-                    barrier.fail(error); // before this rank leaves, which others fail by
+                    barrier.fail(error); // before this rank leaves, which makes others fail
                     None
                 }
             }
@@ -50,24 +51,24 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         if let Some(error) = barrier.error() {
             return Err(error);
         }
-        let tallies: Vec<Tally> = tallies.into_iter().flatten().collect();
+        let results: Vec<RankResult> = results.into_iter().flatten().collect();
         let mut outcome = Outcome {
-            counts: tallies.iter().map(|tally| tally.count).collect(),
-            lasted: tallies.iter().map(|tally| tally.lasted).max().unwrap_or_default(),
+            counts: results.iter().map(|result| result.count).collect(),
+            lasted: results.iter().map(|result| result.lasted).max().unwrap_or_default(),
             waits: Histogram::default(),
-            worst_p99: tallies
+            worst_p99: results
                 .iter()
-                .map(|tally| tally.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
+                .map(|result| result.waits.quantile(0.99).unwrap_or(self.long.as_nanos() as u64))
                 .max()
                 .unwrap_or_default(),
             bypasses: Histogram::default(),
             operations: Operations::default(),
             trace: 0,
         };
-        for tally in &tallies {
-            outcome.waits.merge(&tally.waits);
-            outcome.bypasses.merge(&tally.bypasses);
-            outcome.operations = outcome.operations + tally.operations;
+        for result in &results {
+            outcome.waits.merge(&result.waits);
+            outcome.bypasses.merge(&result.bypasses);
+            outcome.operations = outcome.operations + result.operations;
         }
         Ok(outcome)
     }
@@ -78,7 +79,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         acquired: &AtomicU64,
         barrier: &Barrier,
         over: &[AtomicBool; 2],
-    ) -> Result<Option<Tally>, Error> {
+    ) -> Result<Option<RankResult>, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
         let keys =
@@ -135,12 +136,12 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             Ok::<_, Fault>(())
         });
         timed.map_err(Error::operation(A::NAME))?;
-        world.barrier().wait()?; // nobody reaches into a segment that is gone
-        Ok(Some(Tally { count, lasted, waits, bypasses, operations: counted.operations() }))
+        world.barrier().wait()?; // no rank accesses a segment that is gone
+        Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
 
-/// How long it takes to read the clock, in nanoseconds: the median of some.
+/// The median time that reading the clock takes, in nanoseconds.
 fn clock_takes(fabric: &impl Fabric) -> u64 {
     let mut all = Histogram::default();
     for _ in 0..1000 {
@@ -150,7 +151,7 @@ fn clock_takes(fabric: &impl Fabric) -> u64 {
     all.quantile(0.5).unwrap_or_default()
 }
 
-/// Has real time pass, at work.
+/// Lets real time pass, busy.
 async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
     let begin = Instant::now();
     while begin.elapsed() < long {
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(three.counts.len(), 3);
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
     }
-    /// A lock that one rank fails at, in its first release, or panics.
+    /// A lock whose first release fails or panics at one rank.
     #[derive(Debug, Default)]
     struct Fails {
         panics: bool,
@@ -224,9 +225,9 @@ mod tests {
             words: Self::Words<'m, M>,
             mode: Mode,
             old: Result<u64, Fault>,
-            wish: IntentFn<'_>,
+            intent: IntentFn<'_>,
         ) -> Result<Held, Fault> {
-            self.lock.contend(memory, place, words, mode, old, wish).await
+            self.lock.contend(memory, place, words, mode, old, intent).await
         }
 
         fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {

@@ -11,8 +11,8 @@ use onesided_sim::Network;
 use super::context::{Layout, Spot};
 use super::{Histogram, Operations, Rng, jain, share};
 
-/// Origins that acquire and release one lock, over and over, for a while. Not for a lock that is
-/// [served](LockAlgorithm::SERVED): nobody serves here.
+/// A throughput run: origins that acquire and release one lock repeatedly, for a while. Not for a
+/// [served](LockAlgorithm::SERVED) lock: there is no server.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before it is run"]
 pub struct ThroughputRun<'a, A> {
@@ -21,14 +21,14 @@ pub struct ThroughputRun<'a, A> {
     pub(super) long: Duration,
     pub(super) readers: u32,
     pub(super) section: Duration,
-    pub(super) rest: Duration,
+    pub(super) idle: Duration,
     pub(super) seed: u64,
     pub(super) network: Network,
     pub(super) per_host: u32,
 }
 
 impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
-    /// Two origins, 100 ms, all to write, an empty section, no rest.
+    /// Two origins, 100 ms, all exclusive, an empty section, no idle time.
     pub fn of(lock: &'a A) -> Self {
         Self {
             lock,
@@ -36,25 +36,26 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
             long: Duration::from_millis(100),
             readers: 0,
             section: Duration::ZERO,
-            rest: Duration::ZERO,
+            idle: Duration::ZERO,
             seed: 1,
             network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
             per_host: u32::MAX,
         }
     }
 
-    /// How many origins, at least one.
+    /// The number of origins, at least one.
     pub fn origins(self, origins: u32) -> Self {
         Self { origins: origins.max(1), ..self }
     }
 
-    /// For how long: real time of threads, virtual time of a simulation. In no time nobody acquires.
+    /// The duration: real time of threads, virtual time of a simulation. With zero there are no
+    /// acquisitions.
     pub const fn lasting(mut self, long: Duration) -> Self {
         self.long = long;
         self
     }
 
-    /// How many of a hundred acquires share the lock; more than a hundred are a hundred.
+    /// The percentage of shared acquires, at most 100.
     pub const fn readers(mut self, of_a_hundred: u32) -> Self {
         self.readers = if of_a_hundred > 100 { 100 } else { of_a_hundred };
         self
@@ -66,67 +67,70 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
         self
     }
 
-    /// How long an origin waits after its release before it asks again.
-    pub const fn rest(mut self, long: Duration) -> Self {
-        self.rest = long;
+    /// How long an origin is idle after a release before its next acquire.
+    pub const fn idle(mut self, long: Duration) -> Self {
+        self.idle = long;
         self
     }
 
-    /// What the rng start from that tell who reads, and a simulation's.
+    /// The seed of the random choice of readers, and of a simulation.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// What a simulation's network costs. If nothing is said, 1 us one way and up to 0.2 us more: where all ways take the same
-    /// time for ever, whoever comes second comes second each time.
+    /// The network of a simulation. By default 1 us one way and up to 0.2 us jitter: without
+    /// jitter, the same rank would lose every race.
     pub fn network(self, network: Network) -> Self {
         Self { network, ..self }
     }
 
-    /// How many ranks of a simulation share a host, the lock's home and the first origins the first one; all, if nothing is
-    /// said. To a lock without words [near](LockAlgorithm::HOST_WORDS) that is all the same.
+    /// How many consecutive ranks of a simulation share a host, the lock's home and the first
+    /// origins the first one; all by default. Irrelevant to a lock without [host
+    /// words](LockAlgorithm::HOST_WORDS).
     pub const fn per_host(mut self, ranks: u32) -> Self {
         self.per_host = ranks;
         self
     }
 }
 
-/// How a contest went.
+/// The outcome of a throughput run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// How often each origin acquired.
+    /// The acquisitions of each origin.
     pub counts: Vec<u64>,
-    /// In how long.
+    /// The elapsed time.
     pub lasted: Duration,
-    /// From asking to having, in nanoseconds, without what the clock takes. Of all origins: who is served often counts often,
-    /// so a lock that starves some may look good here, but not in [`worst_p99`](Self::worst_p99).
+    /// The waits of all origins, in nanoseconds, without the time that reading the clock takes. An
+    /// origin that acquires often counts often, so a lock that starves some origins may look good
+    /// here, but not in [`worst_p99`](Self::worst_p99).
     pub waits: Histogram,
-    /// The largest of the origins' 99th percentiles of their own waits, in nanoseconds. Who never acquired waited all the time.
+    /// The largest of the origins' 99th percentiles of their own waits, in nanoseconds. An origin
+    /// that never acquired waited all the time.
     pub worst_p99: u64,
-    /// How often others acquired between.
+    /// How often other origins acquired during each wait.
     pub bypasses: Histogram,
-    /// Operations of all ranks for the waits that were timed.
+    /// Operations of all ranks for the timed waits.
     pub operations: Operations,
-    /// Of a simulation, a hash of all that happened: the same for the same contest. 0 of threads.
+    /// A hash of the trace of a simulation, equal for equal runs. 0 for threads.
     pub trace: u64,
 }
 
 impl Outcome {
-    /// All origins' acquisitions.
+    /// The acquisitions of all origins.
     #[must_use]
     pub fn acquisitions(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All origins' acquisitions a second; 0 of a contest that took no time.
+    /// Acquisitions per second; 0 if the run took no time.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.lasted.is_zero() { 0.0 } else { self.acquisitions() as f64 / self.lasted.as_secs_f64() }
     }
 
-    /// The smallest origin's acquisitions over the largest's: 1 is fair.
+    /// The fewest acquisitions of an origin over the most: 1 is fair.
     #[must_use]
     pub fn share(&self) -> f64 {
         share(&self.floats())
@@ -138,7 +142,7 @@ impl Outcome {
         jain(&self.floats())
     }
 
-    /// Operations for one acquisition and its release, by all ranks; 0 where there was none.
+    /// Operations of all ranks for one acquisition and its release; 0 without acquisitions.
     #[must_use]
     pub fn operations_each(&self) -> f64 {
         self.operations.total() as f64 / self.waits.count().max(1) as f64
@@ -149,20 +153,20 @@ impl Outcome {
     }
 }
 
-/// What an origin of a contest has.
+/// The state of an origin.
 pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) contest: &'m ThroughputRun<'m, A>,
     pub(super) fabric: &'m F,
     pub(super) layout: Layout<'m, F>,
     /// The memory of the lowest rank of this host.
     pub(super) leader: &'m F::Segment,
-    /// How often the lock was acquired, by all.
+    /// The acquisitions of all origins.
     pub(super) acquired: &'m AtomicU64,
-    /// How often in a row this origin passed a queue.
+    /// How often in a row this origin bypassed a queue.
     pub(super) passes: &'m AtomicU8,
-    /// That one has failed, and nobody wants the lock any more.
+    /// Whether one has failed, and all others cancel.
     pub(super) failed: Option<&'m AtomicBool>,
-    /// Which use of its node is the next.
+    /// The next generation of its node.
     pub(super) generation: u32,
     pub(super) rng: Rng,
 }
@@ -179,14 +183,15 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         Self { contest, fabric, layout, leader, acquired, passes, failed: None, generation: 0, rng }
     }
 
-    /// Acquires and releases once. `spend` has the time pass that the section and the rest take. A wait is noted, with how
-    /// many others acquired meanwhile, where `note` is given.
+    /// Acquires and releases once. `spend` lets the time of the section and of the idle phase pass.
+    /// If `note` is given, the wait is recorded with the number of acquisitions of others
+    /// meanwhile.
     pub(super) async fn once(
         &mut self,
         note: Option<&mut dyn FnMut(u64, u64)>,
         spend: impl AsyncFn(&Spot<'m, F>, Duration) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let ThroughputRun { lock, readers, section, rest, .. } = self.contest;
+        let ThroughputRun { lock, readers, section, idle, .. } = self.contest;
         let mode = if *readers > 0 && self.rng.next_u64() % 100 < u64::from(*readers) {
             Mode::Shared
         } else {
@@ -203,10 +208,10 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         let started = lock.start(self.fabric, spot, words, mode)?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
         let failed = self.failed;
-        let wish = move || {
+        let intent = move || {
             if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Intent::CANCELLED } else { Intent::LOCK }
         };
-        let held = lock.finish(self.fabric, spot, words, mode, started, wish).await?;
+        let held = lock.finish(self.fabric, spot, words, mode, started, intent).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
             note(self.fabric.now() - asked_at, between);
@@ -216,8 +221,8 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         }
         let released = lock.start_release(self.fabric, spot, words, held.mode)?;
         lock.finish_release(self.fabric, spot, words, held.mode, released).await?;
-        if !rest.is_zero() {
-            spend(&spot, *rest).await?;
+        if !idle.is_zero() {
+            spend(&spot, *idle).await?;
         }
         Ok(())
     }

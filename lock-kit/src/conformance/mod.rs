@@ -1,4 +1,4 @@
-//! Everything of this kit on one lock, in one call.
+//! The whole kit on one lock, in one call.
 
 mod programs;
 mod report;
@@ -13,7 +13,7 @@ use crate::program::Section;
 use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search, Setting};
 use programs::Programs;
 
-/// Runs a lock through everything of this kit, in bounds that suit a test: some ten seconds.
+/// Runs the whole kit on a lock, in bounds that suit a test: some ten seconds.
 ///
 /// ```
 /// let report = onesided_lock_kit::conformance(&onesided_lock_kit::wrong::right());
@@ -28,15 +28,18 @@ pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
 }
 
 /// A conformance suite: every [exploration](Exploration), [check](Checker), [search](Search) and
-/// [history](Linearizability) of this kit, on programs that try all that a lock is asked for: exclusive and shared, nonblocking, tried,
-/// abandoned, without a node, released without waiting, with [fencing tokens](crate::Fencing), with origins that crash, are
-/// stopped, or lose an operation. With the feature `bench` also a short [contest](crate::bench::ThroughputRun).
+/// [history](Linearizability) of this kit, on programs that cover all uses of a lock: exclusive and
+/// shared, nonblocking, tried, cancelled, without a node, released without waiting, with [fencing
+/// tokens](crate::Fencing), with origins that crash, are stopped, or lose an operation. With the
+/// feature `bench` also a short [throughput run](crate::bench::ThroughputRun).
 ///
-/// A lock that leaves out what it need not do says so: [`without_recovery`](Self::without_recovery). One that promises more says
-/// that: [`bypass`](Self::bypass).
+/// A lock without an optional feature is configured by
+/// [`without_recovery`](Self::without_recovery), a lock with an additional guarantee by
+/// [`bypass`](Self::bypass).
 ///
-/// Of a lock that is [served](LockAlgorithm::SERVED) the explorations have 2 origins, whoever serves neither crashes nor ends on a loss,
-/// and there are no histories and no contest: those have nobody who serves.
+/// For a [served](LockAlgorithm::SERVED) lock the explorations have 2 origins, the server neither
+/// crashes nor ends on a loss, and there are no histories and no throughput run: these have no
+/// server.
 #[derive(Clone, Debug)]
 pub struct Conformance<A> {
     lock: A,
@@ -50,16 +53,17 @@ pub struct Conformance<A> {
     bypass: Option<u32>,
 }
 
-/// States of a check of three origins, at most.
+/// The most states of a check of three origins.
 const OF_THREE: usize = 40_000;
-/// And where the memory of the dead goes.
+/// The same for checks in which the memory of dead ranks is lost.
 const OF_MEMORY: usize = 10_000;
 
-/// How much was tried, and that in words.
+/// The extent of a trial, as a number and in words.
 type Tried = Result<(usize, String), String>;
 
 impl<A: LockAlgorithm + Clone> Conformance<A> {
-    /// The suite for this lock: up to 2 preemptions, 100,000 states of each program, 500 cases of each search.
+    /// The suite for this lock: up to 2 preemptions, 100,000 states of each program, 500 cases of
+    /// each search.
     pub fn of(lock: &A) -> Self {
         let lock = lock.clone();
         Self {
@@ -75,62 +79,63 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         }
     }
 
-    /// How often in an execution an origin that could go on does not. With 3 an exploration takes minutes.
+    /// The most preemptions of an execution. With 3 an exploration takes minutes.
     #[must_use]
     pub fn preemptions(self, preemptions: usize) -> Self {
         Self { preemptions, ..self }
     }
 
-    /// After so many states the check of a program ends; that of three origins after 40,000 at the latest. Those schedules follow
-    /// that [depart](Checker::delay_bound) at most twice from the usual one, up to as many states.
+    /// The most states in the check of a program; at most 40,000 for three origins. Then come the
+    /// schedules with a [delay bound](Checker::delay_bound) of 2, up to as many states.
     #[must_use]
     pub fn states(self, states: usize) -> Self {
         Self { states, ..self }
     }
 
-    /// So many cases of each search.
+    /// The number of cases of each search.
     #[must_use]
     pub fn cases(self, cases: u32) -> Self {
         Self { cases, ..self }
     }
 
-    /// The same cases each time. Without a seed they are others each time, unless the environment has one
-    /// ([`Search::SEED`]).
+    /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
+    /// has one ([`Search::SEED`]).
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Nobody takes this lock from the dead, or from who was told that nobody knows what became of an operation: no trial has such
-    /// ones.
+    /// The lock does not recover from a death, or from an owner that saw `Unknown`: the trials have
+    /// neither.
     #[must_use]
     pub fn without_recovery(self) -> Self {
         Self { recovers: false, ..self }
     }
 
-    /// No operation is lost while everybody lives: for a lock that cannot be set right then.
+    /// No operation is lost while all ranks are alive, for a lock that cannot resolve losses.
     #[must_use]
     pub fn without_losses(self) -> Self {
         Self { loses: false, ..self }
     }
 
-    /// The lock refuses owners without a node where others have one: no trial has such ones.
+    /// The lock rejects owners without a node if others have one: the trials have none.
     #[must_use]
     pub fn all_have_nodes(self) -> Self {
         Self { all_have_nodes: true, ..self }
     }
 
-    /// The lock promises that at most so many who came later (whose first operation took effect later) enter before somebody whom
-    /// they keep out; 0 is first come, first served.
+    /// The lock guarantees that at most this many acquires that arrived later (whose first
+    /// operation took effect later) enter before a waiter that they exclude; 0 is first come, first
+    /// served.
     #[must_use]
     pub fn bypass(self, at_most: u32) -> Self {
         Self { bypass: Some(at_most), ..self }
     }
 
-    /// Runs it whole.
+    /// Runs the suite.
     ///
     /// # Panics
-    /// If something is violated. The message is the report.
+    /// On a violation. The message is the report.
     #[track_caller]
     pub fn run(&self) -> Report {
         let report = self.verdict();
@@ -138,7 +143,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         report
     }
 
-    /// Runs it whole, and says what it found, violations too.
+    /// Runs the suite and returns the report, with any violations.
     pub fn verdict(&self) -> Report {
         let mut trials = Vec::new();
         let mut trial = |name, tried: Tried| {
@@ -148,7 +153,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("interleavings", self.interleavings());
         trial("on cards", self.on_cards());
         if !A::SERVED {
-            trial("given up", self.given_up());
+            trial("cancelled", self.cancelled());
         }
         if self.recovers {
             trial("a death inside", self.death_inside());
@@ -158,17 +163,17 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
         let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
         if self.recovers {
-            let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("nobody recovers");
+            let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("no owner recovers");
             let crashes = checker.clone().crashes(1);
             trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
             let gone = crashes.memory_goes().delay_bound(2);
-            trial("memory that goes", brief.schedules(&gone, &programs::CRASHES, nobody));
+            trial("memory lost", brief.schedules(&gone, &programs::CRASHES, nobody));
         }
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             let loses = checker.losses(1);
-            // Who is told of a loss ends, and so would the home, who serves.
+            // An origin that sees a loss ends, and so would the server at the home.
             let loses = if A::SERVED { loses.resolved() } else { loses };
             trial("with a loss", self.schedules(&loses, &programs::LOSSES, none));
         }
@@ -201,7 +206,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Exploration::of(&self.lock).preemptions(preemptions)
     }
 
-    /// Whether the lock has all of these owners.
+    /// Whether the lock supports all of these owners.
     fn has(&self, round: &Section) -> bool {
         !self.all_have_nodes || *round == round.with_node()
     }
@@ -211,7 +216,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     fn explored(&self, exploration: &Exploration<A>, programs: &[Programs<'_>]) -> Tried {
-        // A thread that serves is one more.
+        // The server's thread is one more.
         let fits = |programs: &&Programs<'_>| !A::SERVED || programs.len() < 3;
         let programs = programs.iter().filter(|programs| self.suits(programs)).filter(fits);
         let executions: Vec<_> = programs.map(|programs| exploration.verdict(programs)).collect::<Result<_, _>>()?;
@@ -228,7 +233,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         self.explored(&exploration, &programs::ON_CARDS)
     }
 
-    fn given_up(&self) -> Tried {
+    fn cancelled(&self) -> Tried {
         quietly(|| self.exploration(self.preemptions.saturating_sub(1)).cancelled()).map(|all| executed(all, 10))
     }
 
@@ -299,7 +304,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         let simulated = contest.origins(100).lasting(Duration::from_millis(1)).simulated();
         let tried = threads.acquisitions() + simulated.acquisitions();
         if threads.acquisitions() == 0 || simulated.acquisitions() == 0 {
-            return Err(format!("{}: nobody acquires in {threads:?}, {simulated:?}", A::NAME));
+            return Err(format!("{}: no acquisitions in {threads:?}, {simulated:?}", A::NAME));
         }
         let (rate, share, far) = (threads.rate(), threads.share(), simulated.rate());
         let each = simulated.operations_each();

@@ -1,4 +1,4 @@
-//! What the origins do in the explorations and checks of a [`Conformance`](super::Conformance).
+//! The programs of the explorations and checks of a [`Conformance`](super::Conformance).
 
 use crate::program::{Fencing, Section};
 
@@ -7,12 +7,12 @@ pub(super) type Programs<'p> = &'p [&'p [Section]];
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
-/// Owners without a node, and such as want the lock only if it is free.
+/// Owners without a node, and tries.
 const W: Section = X.without_node();
 const WS: Section = S.without_node();
 const T: Section = X.trying();
 const TS: Section = S.trying();
-/// Rounds that do not touch the data: of three origins.
+/// Sections that do not access the data, for three origins.
 const A: Section = X.touching(0);
 const B: Section = S.touching(0);
 /// With a token, and with one that is drawn behind the acquire's first operation.

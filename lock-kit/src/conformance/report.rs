@@ -1,9 +1,9 @@
-//! What a conformance suite has to say.
+//! The report of a conformance suite.
 
 use std::fmt;
 
-/// What a [`Conformance`](super::Conformance) tried, and what it found. Its text has a line for each, and whole what was violated: the
-/// programs, what happened, and how to see it again.
+/// The trials of a [`Conformance`](super::Conformance) and their results. Displayed as one line for
+/// each trial, and each violation in full: the programs, the events, and how to reproduce it.
 #[derive(Clone, Debug)]
 #[must_use = "it says whether the lock conforms"]
 pub struct Report {
@@ -11,38 +11,38 @@ pub struct Report {
     pub(super) trials: Vec<Trial>,
 }
 
-/// One part of it.
+/// One trial.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Trial {
-    /// What was tried.
+    /// Its name.
     pub name: &'static str,
-    /// How much was tried, as the part counts it: executions, states, cases.
+    /// The extent of the trial, in its own unit: executions, states, cases.
     pub tried: usize,
-    /// The same in words, or what was violated.
+    /// The same in words, or the violation.
     pub outcome: Result<String, String>,
 }
 
 impl Report {
-    /// Whether nothing was violated.
+    /// Whether there were no violations.
     #[must_use]
     pub fn conforms(&self) -> bool {
         self.violations().next().is_none()
     }
 
-    /// All that was tried, in this order.
+    /// The trials, in order.
     #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// How much was tried by the part of this name; 0 if it was left out.
+    /// The extent of the trial with this name; 0 if it was left out.
     #[must_use]
     pub fn tried(&self, name: &str) -> usize {
         self.trials.iter().find(|trial| trial.name == name).map_or(0, |trial| trial.tried)
     }
 
-    /// What was violated.
+    /// The violations.
     pub fn violations(&self) -> impl Iterator<Item = &str> {
         self.trials.iter().filter_map(|trial| trial.outcome.as_ref().err().map(String::as_str))
     }

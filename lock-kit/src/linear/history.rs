@@ -1,36 +1,37 @@
-//! What was done when, and whether it could have been done one after the other.
+//! Histories, and whether they are linearizable.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An operation on the data in a section. Words are numbered as the programs number them; all are 0 at first.
+/// An operation on the data in a section. Words are numbered as in the programs; all are 0 at
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A read. `None`: its answer never came.
+    /// A read. `None`: its reply never came.
     Read(usize, Option<u64>),
     /// A write; whether it is known to be complete.
     Write(usize, u64, bool),
-    /// A fetch-add, and what it found. `None`: its answer never came.
+    /// A fetch-add, and the value that it found. `None`: its reply never came.
     Add(usize, u64, Option<u64>),
 }
 
 /// A section under the lock, from the start of its acquire to the end of its release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Whose.
+    /// The process.
     pub process: u32,
-    /// When it began.
+    /// The start.
     pub invoked: u64,
-    /// When it ended. `None`: it never did, for its process died.
+    /// The end. `None`: its process died before.
     pub returned: Option<u64>,
-    /// What was done, in this order.
+    /// The operations in order.
     pub steps: Vec<Step>,
 }
 
 impl Call {
-    /// The words after it, in each way that fits what it found. One that never ended has done what it was told of, and any of
-    /// the rest.
+    /// The possible words after the section, given what it found. A section that never ended has
+    /// completed the operations with known outcomes, and any of the others.
     fn apply(&self, words: &[u64]) -> Vec<Vec<u64>> {
         let mut all = vec![words.to_vec()];
         for step in &self.steps {
@@ -54,7 +55,8 @@ impl Call {
     }
 }
 
-/// What all processes of one run did. Its clock counts what is recorded, or is the caller's.
+/// The history of all processes of one run. Its clock counts the recorded events, or is the
+/// caller's.
 #[derive(Debug, Default)]
 pub struct History(Mutex<(u64, Vec<Call>)>);
 
@@ -63,7 +65,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A section begins. Gives its number.
+    /// A section begins. Returns its number.
     pub fn invoked(&self, process: u32) -> usize {
         let mut state = self.state();
         state.0 += 1;
@@ -72,14 +74,14 @@ impl History {
         state.1.len() - 1
     }
 
-    /// Something is done in it. Gives its number among the steps.
+    /// An operation in it starts. Returns its number among the steps.
     pub fn step(&self, call: usize, step: Step) -> usize {
         let steps = &mut self.state().1[call].steps;
         steps.push(step);
         steps.len() - 1
     }
 
-    /// A read or a fetch-add found this, or a write is complete.
+    /// A read or a fetch-add found this value, or a write is complete.
     pub fn answered(&self, call: usize, step: usize, value: u64) {
         match &mut self.state().1[call].steps[step] {
             Step::Read(_, found) | Step::Add(_, _, found) => *found = Some(value),
@@ -87,20 +89,20 @@ impl History {
         }
     }
 
-    /// It ended.
+    /// The section ended.
     pub fn returned(&self, call: usize) {
         let mut state = self.state();
         state.0 += 1;
         state.1[call].returned = Some(state.0);
     }
 
-    /// What was done.
+    /// The recorded sections.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.state().1.clone()
     }
 
-    /// See [`linearizable`]; with so many words.
+    /// Checks that the history is [`linearizable`], with this many words.
     ///
     /// # Errors
     /// The history.
@@ -110,7 +112,7 @@ impl History {
     }
 }
 
-/// A history for people.
+/// A printable history.
 struct Table<'a>(&'a [Call]);
 
 impl fmt::Display for Table<'_> {
@@ -123,11 +125,13 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-/// Whether the calls could have been done one after the other, each at once somewhere between its invocation and its return,
-/// and found what they found. One that never returned may not have been done, or in part.
+/// Whether there is an order of the calls in which each takes effect atomically between its
+/// invocation and its return, and finds what it found. A call that never returned may have had no
+/// effect, or some of its effects.
 ///
-/// The search of Wing and Gong (*Testing and Verifying Concurrent Objects*, 1993): some call that no other one precedes comes
-/// first; what is left and the words are remembered, as Lowe's and Horn and Kroening's versions do. Exponential at worst.
+/// The search of Wing and Gong (*Testing and Verifying Concurrent Objects*, 1993): some call
+/// without a predecessor comes first; remaining calls and words are memoized, as in Lowe's and Horn
+/// and Kroening's versions. Exponential in the worst case.
 ///
 /// # Panics
 /// With more than 128 calls.
@@ -179,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(linearizable(&[write.clone(), read.clone()], 2), right, "{read:?}");
         }
-        // Seen once, it is seen for ever.
+        // A value that was read once stays visible.
         assert!(linearizable(&[write.clone(), reads(2, 0, 0), reads(6, 7, 7)], 2));
         let overlapping = call(0, 1, 9, &write.steps);
         assert!(!linearizable(&[overlapping, reads(2, 7, 7), reads(5, 0, 0)], 2));
@@ -192,7 +196,8 @@ mod tests {
         assert!(!linearizable(&[add(0, 0), add(1, 0)], 1));
     }
 
-    /// Who died inside has done what it was told of, and any of the rest; or was never inside.
+    /// A process that died inside has completed the operations with known outcomes, and any of the
+    /// others; or was never inside.
     #[test]
     fn the_dead_may_have_done_a_part() {
         let dead = call(0, 1, 0, &[Step::Write(0, 7, true), Step::Write(1, 7, false)]);

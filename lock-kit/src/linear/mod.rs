@@ -1,9 +1,10 @@
 //! Histories of sections under a lock, and whether they are linearizable.
 //!
-//! The sequential model is a few words of data. A section reads, writes, adds and flushes under the lock, on words of several
-//! ranks, and is one atomic step of the model, somewhere between the start of its acquire and the end of its release. Whoever
-//! dies inside leaves a part of it. [`History`] records, [`linearizable`] checks; they know neither locks nor memories, so
-//! windows on any fabric can be held to the same.
+//! The sequential model is a few words of data. A section reads, writes, adds and flushes under the
+//! lock, on words of several ranks, and is one atomic step of the model, somewhere between the
+//! start of its acquire and the end of its release. A process that dies inside leaves a part of it.
+//! [`History`] records, [`linearizable`] checks; they depend on neither locks nor memories, so
+//! windows on any fabric can be checked in the same way.
 
 mod history;
 mod sections;
@@ -15,7 +16,7 @@ pub use sections::{Access, DataSection, Sections, run, sections};
 
 use crate::random::{Search, Setting, any_seed, search_among};
 
-/// Sections that are made up, with cancelled acquires and deaths, and their histories checked.
+/// Generated sections, with cancelled acquires and deaths, whose histories are checked.
 #[derive(Clone, Debug)]
 pub struct Linearizability<A> {
     lock: A,
@@ -27,7 +28,7 @@ pub struct Linearizability<A> {
 }
 
 impl<A: LockAlgorithm + Clone> Linearizability<A> {
-    /// Of this lock, in 1000 cases in which nobody dies.
+    /// A check of this lock, in 1000 cases without deaths.
     pub fn of(lock: &A) -> Self {
         Self { lock: lock.clone(), setting: Setting::USUAL, dies: false, flushes: true, cases: 1000, seed: None }
     }
@@ -38,26 +39,26 @@ impl<A: LockAlgorithm + Clone> Linearizability<A> {
         Self { dies: true, ..self }
     }
 
-    /// So many cases.
+    /// The number of cases.
     #[must_use]
     pub fn cases(self, cases: u32) -> Self {
         Self { cases, ..self }
     }
 
-    /// What the cases run in.
+    /// The setting of the cases.
     #[must_use]
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting, ..self }
     }
 
-    /// Sections that release without a flush: wrong on purpose.
+    /// Sections release without a flush: wrong on purpose.
     #[must_use]
     pub fn without_flush(self) -> Self {
         Self { flushes: false, ..self }
     }
 
-    /// The same cases each time. Without a seed they are others each time, unless the environment has one
-    /// ([`Search::SEED`]).
+    /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
+    /// has one ([`Search::SEED`]).
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
@@ -66,8 +67,8 @@ impl<A: LockAlgorithm + Clone> Linearizability<A> {
     /// Searches for a history that is not linearizable.
     ///
     /// # Panics
-    /// If it finds one, or somebody waits for ever. The message has the shortest case that it came down to, the history, and
-    /// the seed.
+    /// If it finds one, or a wait without end. The message has the smallest failing case, the
+    /// history, and the seed.
     #[track_caller]
     pub fn run(&self) {
         if let Err(violation) = self.verdict() {
@@ -75,10 +76,10 @@ impl<A: LockAlgorithm + Clone> Linearizability<A> {
         }
     }
 
-    /// The same, and says what it found.
+    /// The same, and returns the result.
     ///
     /// # Errors
-    /// What [`run`](Self::run) says when it panics.
+    /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
         let seed = self.seed.unwrap_or_else(any_seed);
         search_among(seed, self.cases, sections(self.dies), |case| run(self.setting, self.flushes, &self.lock, case))

@@ -1,4 +1,4 @@
-//! Sections on data at several ranks, made up, over the model memory.
+//! Generated sections on data at several ranks, over the model memory.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,42 +13,42 @@ use super::history::{History, Step};
 use crate::program::{DATA, LOCK, Layout, Slots, Task, region_words};
 use crate::random::{ModelMemory, Plan, Setting};
 
-/// What a section does to a word.
+/// An access of a section to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads it.
     Read,
-    /// Writes what nobody else writes; it is not waited for but by a flush.
+    /// Writes a unique value; only a flush waits for it.
     Write,
     /// Adds one.
     Add,
-    /// Waits for all that was written.
+    /// Waits for all writes.
     Flush,
 }
 
 /// A section under the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataSection {
-    /// How the lock is held. A shared one only reads.
+    /// The mode of the lock. A shared section only reads.
     pub mode: Mode,
-    /// What is done to the word of which rank.
+    /// The accesses, and the rank of each word.
     pub accesses: Vec<(Access, usize)>,
-    /// After how many questions its acquire is given up, if it is.
+    /// After how many reads of its intent the acquire is cancelled, if it is.
     pub cancelled: Option<u8>,
 }
 
-/// One run, wholly determined.
+/// One deterministic run.
 #[derive(Clone, Debug)]
 pub struct Sections {
-    /// One process each.
+    /// The sections of each process.
     pub programs: Vec<Vec<DataSection>>,
-    /// Which of the possible events is next; when it is used up, always the oldest.
+    /// The choices among the possible events; after the last one, the oldest event is next.
     pub schedule: Vec<u8>,
-    /// Who dies, if anybody does.
+    /// The death of a rank, if any.
     pub death: Option<Plan>,
 }
 
-/// More events than any run has that ends.
+/// More events than any run that ends has.
 const ENDLESS: usize = 4_000;
 
 fn section() -> impl Strategy<Value = DataSection> {
@@ -62,7 +62,8 @@ fn section() -> impl Strategy<Value = DataSection> {
     })
 }
 
-/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 200 events. One rank dies, if that is asked for.
+/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 200 events. One
+/// rank dies if `dies`.
 pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
     let programs = vec(vec(section(), 1..4), 2..5);
     (programs, vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
@@ -73,10 +74,11 @@ pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
     )
 }
 
-/// Runs sections and checks that their history is linearizable. `flushes`: whether each release waits for what was written.
+/// Runs sections and checks that their history is linearizable. `flushes`: whether each release
+/// waits for the writes.
 ///
 /// # Errors
-/// What went wrong.
+/// The violation.
 pub fn run<A: LockAlgorithm + Clone>(
     setting: Setting,
     flushes: bool,
@@ -131,12 +133,12 @@ pub fn run<A: LockAlgorithm + Clone>(
         return Err(fault);
     }
     if !tasks.is_empty() {
-        return Err(format!("{} wait for ever", tasks.len()));
+        return Err(format!("{} wait without end", tasks.len()));
     }
     history.check(ranks)
 }
 
-/// Who runs sections.
+/// A process.
 struct Process<A> {
     memory: ModelMemory,
     lock: Arc<A>,
@@ -162,12 +164,12 @@ impl<A: LockAlgorithm> Process<A> {
             spawn(Box::pin(async move {
                 let place = Layout::<_, A>::new(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
-                let wish = || {
+                let intent = || {
                     let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
                     if wanted { Intent::LOCK } else { Intent::CANCELLED }
                 };
                 let Ok(words) = lock.words(place) else { return };
-                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, wish).await
+                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, intent).await
                     && let Ok(released) = lock.start_release(&memory, place, words, held.mode)
                 {
                     let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
@@ -183,9 +185,9 @@ impl<A: LockAlgorithm> Process<A> {
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
         let started = lock.start(memory, place, words, section.mode)?;
-        let wish = || Intent::LOCK.recovering();
-        let held = match lock.finish(memory, place, words, section.mode, started, wish).await {
-            // Where there are no nodes a lock may stay with the dead: nothing was done.
+        let intent = || Intent::LOCK.recovering();
+        let held = match lock.finish(memory, place, words, section.mode, started, intent).await {
+            // Without nodes a lock may stay poisoned: nothing was done.
             Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => return Ok(()),
             held => held?,
         };
@@ -195,7 +197,7 @@ impl<A: LockAlgorithm> Process<A> {
             let word = memory.word(At { rank: Rank(at as u32), region: RegionId(0), offset: 8 * DATA as u64 })?;
             match access {
                 Access::Read => {
-                    // What was written before comes first.
+                    // Earlier writes come first.
                     flush(history, call, &mut written).await?;
                     let step = history.step(call, Step::Read(at, None));
                     history.answered(call, step, memory.read(word).await?);

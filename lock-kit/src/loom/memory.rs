@@ -1,7 +1,8 @@
-//! Remote memory of loom types: an operation is one step (an atomic one of a card two), and a wait blocks the thread until the word changes.
+//! Remote memory of loom types: an operation is one step (an atomic of a card two), and a wait
+//! blocks the thread until the word changes.
 //!
-//! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves more: an algorithm
-//! that gets on only because its pauses end by themselves is a deadlock here.
+//! Waits that spin would exceed loom's branches with three threads. A wait that blocks also proves
+//! more: an algorithm that makes progress only because its pauses end by themselves deadlocks here.
 
 use std::fmt;
 use std::future::{Future, Ready, ready};
@@ -19,20 +20,20 @@ use crate::trace::{Action, Effect, Trace};
 /// What atomic operations are atomic with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
-    /// Everything, as a CPU's.
+    /// With all operations, as a CPU's.
     All,
-    /// One another, as a card's: between an operation's look at the word and what it writes there, which a
-    /// compare-swap that fails does as well, a write may come.
+    /// With one another, as a card's: a write may come between an operation's read of the word and
+    /// its write back, which a failing compare-swap does as well.
     OneAnother,
 }
 
-/// Nobody waits for a dead rank until then, in nanoseconds.
+/// No waiter suspects a dead rank before that, in nanoseconds.
 const ENDLESS: u64 = 10_000_000_000;
 
-/// Everybody's memory, seen from one rank.
+/// The memory of all ranks, seen from one rank.
 pub struct LoomMemory {
     rank: Rank,
-    /// Where in [`State::seen`] is what this handle saw: each thread has its own.
+    /// The index in [`State::seen`] of what this handle saw: each thread has its own.
     view: usize,
     shared: Arc<Shared>,
 }
@@ -55,30 +56,33 @@ impl Clone for LoomMemory {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Taken by each atomic operation, if they are atomic with one another only.
+    /// Held by each atomic operation, if these are atomic with one another only.
     card: Option<Mutex<()>>,
-    /// A bit for each rank. Changed under the lock, so that waits hear of it, and read without it, by their predicates.
+    /// A bit for each rank. Changed under the lock, so that waits notice it, and read without it,
+    /// by their predicates.
     dead: AtomicU32,
-    /// What took effect, in this order. Not a part of the program: no type of loom's.
+    /// The operations that took effect, in order. Not part of the explored program: not a loom
+    /// type.
     trace: Arc<std::sync::Mutex<Trace>>,
-    /// The word whose changes are events that a wait for it takes for none if they came before it began.
+    /// The word whose changes a wait ignores if they came before the wait began.
     forgets: Option<usize>,
     size: u32,
     region_words: usize,
 }
 
 struct State {
-    /// All ranks' regions, one after the other.
+    /// The regions of all ranks, one after the other.
     words: Vec<Word>,
-    /// Of each handle: the version of each word that its last operation there saw, so that no change between that
-    /// operation and a pause is missed.
+    /// By handle: the version of each word that its last operation there saw, so that no change
+    /// between that operation and a pause is missed.
     seen: Vec<Vec<u32>>,
     clocks: Vec<u64>,
-    /// Of each rank: how many of its pauses have ended in a row although nothing changed.
+    /// By rank: how many of its pauses have ended in a row without a change.
     idle: Vec<usize>,
 }
 
-/// How long these pauses are at least, in nanoseconds: a few of them make a second, whatever the lock's backoff.
+/// The least length of these pauses in nanoseconds: a few of them make a second, whatever the
+/// lock's backoff.
 const IDLE_PAUSES: [u64; 4] = [0, 1_000, 1_000_000, 400_000_000];
 
 #[derive(Clone, Copy, Default)]
@@ -107,9 +111,9 @@ impl LoomMemory {
         Self { rank: Rank(0), view: 0, shared: Arc::new(shared) }
     }
 
-    /// The same memory, not shared yet, whose waits for this word of rank 0 end only by what comes after they began: an event
-    /// that is set again without a look at what it counts (Yu et al., *Open MPI over Elan4*, 2004, figure 5). It is wrong on
-    /// purpose, to see whether lost wake-ups are found.
+    /// The same memory, not shared yet, whose waits for this word of rank 0 end only by changes
+    /// after they began: an event that is reset without a check of what it counts (Yu et al., *Open
+    /// MPI over Elan4*, 2004, figure 5). Wrong on purpose, to check that lost wake-ups are found.
     #[must_use]
     pub fn forgetting(mut self, word: Option<usize>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -130,12 +134,12 @@ impl LoomMemory {
         state.words[start..start + self.shared.region_words].iter().map(|word| word.value).collect()
     }
 
-    /// What took effect so far, in this order.
+    /// The operations that took effect so far, in order.
     pub fn trace(&self) -> Trace {
         self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same, for who looks at it when the memory is gone.
+    /// The same, for use after the memory is dropped.
     pub(super) fn shared_trace(&self) -> Arc<std::sync::Mutex<Trace>> {
         Arc::clone(&self.shared.trace)
     }
@@ -156,7 +160,7 @@ impl LoomMemory {
         before
     }
 
-    /// One step. An action is noted.
+    /// One step, recorded in the trace.
     fn change(&self, index: usize, action: Option<Action>, change: impl FnOnce(u64) -> u64) -> u64 {
         let mut state = self.state();
         let word = &mut state.words[index];
@@ -206,7 +210,7 @@ impl LoomMemory {
                     *clock = deadline.max(*clock);
                     let now = *clock;
                     drop(state);
-                    assert!(now < ENDLESS, "waits for ever for the dead");
+                    assert!(now < ENDLESS, "waits without end for the dead");
                     loom::thread::yield_now();
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
@@ -215,7 +219,8 @@ impl LoomMemory {
         }
     }
 
-    /// Once a rank is dead a pause ends by itself and time passes, because then algorithms wait by the clock.
+    /// Once a rank is dead a pause ends by itself and time passes, because algorithms then wait by
+    /// the clock.
     fn block_while_unchanged(&self, index: usize, nanos: u64) {
         let me = self.rank.index();
         let mut state = self.state();
@@ -226,7 +231,7 @@ impl LoomMemory {
                 state.clocks[me] += nanos.max(IDLE_PAUSES[idle]);
                 let now = state.clocks[me];
                 drop(state);
-                assert!(now < ENDLESS, "waits for ever for the dead");
+                assert!(now < ENDLESS, "waits without end for the dead");
                 loom::thread::yield_now();
                 return;
             }
@@ -285,8 +290,8 @@ impl RemoteMemory for LoomMemory {
         Ok(())
     }
 
-    /// Blocks in this call already. While everybody lives a deadline never comes: time stands still while somebody may yet
-    /// write.
+    /// Blocks in this call already. While all ranks are alive a deadline never comes: time stands
+    /// still while another rank may write.
     fn wait_until<'f, P>(&'f self, own: usize, predicate: P, patience: Patience) -> Self::Wait<'f, P>
     where
         P: Fn(u64) -> bool + Unpin + Send + 'f,
@@ -326,9 +331,10 @@ impl Crashable for LoomMemory {
     }
 }
 
-/// Runs what never has to wait for a waker, because its waits block.
+/// Runs a future that never waits for a waker, because its waits block.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    // Not on the stack: loom's threads have 32 kB, and without optimization a lock's futures take much of that.
+    // Boxed: loom's threads have 32 kB of stack, and without optimization a lock's futures take
+    // much of that.
     match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("an operation of loom's memory is ready at once"),

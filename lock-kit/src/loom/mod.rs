@@ -1,4 +1,4 @@
-//! Every interleaving up to a bound, by loom.
+//! Exhaustive exploration up to a bound, by loom.
 
 mod memory;
 
@@ -19,13 +19,13 @@ use crate::trace::Trace;
 /// A check of one execution's end. It gets the memory of the lock's home.
 type Check = dyn Fn(&Record, &LoomMemory) -> Result<(), String> + Send + Sync;
 
-/// A lock that loom runs in every interleaving of its operations up to a number of preemptions, over a
-/// [memory](LoomMemory) whose waits block until their word changes. That memory is sequentially consistent, so this is about
-/// the algorithm and finds no missing fence of a fabric.
+/// Runs a lock in every interleaving of its operations up to a number of preemptions, by loom, over
+/// a [memory](LoomMemory) whose waits block until their word changes. That memory is sequentially
+/// consistent: an exploration verifies the algorithm, and finds no missing fence of a fabric.
 ///
-/// Loom has at most 5 threads: origins, abandoned acquires and who serves a lock that is
-/// [served](LockAlgorithm::SERVED) together. With 3 origins 3 preemptions are a matter of
-/// seconds, 4 of minutes.
+/// Loom has at most 5 threads: origins, cancelled acquires and the server of a
+/// [served](LockAlgorithm::SERVED) lock together. With 3 origins, 3 preemptions take seconds, 4
+/// take minutes.
 #[derive(Clone, Debug)]
 pub struct Exploration<A> {
     lock: A,
@@ -37,7 +37,7 @@ pub struct Exploration<A> {
 }
 
 impl<A: LockAlgorithm + Clone> Exploration<A> {
-    /// Of this lock, over a CPU's atomics, with up to 2 preemptions.
+    /// An exploration of this lock, over a CPU's atomics, with up to 2 preemptions.
     pub fn of(lock: &A) -> Self {
         Self { lock: lock.clone(), atomics: Atomics::All, preemptions: 2, at_least: 1, forgets: None, per_host: 2 }
     }
@@ -48,44 +48,45 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Self { atomics, ..self }
     }
 
-    /// How often in an execution an origin that could go on does not.
+    /// The most preemptions of an execution.
     #[must_use]
     pub fn preemptions(self, preemptions: usize) -> Self {
         Self { preemptions, ..self }
     }
 
-    /// How many executions there must be, so that the exploration cannot shrink unseen: how many there are depends on the
-    /// lock, the bound and loom's version, not on chance.
+    /// The fewest executions, so that the exploration cannot shrink unnoticed: their number depends
+    /// on the lock, the bound and loom's version, not on chance.
     #[must_use]
     pub fn at_least(self, executions: usize) -> Self {
         Self { at_least: executions, ..self }
     }
 
-    /// So many ranks share a host: 2, if nothing else is said.
+    /// This many ranks share a host; 2 by default.
     #[must_use]
     pub fn per_host(self, ranks: u32) -> Self {
         Self { per_host: ranks, ..self }
     }
 
-    /// Has waits for a word of the lock at its home end by nothing that came before they began: see
+    /// Waits for a word of the lock at its home ignore changes from before they began: see
     /// [`LoomMemory::forgetting`].
     #[must_use]
     pub fn forgetting(self, word: usize) -> Self {
         Self { forgets: Some(program::LOCK + word), ..self }
     }
 
-    /// Runs the programs, one origin each, of which none dies: exclusion, no lost update, nobody waits for ever, the lock is
-    /// free at the end. Gives the number of executions.
+    /// Runs the programs, one origin each, without deaths, and checks exclusion, no lost update,
+    /// that every wait ends, and that the lock is free at the end. Returns the number of
+    /// executions.
     ///
     /// # Panics
-    /// If one of that is not so, or there were too few executions. The message has the programs and the operations of the
-    /// execution; loom repeats it, for it depends on nothing else.
+    /// On a violation, or if there were too few executions. The message has the programs and the
+    /// operations of the execution; loom repeats it deterministically.
     #[track_caller]
     pub fn run(&self, programs: &[&[Section]]) -> usize {
         self.run_with(programs, free_at_the_end::<A>)
     }
 
-    /// The same with a check of one's own at each execution's end. It gets the memory of the lock's home.
+    /// The same with a custom check at each execution's end. It gets the memory of the lock's home.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -104,16 +105,18 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         }
     }
 
-    /// As [`run`](Self::run), for locks that are expected to be wrong: the panics of loom are not printed.
+    /// As [`run`](Self::run), for locks that are expected to be wrong: loom's panics are not
+    /// printed.
     ///
     /// # Errors
-    /// What [`run`](Self::run) says when it panics.
+    /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self, programs: &[&[Section]]) -> Result<usize, String> {
         quietly(|| self.explored(programs, Arc::new(free_at_the_end::<A>)))
     }
 
-    /// Acquires that are given up, before the first or the second time that they are asked whether they are wanted, beside
-    /// others. Who adopts one finishes it beside its origin's next acquire. Gives the number of executions.
+    /// Runs acquires that are cancelled, before the first or the second read of their intent,
+    /// beside others. A cancelled acquire is completed concurrently with its origin's next one.
+    /// Returns the number of executions.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -124,7 +127,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         executions
     }
 
-    /// What [`run_cancelled`](Self::run_cancelled) does, but for the number.
+    /// Implements [`run_cancelled`](Self::run_cancelled), without the check of the number.
     pub(crate) fn cancelled(&self) -> Result<usize, String> {
         const X: Section = Section::EXCLUSIVE;
         const S: Section = Section::SHARED;
@@ -140,8 +143,9 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Ok(executions)
     }
 
-    /// Rank 1 dies inside. Rank 0, which waits for it or comes after its death, recovers and is told its name by a fault of
-    /// this kind; if it was there before, it is not.
+    /// Rank 1 dies inside a section. Rank 0, which waits for it or arrives after its death,
+    /// recovers the lock and learns of the death by a fault of this kind; if it entered before, it
+    /// does not.
     ///
     /// # Panics
     /// As [`run`](Self::run), and if there were not executions of both kinds.
@@ -150,7 +154,7 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         self.death(dying, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
-    /// What [`run_death`](Self::run_death) does, with a fault of one of these kinds.
+    /// Implements [`run_death`](Self::run_death), with a fault of one of these kinds.
     pub(crate) fn death(&self, dying: Mode, survivor: Section, kinds: Vec<FaultKind>) -> Result<usize, String> {
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
@@ -250,7 +254,7 @@ fn execute<A: LockAlgorithm>(
     }
 }
 
-/// The thread that serves a lock, if it is one that is served.
+/// The server thread, for a served lock.
 struct Server {
     open: Arc<AtomicBool>,
     thread: loom::thread::JoinHandle<()>,
@@ -276,10 +280,10 @@ impl Server {
     }
 }
 
-/// What [`Exploration::run`] checks.
+/// The check of [`Exploration::run`].
 ///
 /// # Errors
-/// What is wrong.
+/// The violation.
 pub fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -> Result<(), String> {
     let home = memory.region();
     let (lock, data) = lock_and_data::<A>(&home);
@@ -287,11 +291,12 @@ pub fn free_at_the_end<A: LockAlgorithm>(record: &Record, memory: &LoomMemory) -
 }
 
 thread_local! {
-    /// Whether panics of this thread are what a test looks for.
+    /// Whether panics of this thread are expected by a test.
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what is expected to panic, on this thread and without a word: a backtrace does not fit loom's small stacks.
+/// Runs a function that is expected to panic, on this thread and without output: a backtrace does
+/// not fit loom's small stacks.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

@@ -14,11 +14,11 @@ use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
 use crate::trace::Action;
 
-/// Everybody's memory in a check, seen from one rank.
+/// The memory of all ranks in a check, seen from one rank.
 #[derive(Debug)]
 pub struct CheckedMemory {
     rank: Rank,
-    /// What this handle saw is its own: each task has one.
+    /// The word versions that this handle has seen: each task has one.
     view: u16,
     world: Arc<Mutex<World>>,
 }
@@ -53,7 +53,7 @@ pub(super) fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The answer to an operation. No waker: the checker polls whom an event concerns.
+/// The reply to an operation. No waker: the checker polls the tasks that an event concerns.
 #[derive(Debug)]
 pub struct Reply {
     world: Arc<Mutex<World>>,
@@ -86,7 +86,7 @@ impl Future for PauseEnd {
     }
 }
 
-/// A wait for one's own word.
+/// A wait for a word of the rank's own memory.
 #[derive(Debug)]
 pub struct Wait<'f, P> {
     memory: &'f CheckedMemory,

@@ -1,4 +1,4 @@
-//! Every schedule of the shipped futures, with crashes, lost replies and stops: a checker of our own.
+//! A model checker: every schedule of the shipped futures, with crashes, lost replies and stops.
 
 mod memory;
 mod run;
@@ -17,32 +17,37 @@ use crate::trace::Action;
 use run::{End, Run};
 use world::Budget;
 
-/// A checker that replays a lock's futures over a memory whose operations travel, in every schedule, deterministically and in
-/// one thread.
+/// A model checker that replays a lock's futures over a memory with delayed effects and
+/// completions, in every schedule, deterministically and in one thread.
 ///
-/// Its state is the words, the operations under way, and all that each rank was told. Futures can neither be cloned nor
-/// compared, so each schedule is run from its start, and one that comes to a state where another has been ends there: what a
-/// rank was told decides what its futures do. States are told apart by 64 bits.
+/// Its state is the words, the operations in flight, and all results that each rank received.
+/// Futures can neither be cloned nor compared, so each schedule is run from its start, and ends
+/// when it reaches a known state: the results that a rank received determine what its futures do.
+/// States are distinguished by 64 bits.
 ///
 /// A schedule decides at each step:
 ///
-/// - which operation takes effect: of one origin at one target in the order of posting but for what
-///   [the boundary](onesided_remote_memory#order) lets overtake, of different pairs in any order;
-/// - which answer is delivered, and who looks at a word that changed;
-/// - whether a rank [crashes](Self::crashes): what is under way of it never takes effect (what does, did so before);
-/// - whether an answer, or an operation, is [lost](Self::losses), and its origin told that nobody knows;
+/// - which operation takes effect: operations of one origin at one target in the order of posting
+///   except for what [the boundary](onesided_remote_memory#order) lets overtake, of different pairs
+///   in any order;
+/// - which reply is delivered, and which waiter reads a changed word;
+/// - whether a rank [crashes](Self::crashes): its operations in flight never take effect (those
+///   that do took effect before);
+/// - whether a reply, or an operation, is [lost](Self::losses), so that its origin sees `Unknown`;
 /// - whether a rank is [stopped](Self::stops) until the others are done, or stuck for long.
 ///
-/// Time passes only where nothing else can happen, and only once somebody died or was stopped or something was lost: before that, who waits must be
-/// waked by a change of the word that it waits for. What a rank does between two awaits is one step, loads and stores of its
-/// own words included: [`Exploration`](crate::Exploration) has them apart.
+/// Time passes only if nothing else can happen, and only after a death, a stop or a loss: before
+/// that, a waiter must be woken by a change of the word that it waits for. What a rank does between
+/// two awaits is one step, including loads and stores of its own words:
+/// [`Exploration`](crate::Exploration) separates them.
 ///
-/// Of a lock that is [served](LockAlgorithm::SERVED) the server is one more task of the home's rank, which does not crash then: a
-/// loss of which that rank is told ends it, so such a lock has to [settle](Self::resolved) them.
+/// The server of a [served](LockAlgorithm::SERVED) lock is one more task of the home's rank, which
+/// does not crash then. A loss that this rank sees ends it, so such a lock has to
+/// [resolve](Self::resolved) losses.
 ///
-/// Checked in every schedule: exclusion, no lost update, that everybody ends, that the heirs of the dead are told and nobody
-/// else is, that the lock is free at the end and a survivor can have it. And, if asked for, that nobody is
-/// [bypassed](Self::bypass) too often and that [tokens](Self::token) rise.
+/// Checked in every schedule: exclusion, no lost update, that every task ends, that exactly the
+/// recovering owners learn of a death, that the lock is free at the end and a survivor can acquire
+/// it. And, on request, a bound on [bypasses](Self::bypass), and that [tokens](Self::token) rise.
 #[derive(Clone, Debug)]
 pub struct Checker<A> {
     lock: A,
@@ -60,24 +65,24 @@ pub struct Checker<A> {
     memory_goes: bool,
 }
 
-/// How much was explored.
+/// The extent of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
-    /// Schedules that were run, to their end or to a state that was known.
+    /// Schedules that were run, to their end or to a known state.
     pub schedules: usize,
     /// Different states.
     pub states: usize,
-    /// Schedules that came to their end.
+    /// Schedules that reached their end.
     pub ends: usize,
     /// Events of the longest schedule.
     pub depth: usize,
-    /// Ends with an heir.
+    /// Ends with a recovery.
     pub recoveries: usize,
-    /// Ends after an operation or an answer was lost.
+    /// Ends after an operation or a reply was lost.
     pub lost: usize,
-    /// The most that anybody was bypassed.
+    /// The most bypasses of a waiter.
     pub bypassed: u32,
-    /// Whether that was all, and not as many states as were allowed.
+    /// Whether all schedules were explored, not only up to the bound on states.
     pub complete: bool,
 }
 
@@ -94,7 +99,7 @@ impl fmt::Display for Explored {
 }
 
 impl<A: LockAlgorithm + Clone> Checker<A> {
-    /// For this lock, where nothing goes wrong.
+    /// A check of this lock without failures.
     pub fn of(lock: &A) -> Self {
         Self {
             lock: lock.clone(),
@@ -113,99 +118,105 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
-    /// Up to so many ranks crash, each at any step. One is left.
+    /// Up to this many ranks crash, each at any step. One survives.
     #[must_use]
     pub fn crashes(mut self, crashes: u8) -> Self {
         self.budget.crashes = crashes;
         self
     }
 
-    /// Up to so many operations or answers are lost, and their origins told that nobody knows. An origin that the lock hands that
-    /// on to ends, unless the lock is to [settle](Self::resolved) it.
+    /// Up to this many operations or replies are lost, so that their origins see `Unknown`. An
+    /// origin to which the lock reports `Unknown` ends, unless the lock has to
+    /// [resolve](Self::resolved) it.
     #[must_use]
     pub fn losses(mut self, losses: u8) -> Self {
         self.budget.lost = losses;
         self
     }
 
-    /// Nothing is lost of what a rank does to the memory of its own host.
+    /// No operation of a rank on the memory of its own host is lost.
     #[must_use]
     pub fn same_host_is_safe(self) -> Self {
         Self { same_host_is_safe: true, ..self }
     }
 
-    /// Who crashes takes its memory with it, the home's aside: operations there end with `NoSuchRegion`. The others hear of its end
-    /// at any step after that, and time may pass meanwhile. Of a lock that [is spread](LockAlgorithm::PER_RANK_WORD) nobody need be told that
-    /// a reader has died: that was in its memory.
+    /// The memory of a crashed rank is lost, except the home's: operations there fail with
+    /// `NoSuchRegion`. Other ranks learn of the crash at any later step, and time may pass
+    /// meanwhile. A lock with [per-rank words](LockAlgorithm::PER_RANK_WORD) need not report the
+    /// death of a reader: that was in its memory.
     #[must_use]
     pub fn memory_goes(self) -> Self {
         Self { memory_goes: true, ..self }
     }
 
-    /// The lock hands no loss on to anybody, and goes on: what a section does to the data is done again.
+    /// The lock resolves every loss, and reports none: an indeterminate operation on the data is
+    /// repeated.
     #[must_use]
     pub fn resolved(self) -> Self {
         Self { settled: true, ..self }
     }
 
-    /// Up to so many times a rank is stopped, one at a time.
+    /// Up to this many times a rank is stopped, one at a time.
     #[must_use]
     pub fn stops(mut self, stops: u8) -> Self {
         self.budget.stops = stops;
         self
     }
 
-    /// Over a place without nodes.
+    /// The context has no nodes.
     #[must_use]
     pub fn without_nodes(self) -> Self {
         Self { nodes: false, ..self }
     }
 
-    /// So many ranks share a host: 2, if nothing else is said.
+    /// This many ranks share a host; 2 by default.
     #[must_use]
     pub fn per_host(self, ranks: u32) -> Self {
         Self { per_host: ranks, ..self }
     }
 
-    /// How many states there must be, so that a check cannot shrink unseen: how many there are depends on the lock alone.
+    /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
+    /// alone.
     #[must_use]
     pub fn at_least(self, states: usize) -> Self {
         Self { at_least: states, ..self }
     }
 
-    /// After so many states a check ends, and is not [complete](Explored::complete). 3 million, if nothing else is said.
+    /// A check ends after this many states, and is not [complete](Explored::complete). 3 million by
+    /// default.
     #[must_use]
     pub fn at_most(self, states: usize) -> Self {
         Self { states, ..self }
     }
 
-    /// Only schedules that depart so many times from the usual one, in which what was posted first comes first and nothing goes
-    /// wrong: a crash, a loss and a stop are a departure each. What is found takes few of them, mostly, and these are of the whole
-    /// length of a schedule, where so many [states](Self::at_most) are of its end.
+    /// Bounds the delays: only schedules that deviate this many times from the default one, in
+    /// which operations take effect in the order of posting and nothing fails. A crash, a loss and
+    /// a stop are a delay each. Most violations take few delays, and these schedules have their
+    /// full length, while a bound on [states](Self::at_most) varies their ends.
     #[must_use]
     pub fn delay_bound(self, times: usize) -> Self {
         Self { delay_bound: Some(times), ..self }
     }
 
-    /// Whether the schedules are bounded [so](Self::delay_bound).
+    /// Whether the schedules have a [delay bound](Self::delay_bound).
     pub(crate) fn is_delay_bounded(&self) -> bool {
         self.delay_bound.is_some()
     }
 
-    /// While everybody lives, at most so many acquires that came later (whose first operation took effect later) enter before
-    /// somebody whom they keep out.
+    /// While all ranks are alive, at most this many acquires that arrived later (whose first
+    /// operation took effect later) enter before a waiter that they exclude.
     #[must_use]
     pub fn bypass(self, at_most: u32) -> Self {
         Self { bypass: Some(at_most), ..self }
     }
 
-    /// Whoever has the lock alone has a higher token than all before it. Gets the words of the lock.
+    /// An exclusive owner has a higher token than all before it. `of` gets the words of the lock.
     #[must_use]
     pub fn token(self, of: fn(&[u64]) -> u64) -> Self {
         Self { token: Some(of), ..self }
     }
 
-    /// What operations become that are mutated on purpose: a lock that is wrong without a line of its own.
+    /// Mutates operations on purpose: a wrong lock without any code of its own.
     #[must_use]
     pub fn mutate(self, mutate: fn(Action) -> Action) -> Self {
         Self { mutate: Some(mutate), ..self }
@@ -214,8 +225,8 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// Checks these programs, one origin each, in every schedule.
     ///
     /// # Panics
-    /// If something is wrong, or there were too few states. The message has the programs, what happened, and the schedule to
-    /// [replay](Self::replay).
+    /// On a violation, or if there were too few states. The message has the programs, the events,
+    /// and the schedule to [replay](Self::replay).
     #[track_caller]
     pub fn run(&self, programs: &[&[Section]]) -> Explored {
         match self.verdict(programs) {
@@ -230,11 +241,11 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// Checks these programs.
     ///
     /// # Errors
-    /// What [`run`](Self::run) says when it panics.
+    /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self, programs: &[&[Section]]) -> Result<Explored, String> {
         let mut explored = Explored { complete: true, ..Explored::default() };
         let mut known = HashSet::new();
-        // Which of how many events was chosen at each step.
+        // The chosen event, and the number of events, at each step.
         let mut path: Vec<(u16, u16)> = Vec::new();
         loop {
             let mut run = Run::new(self, programs);
@@ -282,15 +293,15 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
-    /// How many more delay_bound there may be after these choices.
+    /// How many more delays these choices leave.
     fn left(&self, path: &[(u16, u16)]) -> Option<usize> {
         self.delay_bound.map(|times| times - path.iter().filter(|(chosen, _)| *chosen > 0).count())
     }
 
-    /// Runs one schedule: the one of a message.
+    /// Replays the schedule of a message.
     ///
     /// # Errors
-    /// What is wrong, if it still is.
+    /// The violation, if it still occurs.
     pub fn replay(&self, programs: &[&[Section]], schedule: &[u16]) -> Result<(), String> {
         let mut run = Run::new(self, programs);
         let mut chosen = schedule.iter();
@@ -314,7 +325,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         let (name, budget) = (A::NAME, self.budget);
         let happened = run.story();
         format!(
-            "{name}: {violation}\n in {programs:?}\n with {budget:?}\n what happened:\n{happened} again: replay(programs, &{schedule:?})"
+            "{name}: {violation}\n in {programs:?}\n with {budget:?}\n events:\n{happened} again: replay(programs, &{schedule:?})"
         )
     }
 }

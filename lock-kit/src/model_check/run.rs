@@ -17,7 +17,7 @@ use crate::Record;
 use crate::program::{self, HOME, LOCK, Layout, Section, Slots, Task, idle, lock_and_data};
 use crate::random::Server;
 
-/// More events than any schedule has that ends.
+/// More events than any schedule that ends has.
 const ENDLESS: usize = 3_000;
 
 pub(super) struct Run<A> {
@@ -28,7 +28,7 @@ pub(super) struct Run<A> {
     tasks: Vec<(Rank, Task)>,
     serving: Option<Serving>,
     spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
-    /// Whether a survivor has asked for the lock at the end.
+    /// Whether a survivor has acquired the lock at the end.
     probed: bool,
     entered: usize,
     bypass: Option<u32>,
@@ -36,7 +36,7 @@ pub(super) struct Run<A> {
     events: Vec<(Event, String)>,
 }
 
-/// Who serves the lock, at its home.
+/// The server of the lock, at its home.
 struct Serving {
     server: Server,
     ended: Option<Result<(), Fault>>,
@@ -52,7 +52,7 @@ impl Serving {
     }
 }
 
-/// How a schedule ended.
+/// The end of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) recovering: bool,
@@ -118,13 +118,13 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let dying = std::mem::take(&mut lock(&self.world).dying);
         for rank in dying {
-            self.bury(rank);
+            self.reap(rank);
         }
     }
 
-    fn bury(&mut self, rank: Rank) {
+    fn reap(&mut self, rank: Rank) {
         self.tasks.retain(|(of, _)| *of != rank);
-        lock(&self.world).bury(rank);
+        lock(&self.world).reap(rank);
     }
 
     fn at_work(&self) -> Vec<bool> {
@@ -132,7 +132,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         (0..ranks).map(|rank| self.tasks.iter().any(|(of, _)| of.0 == rank)).collect()
     }
 
-    /// What may happen next; nothing at the end.
+    /// The possible events; none at the end.
     pub(super) fn possible(&mut self) -> Vec<Event> {
         let at_work = self.at_work();
         let events = lock(&self.world).possible(&at_work);
@@ -140,7 +140,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         if !over {
             return events;
         }
-        // A survivor shows that the lock can be had, in both modes, twice.
+        // A survivor acquires the lock, in both modes, twice.
         self.probed = true;
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
@@ -154,12 +154,12 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         lock(&self.world).possible(&at_work)
     }
 
-    /// All that decides what may come.
+    /// A digest of the state.
     pub(super) fn state(&self) -> (u64, u64, bool) {
         (lock(&self.world).state(), self.record.digest(), self.probed)
     }
 
-    /// Lets an event happen. Gives the end if that is one.
+    /// Runs an event. Returns the end of the schedule, if it has ended.
     pub(super) fn happen(&mut self, event: Event) -> Option<Result<End, String>> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
@@ -203,12 +203,12 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         }
         let bypassed = self.record.bypassed();
         if self.record.dead().is_empty() && self.bypass.is_some_and(|at_most| bypassed > at_most) {
-            return Err(format!("{bypassed} were let in before who came first"));
+            return Err(format!("{bypassed} later acquires bypassed a waiter"));
         }
         Ok(())
     }
 
-    /// Tells the server to end.
+    /// Stops the server.
     fn close(&mut self) -> Result<(), String> {
         let Some(mut serving) = self.serving.take() else { return Ok(()) };
         serving.server.open.store(false, Relaxed);
@@ -233,28 +233,28 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn end(&mut self) -> Result<End, String> {
         if !self.tasks.is_empty() {
             let waiting: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
-            return Err(format!("ranks {waiting:?} wait for ever"));
+            return Err(format!("ranks {waiting:?} wait without end"));
         }
         self.close()?;
         let world = lock(&self.world);
         let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
         let dead = self.record.dead();
         match (dead.is_empty(), self.slots.nodes) {
-            _ if dead.len() == world.ranks() as usize => {} // nobody is left to see to it
+            _ if dead.len() == world.ranks() as usize => {} // no rank is left to recover
             (true, _) => self.record.check_end::<A>(home, data)?,
             (false, true) => self.record.check_after_deaths::<A>(home)?,
             (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
         }
         for rank in (0..world.ranks()).map(Rank).filter(|rank| !dead.contains(rank)) {
             if !idle::<A>(self.slots, &world.words()[rank.index() * world.region_words()..][..world.region_words()]) {
-                return Err(format!("rank {} counts at the end", rank.0));
+                return Err(format!("rank {} is announced at the end", rank.0));
             }
         }
         let recovering = self.record.entered().iter().any(|(_, recovered)| recovered.is_some());
         Ok(End { recovering, lost: world.lost, bypassed: self.record.bypassed() })
     }
 
-    /// What happened, a line each.
+    /// The events, one per line.
     pub(super) fn story(&self) -> String {
         let mut story = String::new();
         for (_, what) in &self.events {

@@ -1,4 +1,4 @@
-//! Everybody's memory, what is under way, and what may happen next.
+//! The memory of all ranks, the operations in flight, and the possible events.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,30 +8,30 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::program::HOME;
 use crate::trace::{Action, Effect, Trace};
 
-/// What happens next.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// An operation takes effect.
     Effect(u32),
-    /// Its origin learns of it, or looks at a word or a rank for which it waits.
+    /// Its origin receives the reply, or a waiter reads a word or checks a rank.
     Wake(u32),
-    /// An operation takes effect, and its origin learns only that nobody knows.
+    /// An operation takes effect, and its origin sees `Unknown`.
     LoseReply(u32),
-    /// An operation never takes effect, and its origin learns only that nobody knows.
+    /// An operation never takes effect, and its origin sees `Unknown`.
     LoseOperation(u32),
-    /// A rank ends. What is under way of it never takes effect. (What does, did before.)
+    /// A rank ends. Its operations in flight never take effect. (Those that do took effect before.)
     Crash(Rank),
-    /// The others hear that a rank has ended.
+    /// The others learn that a rank has ended.
     News(Rank),
-    /// A rank learns nothing more until the others are done, or stuck for long.
+    /// A rank receives nothing until the others are done, or stuck for long.
     Stop(Rank),
-    /// The rank that was stopped goes on.
+    /// The stopped rank goes on.
     Continue,
-    /// Time passes to where a pause or a deadline ends.
+    /// Time passes to the end of a pause or a deadline.
     Time(u32),
 }
 
-/// How much may go wrong in a schedule.
+/// The failures allowed in a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     pub(super) crashes: u8,
@@ -39,13 +39,13 @@ pub(super) struct Budget {
     pub(super) stops: u8,
 }
 
-/// Something that a task awaits, or has let go.
+/// An operation or a wait that a task awaits, or has detached.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Pending {
     origin: Rank,
     view: u16,
     kind: Kind,
-    /// Whether nobody awaits it any more.
+    /// Whether it is detached.
     detached: bool,
     /// Whether it is the first of an acquire.
     marked: bool,
@@ -53,25 +53,26 @@ pub(super) struct Pending {
 
 #[derive(Clone, Copy, Debug, Hash)]
 enum Kind {
-    /// On its way to the word.
+    /// In flight to the word.
     Travels { word: u32, action: Action, chained: bool },
-    /// In effect, or lost; the answer is on its way back. The word's version goes with it.
+    /// In effect, or lost; the reply, with the word's version, is in flight.
     Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
-    /// Looks again when the word is another version or somebody died.
+    /// Checks again when the word's version changes or a rank dies.
     Waits { word: u32, version: u32, deaths: u32, until: u64 },
-    /// Ends when the word is another version.
+    /// Ends when the word's version changes.
     Pauses { word: u32, version: u32, until: u64 },
-    /// To be taken by its future.
+    /// Ready to be taken by its future.
     Ready { outcome: Result<u64, Fault>, timed_out: bool },
 }
 
-/// As powers of two in nanoseconds: pauses grow while nothing changes.
+/// Powers of two in nanoseconds: pauses grow while nothing changes.
 const LONGEST_PAUSE: u32 = 28;
-/// Pauses and deadlines that end one after the other without a change, before whoever waits does so for ever.
+/// Consecutive pauses and deadlines without a change, after which a waiter counts as stuck.
 const ENDLESS: u32 = 48;
-/// As many while one is stopped, with changes in between: others may ask it again and again.
+/// The same while a rank is stopped, with changes in between: others may put the word under
+/// recovery again and again.
 const OUTWAITED: u32 = 96;
-/// As many while somebody's end is not heard of: no lock waits for news for ever.
+/// The same while a rank's end is not known: no lock waits for that without a bound.
 const UNHEARD: u32 = 3;
 
 #[derive(Debug)]
@@ -79,41 +80,42 @@ pub(super) struct World {
     region_words: usize,
     words: Vec<u64>,
     versions: Vec<u32>,
-    /// Of each handle: the version of each word that its last operation there saw.
+    /// By handle: the version of each word that its last operation there saw.
     seen: Vec<BTreeMap<u32, u32>>,
     dead: Vec<bool>,
-    /// Of whose end the others have heard.
-    mourned: Vec<bool>,
+    /// The ended ranks that the others know of.
+    announced_dead: Vec<bool>,
     deaths: u32,
     now: u64,
-    /// Pauses and deadlines that have ended since a word changed or somebody died.
+    /// Pauses and deadlines that have ended since a word changed or a rank died.
     idle: u32,
     stopped: Option<Rank>,
     /// Pauses and deadlines that have ended since then.
     outwaited: u32,
-    /// Whether an operation or an answer was lost.
+    /// Whether an operation or a reply was lost.
     pub(super) lost: bool,
-    /// By number: in the order of posting.
+    /// By number, in the order of posting.
     pending: BTreeMap<u32, Pending>,
     next: u32,
-    /// Which handle's next operation is the first of an acquire.
+    /// The handle whose next operation is the first of an acquire.
     pub(super) marks: Option<u16>,
-    /// Of each rank: all that its tasks were told, so that ranks with the same one are in the same state.
+    /// By rank: a digest of all results that its tasks received. Equal digests stand for equal
+    /// states.
     histories: Vec<u64>,
     pub(super) budget: Budget,
-    /// How many ranks share a host, if what they do to its memory is not lost.
+    /// How many ranks share a host, if no operation within a host is lost.
     pub(super) safe_within: Option<u32>,
-    /// Whether a rank's memory ends with it, before the others hear of that.
+    /// Whether a rank's memory is lost with it, before the others learn of its end.
     pub(super) memory_goes: bool,
-    /// Whether the home's rank never crashes: somebody there serves the lock.
+    /// Whether the home's rank never crashes, because it serves the lock.
     pub(super) home_lives: bool,
-    /// Whether losses are the lock's affair.
+    /// Whether the lock has to resolve losses.
     pub(super) settled: bool,
     pub(super) mutate: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
-    /// Whose acquire has arrived by the last event.
+    /// The rank whose acquire has arrived by the last event.
     pub(super) last_arrival: Option<Rank>,
-    /// Who has ended by its own doing and is to be buried.
+    /// A rank that has ended by itself and is to be reaped.
     pub(super) dying: Vec<Rank>,
 }
 
@@ -126,7 +128,7 @@ impl World {
             words,
             seen: vec![BTreeMap::new(); ranks],
             dead: vec![false; ranks],
-            mourned: vec![false; ranks],
+            announced_dead: vec![false; ranks],
             deaths: 0,
             now: 0,
             idle: 0,
@@ -169,21 +171,22 @@ impl World {
         self.dead[rank.index()]
     }
 
-    /// Whether the others have heard that it has ended.
+    /// Whether the others know that it has ended.
     pub(super) fn is_mourned(&self, rank: Rank) -> bool {
-        self.mourned[rank.index()]
+        self.announced_dead[rank.index()]
     }
 
     pub(super) fn failed_rank(&self) -> Option<Rank> {
         (0..self.ranks()).map(Rank).find(|rank| self.is_mourned(*rank))
     }
 
-    /// Whether a rank's memory ends with it.
+    /// Whether a rank's memory is lost with it.
     pub(super) fn takes_memory(&self, rank: Rank) -> bool {
         self.memory_goes && rank != HOME
     }
 
-    /// `NoSuchRegion` where a rank took its memory with it. The home's stays: without it there is no lock.
+    /// `NoSuchRegion` if the rank's memory is lost. The home's is kept: without it there is no
+    /// lock.
     pub(super) fn reach(&self, rank: Rank) -> Result<(), Fault> {
         match self.takes_memory(rank) && self.is_dead(rank) {
             true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
@@ -196,7 +199,7 @@ impl World {
         self.pending.values().any(|pending| pending.origin == rank && matches!(pending.kind, Kind::Travels { .. }))
     }
 
-    /// A rank's tasks were told something.
+    /// A rank's tasks received a result.
     pub(super) fn told(&mut self, rank: Rank, what: impl Hash) {
         let mut hasher = DefaultHasher::new();
         (self.histories[rank.index()], what).hash(&mut hasher);
@@ -259,7 +262,7 @@ impl World {
         }
     }
 
-    /// The outcome of what a future awaits, once. `true`: its time was over.
+    /// The outcome that a future awaits, once. `true`: its time was over.
     pub(super) fn take(&mut self, number: u32) -> Option<(Result<u64, Fault>, bool)> {
         let Some(Pending { kind: Kind::Ready { outcome, timed_out }, .. }) = self.pending.get(&number) else {
             return None;
@@ -269,14 +272,14 @@ impl World {
         Some(taken)
     }
 
-    /// A wait looked and found nothing: it goes on.
+    /// A wait checked its word and goes on.
     pub(super) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
         let (version, deaths) = (self.versions[word], self.deaths);
         let kind = Kind::Waits { word: word as u32, version, deaths, until };
         self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
 
-    /// Nobody awaits it any more.
+    /// It is detached.
     pub(super) fn detach(&mut self, number: u32) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         match pending.kind {
@@ -289,8 +292,9 @@ impl World {
         word as usize / self.region_words
     }
 
-    /// Between one origin and one target operations take effect in the order of posting, but outside of chains a write may
-    /// overtake reads and atomics, and a read writes to other words.
+    /// Operations of one origin at one target take effect in the order of posting, except that
+    /// outside of chains a write may overtake reads and atomics, and a read may overtake writes to
+    /// other words.
     fn may_take_effect(&self, number: u32, pending: &Pending) -> bool {
         let Kind::Travels { word, action, chained } = pending.kind else { return false };
         self.pending.range(..number).all(|(_, earlier)| match earlier.kind {
@@ -319,7 +323,7 @@ impl World {
         })
     }
 
-    /// What may happen next. `at_work`: which ranks have tasks.
+    /// The possible events. `at_work`: the ranks that have tasks.
     pub(super) fn possible(&self, at_work: &[bool]) -> Vec<Event> {
         let mut events = Vec::new();
         let hears = |pending: &Pending| self.stopped != Some(pending.origin);
@@ -375,11 +379,11 @@ impl World {
         !pending.detached && !self.safe_within.is_some_and(near)
     }
 
-    /// What happens when nobody can move.
+    /// The event when no task can run.
     fn last_resort(&self, at_work: &[bool]) -> Option<Event> {
         let others_at_work =
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
-        // While everybody lives, none is stopped and nothing was lost, whoever waits must be waked.
+        // While all ranks are alive, none is stopped and nothing was lost, waiters must be woken.
         let troubled = self.dead.contains(&true) || self.stopped.is_some() || self.lost;
         let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
         let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
@@ -398,7 +402,7 @@ impl World {
         }
     }
 
-    /// Lets an event happen. Gives the rank whose tasks are to be polled.
+    /// Runs an event. Returns the rank whose tasks are to be polled.
     pub(super) fn happen(&mut self, event: Event) -> Option<Rank> {
         self.last_arrival = None;
         match event {
@@ -425,9 +429,9 @@ impl World {
             }
             Event::Crash(rank) => {
                 self.budget.crashes -= 1;
-                self.bury(rank);
+                self.reap(rank);
             }
-            Event::News(rank) => self.mourn(rank),
+            Event::News(rank) => self.announce_death(rank),
             Event::Stop(rank) => {
                 self.budget.stops -= 1;
                 self.stopped = Some(rank);
@@ -491,12 +495,12 @@ impl World {
         Some(origin)
     }
 
-    /// A rank is dead: nothing of it is under way any more.
-    pub(super) fn bury(&mut self, rank: Rank) {
+    /// A rank is dead: none of its operations is in flight any more.
+    pub(super) fn reap(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
         self.idle = 0;
         if !self.memory_goes {
-            self.mourn(rank);
+            self.announce_death(rank);
         }
         if self.stopped == Some(rank) {
             self.stopped = None;
@@ -504,14 +508,14 @@ impl World {
         self.pending.retain(|_, pending| pending.origin != rank);
     }
 
-    /// The others hear that it has ended.
-    fn mourn(&mut self, rank: Rank) {
-        self.mourned[rank.index()] = true;
+    /// The others learn that it has ended.
+    fn announce_death(&mut self, rank: Rank) {
+        self.announced_dead[rank.index()] = true;
         self.deaths += 1;
         self.idle = 0;
     }
 
-    /// An event that is about to happen, for people.
+    /// Describes an event before it happens.
     pub(super) fn describe(&self, event: Event) -> String {
         let of = |number: u32| {
             let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
@@ -525,31 +529,31 @@ impl World {
                     format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
                 }
                 Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
-                    format!("rank {} looks at {} again", origin.0, place(word))
+                    format!("rank {} reads {} again", origin.0, place(word))
                 }
                 Kind::Ready { .. } => String::new(),
             }
         };
         match event {
             Event::Effect(number) | Event::Wake(number) => of(number),
-            Event::LoseReply(number) => format!("{}; the answer is lost", of(number)),
-            Event::LoseOperation(number) => format!("{}: lost on its way", of(number)),
+            Event::LoseReply(number) => format!("{}; the reply is lost", of(number)),
+            Event::LoseOperation(number) => format!("{}: the operation is lost", of(number)),
             Event::Crash(rank) => format!("rank {} crashes", rank.0),
-            Event::News(rank) => format!("the others hear that rank {} has ended", rank.0),
+            Event::News(rank) => format!("the others learn that rank {} has ended", rank.0),
             Event::Stop(rank) => format!("rank {} is stopped", rank.0),
-            Event::Continue => "who was stopped goes on".into(),
+            Event::Continue => "the stopped rank goes on".into(),
             Event::Time(number) => format!("time passes; {}", of(number)),
         }
     }
 
-    /// All that decides what may come, but for what the tasks know, which their histories stand for. Of a version it counts
-    /// whether it is the present one, of numbers their order within a rank.
+    /// A digest of the state, except for that of the tasks, which their histories stand for. Of a
+    /// version it includes whether it is the current one, of numbers their order within a rank.
     pub(super) fn state(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (
             &self.words,
             &self.dead,
-            &self.mourned,
+            &self.announced_dead,
             self.now,
             self.idle,
             self.stopped,

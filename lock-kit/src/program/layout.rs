@@ -1,8 +1,9 @@
 //! Where the words lie that programs use.
 //!
-//! Each rank has one region: the data, the lock, the counter of fencing tokens, the tally, the word of a lock that is spread, those
-//! of a lock that has some near, a node for each slot, for a lock that is served a line for each slot of everybody, and a word that
-//! stays 0. The lock, the tokens, the data and the lines are used at [`HOME`].
+//! Each rank has one region: the data, the lock, the counter of fencing tokens, the participant
+//! count, the per-rank word and the host words of the lock, a node for each slot, for a served lock
+//! a request slot for each slot of every rank, and a word that stays 0. The lock, the tokens, the
+//! data and the request slots are used at [`HOME`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +13,7 @@ use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, Rem
 
 use super::{AcquireKind, Section};
 
-/// The rank where the lock and the data lie.
+/// The rank of the lock and the data.
 pub const HOME: Rank = Rank(0);
 /// The word of the data.
 pub const DATA: usize = 0;
@@ -22,28 +23,30 @@ pub const LOCK: usize = 1;
 /// The slots of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// How many.
+    /// Their number.
     pub each: u16,
     /// Whether they have nodes.
     pub nodes: bool,
-    /// Whether an owner sees idle words instead of others' nodes and tallies: one that does not ask.
+    /// Whether an owner reads idle words instead of others' nodes and participant counts: its
+    /// participant scans find none.
     pub blind: bool,
     /// Whether an owner may be without a slot.
     pub slotless: bool,
-    /// Whether each rank is told to have an owner without a slot that counts for another lock.
+    /// Whether each rank claims an announced owner without a slot for another lock.
     pub elsewhere: bool,
-    /// How many ranks share a host, those of the lowest numbers the first one; not 0.
+    /// How many consecutive ranks share a host, from rank 0 on; not 0.
     pub per_host: u32,
 }
 
 impl Slots {
-    /// So many slots with nodes, one for each owner.
+    /// This many slots with nodes, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
         Self { each, nodes: true, blind: false, slotless: false, elsewhere: false, per_host: 2 }
     }
 
-    /// What these programs need: a slot for the rounds that follow one another, and one for each that is abandoned.
+    /// The slots that these programs need: one for consecutive sections, and one for each that is
+    /// cancelled.
     #[must_use]
     pub fn of<P: AsRef<[Section]>>(programs: &[P]) -> Self {
         let cancelled = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_cancelled()).count();
@@ -56,14 +59,14 @@ impl Slots {
 /// Words of each rank's region.
 #[must_use]
 pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
-    1 + line_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
+    1 + request_slot_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
 }
 
-/// A world of a lock that is served has at most so many ranks.
+/// The most ranks of a world with a served lock.
 const RANKS: u32 = 6;
 
-/// Where a line of a rank lies.
-const fn line_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
+/// Where a request slot of a rank lies.
+const fn request_slot_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
     let nodes = if slots.nodes { slots.each } else { 0 };
     node_at::<A>(nodes) + rank.index() * slots.each as usize + line as usize
 }
@@ -72,55 +75,55 @@ const fn token_at<A: LockAlgorithm>() -> usize {
     LOCK + A::HOME_WORDS
 }
 
-const fn tally_at<A: LockAlgorithm>() -> usize {
+const fn count_at<A: LockAlgorithm>() -> usize {
     token_at::<A>() + 1
 }
 
-const fn spread_at<A: LockAlgorithm>() -> usize {
-    tally_at::<A>() + 1
+const fn per_rank_word_at<A: LockAlgorithm>() -> usize {
+    count_at::<A>() + 1
 }
 
-const fn near_at<A: LockAlgorithm>() -> usize {
-    spread_at::<A>() + 1
+const fn host_words_at<A: LockAlgorithm>() -> usize {
+    per_rank_word_at::<A>() + 1
 }
 
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    near_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
+    host_words_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
 }
 
-/// Says how many slots the memory's rank uses: done once, before its first acquire.
+/// Writes the participant count of the memory's rank. Called once, before its first acquire.
 ///
 /// # Errors
-/// What the memory reports.
+/// Those of the memory.
 pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
     if slots.slotless {
-        memory.store(word(memory, memory.rank(), tally_at::<A>())?, slots.each.into())?;
+        memory.store(word(memory, memory.rank(), count_at::<A>())?, slots.each.into())?;
     }
     Ok(())
 }
 
-/// The lock's words and the data among the words of [`HOME`]'s region.
+/// The lock's words and the data, from the words of [`HOME`]'s region.
 #[must_use]
 pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
     (&home[LOCK..LOCK + A::HOME_WORDS], home[DATA])
 }
 
-/// The word of a lock that [is spread](LockAlgorithm::PER_RANK_WORD) in a region.
+/// The [per-rank word](LockAlgorithm::PER_RANK_WORD) of the lock in a region.
 #[must_use]
-pub fn spread<A: LockAlgorithm>(region: &[u64]) -> u64 {
-    region[spread_at::<A>()]
+pub fn per_rank_word<A: LockAlgorithm>(region: &[u64]) -> u64 {
+    region[per_rank_word_at::<A>()]
 }
 
-/// Whether neither a region's nodes nor its tally say that an owner counts.
+/// Whether no owner is announced in a region's nodes and participant count.
 #[must_use]
 pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
     let counts = |node: &[u64]| node[0] != 0;
-    let nodes = &region[node_at::<A>(0)..line_at::<A>(slots, Rank(0), 0)];
-    region[tally_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
+    let nodes = &region[node_at::<A>(0)..request_slot_at::<A>(slots, Rank(0), 0)];
+    region[count_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
 }
 
-/// The place of the lock for one owner.
+/// The [`LockContext`] of one owner.
 pub struct Layout<'m, M, A> {
     memory: &'m M,
     owner: Owner,
@@ -143,12 +146,12 @@ impl<M, A> fmt::Debug for Layout<'_, M, A> {
 }
 
 impl<'m, M: RemoteMemory, A: LockAlgorithm> Layout<'m, M, A> {
-    /// The place for whoever serves the lock.
+    /// The context of the lock's server.
     pub const fn of_server(memory: &'m M, slots: Slots) -> Self {
         Self::new(memory, Owner { rank: HOME, slot: Owner::NO_SLOT, generation: 0 }, slots)
     }
 
-    /// The place of this owner.
+    /// The context of this owner.
     pub const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
         Self { memory, owner, slots, algorithm: PhantomData }
     }
@@ -161,7 +164,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Layout<'m, M, A> {
         word(self.memory, HOME, token_at::<A>())
     }
 
-    /// What an owner sees who asks whether somebody counts.
+    /// The word that a participant scan reads.
     fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         let blind = self.slots.blind && rank != self.owner.rank;
         word(self.memory, rank, if blind { region_words::<A>(self.slots) - 1 } else { index })
@@ -185,7 +188,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
 
     fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
         match A::PER_RANK_WORD {
-            true => word(self.memory, rank, spread_at::<A>()),
+            true => word(self.memory, rank, per_rank_word_at::<A>()),
             false => Err(Fault::new(FaultKind::Unsupported)),
         }
     }
@@ -194,7 +197,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if index >= A::HOST_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
             return Err(Fault::of(FaultKind::Unsupported, rank));
         }
-        word(self.memory, rank, near_at::<A>() + index)
+        word(self.memory, rank, host_words_at::<A>() + index)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -219,21 +222,21 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if !self.slots.slotless {
             return Ok(None);
         }
-        self.asked(rank, tally_at::<A>()).map(Some)
+        self.asked(rank, count_at::<A>()).map(Some)
     }
 
-    /// One owner of a rank at a time is without a node.
+    /// At most one owner of a rank at a time is without a node.
     fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        let tally = word(self.memory, self.owner.rank, tally_at::<A>())?;
-        self.memory.store(tally, u64::from(announced) << 32 | u64::from(self.slots.each))
+        let count = word(self.memory, self.owner.rank, count_at::<A>())?;
+        self.memory.store(count, u64::from(announced) << 32 | u64::from(self.slots.each))
     }
 
-    /// Whoever asks does not count himself.
+    /// An owner that scans is not announced itself.
     fn without_slot(&self) -> Option<WithoutSlot> {
         self.slots.elsewhere.then_some(WithoutSlot { here: 0, elsewhere: 1 })
     }
 
-    /// Of a lock with a room, the last of its words.
+    /// The last word of a lock with a lock-all operation.
     fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
         word(self.memory, HOME, LOCK + A::HOME_WORDS - 1)
     }
@@ -251,7 +254,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        word(self.memory, HOME, line_at::<A>(self.slots, rank, line))
+        word(self.memory, HOME, request_slot_at::<A>(self.slots, rank, line))
     }
 
     fn lock(&self) -> u64 {

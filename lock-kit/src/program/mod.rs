@@ -1,14 +1,14 @@
-//! What an origin does, as data.
+//! The programs of origins, as data.
 
 mod layout;
 mod origin;
 
 use onesided_lock_algos::Mode;
 
-pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, open, region_words, spread};
+pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, open, per_rank_word, region_words};
 pub use origin::{Crashable, Task, run};
 
-/// One acquire and release.
+/// One section under the lock: an acquire and a release.
 ///
 /// ```
 /// use onesided_lock_kit::Section;
@@ -17,67 +17,69 @@ pub use origin::{Crashable, Task, run};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// How the lock is asked for.
+    /// The requested mode.
     pub mode: Mode,
     /// Reads of the data between the start of the acquire and the wait for it: the nonblocking lock.
     pub early: u8,
     /// How often the section touches the data.
     pub touches: u8,
-    /// How the round ends.
+    /// How the section ends.
     pub ending: Ending,
-    /// By whom, and how patiently.
+    /// How the lock is acquired.
     pub kind: AcquireKind,
     /// Whether it draws a fencing token.
     pub fencing: Fencing,
 }
 
-/// Whether a round draws a [fencing token](onesided_lock_algos::TokenDraw), which must be higher than those of all who held the lock
-/// before. Of an acquire that is abandoned none is drawn.
+/// Whether a section draws a [fencing token](onesided_lock_algos::TokenDraw), which must be higher
+/// than those of all previous holders. A cancelled acquire draws none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// It does not.
+    /// None.
     None,
     /// Once it holds the lock.
     Inside,
-    /// Behind the acquire's first operation, and once more if that did not suffice.
+    /// Behind the acquire's first operation, and once more if that did not acquire the lock.
     Fused,
-    /// Behind the acquire's first operation, whether that sufficed or not: wrong on purpose.
+    /// Behind the acquire's first operation, whether that acquired the lock or not: wrong on
+    /// purpose.
     Hasty,
 }
 
-/// How the lock is asked for. Whoever abandons it does so in the usual manner.
+/// How the lock is acquired. A cancelled acquire is a usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireKind {
-    /// By an owner with a node, however long it takes.
+    /// By an owner with a node, which waits.
     Usual,
     /// By an owner without a node.
     WithoutNode,
-    /// If it is free.
+    /// Without waiting.
     Try,
 }
 
-/// How a round ends.
+/// How a section ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By a release that is waited for.
     Released,
-    /// By a release that nobody waits for, where the algorithm allows that.
+    /// By a detached release, if the algorithm allows that.
     Detached,
-    /// While the acquire was under way: whoever adopts it finishes and releases it, or [forsakes](onesided_lock_algos::LockAlgorithm::release_poisoned)
-    /// what it has inherited.
+    /// The acquire is cancelled: its future is spawned, and releases the lock if it acquired it, or
+    /// [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned) if it
+    /// recovered it.
     Cancelled {
-        /// It is not wanted any more after it was asked for that so many times, which covers every await between two
-        /// questions.
+        /// The intent is cancelled after it was read this many times, which covers every await
+        /// between two reads.
         asked: u8,
-        /// Whether it was wanted from the dead as well.
+        /// Whether the acquire recovers.
         recovers: bool,
     },
-    /// By the origin's end inside the section.
+    /// The origin dies inside the section.
     Dies,
 }
 
 impl Section {
-    /// An exclusive lock, under which the data is counted up once.
+    /// An exclusive lock, under which the data is incremented once.
     pub const EXCLUSIVE: Self = Self {
         mode: Mode::Exclusive,
         early: 0,
@@ -89,19 +91,19 @@ impl Section {
     /// A shared lock, under which the data is read twice.
     pub const SHARED: Self = Self { mode: Mode::Shared, ..Self::EXCLUSIVE };
 
-    /// The same, with so many reads between the start of the acquire and the wait for it.
+    /// The same, with this many reads between the start of the acquire and the wait for it.
     #[must_use]
     pub const fn early(self, reads: u8) -> Self {
         Self { early: reads, ..self }
     }
 
-    /// The same, with so many touches of the data.
+    /// The same, with this many accesses to the data.
     #[must_use]
     pub const fn touching(self, times: u8) -> Self {
         Self { touches: times, ..self }
     }
 
-    /// The same, if it is free.
+    /// The same as a try.
     #[must_use]
     pub const fn trying(self) -> Self {
         Self { kind: AcquireKind::Try, ..self }
@@ -122,19 +124,19 @@ impl Section {
         }
     }
 
-    /// The same, given up after it was asked so many times whether it is still wanted.
+    /// The same, cancelled after its intent was read this many times.
     #[must_use]
     pub const fn cancelled(self, asked: u8) -> Self {
         Self { ending: Ending::Cancelled { asked, recovers: false }, ..self }
     }
 
-    /// The same of one that was wanted from the dead as well.
+    /// The same for an acquire that recovers.
     #[must_use]
     pub const fn cancelled_recovering(self, asked: u8) -> Self {
         Self { ending: Ending::Cancelled { asked, recovers: true }, ..self }
     }
 
-    /// The same, with a release that nobody waits for.
+    /// The same with a detached release.
     #[must_use]
     pub const fn detached(self) -> Self {
         Self { ending: Ending::Detached, ..self }
@@ -146,13 +148,13 @@ impl Section {
         Self { fencing, ..self }
     }
 
-    /// The same, whose origin ends inside.
+    /// The same, whose origin dies inside.
     #[must_use]
     pub const fn dying(self) -> Self {
         Self { ending: Ending::Dies, ..self }
     }
 
-    /// Whether somebody else finishes it.
+    /// Whether the acquire is cancelled.
     #[must_use]
     pub const fn is_cancelled(&self) -> bool {
         matches!(self.ending, Ending::Cancelled { .. })

@@ -1,4 +1,4 @@
-//! What an origin does, over any memory.
+//! Runs an origin's program, over any memory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,24 +12,25 @@ use super::layout::{DATA, HOME, Layout, Slots, open, word};
 use super::{AcquireKind, Ending, Fencing, Section};
 use crate::Record;
 
-/// Work that somebody else finishes.
+/// A spawned future.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A memory that can also end its rank.
 pub trait Crashable: RemoteMemory + Clone {
-    /// Ends it: what is under way takes effect.
+    /// Ends the rank: its operations in flight take effect.
     fn die(&self);
 
-    /// The next operation that it posts is the first of an acquire that waits for as long as it takes.
+    /// Marks the next operation as the first of an acquire that waits.
     fn marks(&self) {}
 
-    /// Whether no owner may be told that nobody knows what became of an operation: the lock settles that itself.
+    /// Whether the lock has to resolve all indeterminate operations, so that no owner fails with
+    /// `Unknown`.
     fn settles(&self) -> bool {
         false
     }
 }
 
-/// What is done to the data, and done again where nobody knows and the lock goes on.
+/// Runs an operation on the data, and repeats it if it is indeterminate and the lock goes on.
 async fn told<M: Crashable>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u64, Fault> {
     loop {
         match operation().await {
@@ -39,7 +40,7 @@ async fn told<M: Crashable>(memory: &M, operation: impl Fn() -> M::Op) -> Result
     }
 }
 
-/// Runs the rounds of the memory's rank, one after the other.
+/// Runs the sections of the memory's rank in order.
 pub async fn run<M: Crashable, A: LockAlgorithm>(
     memory: M,
     algorithm: Arc<A>,
@@ -96,12 +97,12 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     for _ in 0..round.early {
         told(memory, || memory.read(data)).await?;
     }
-    let wish = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
+    let intent = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, layout, words, mode, first, &|| wish.recovering()).await,
+        false => algorithm.contend(memory, layout, words, mode, first, &|| intent.recovering()).await,
     };
     let held = match held {
         Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
@@ -148,8 +149,8 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     Ok(())
 }
 
-/// A round is over: whether the origin goes on. Where there are no nodes a lock may stay with the dead. An origin that is told
-/// that nobody knows what became of an operation ends.
+/// Whether the origin goes on after a section. Without nodes a lock may stay poisoned. An origin
+/// that fails with `Unknown` ends.
 fn goes_on<M: Crashable>(
     memory: &M,
     record: &Record,
@@ -170,7 +171,7 @@ fn goes_on<M: Crashable>(
     true
 }
 
-/// Starts an acquire and leaves the rest to somebody else, as a dropped acquire is left to the endpoint.
+/// Starts an acquire and spawns the rest, as the endpoint does with a dropped acquire.
 fn abandon<M: Crashable, A: LockAlgorithm>(
     memory: &M,
     algorithm: &Arc<A>,
@@ -202,17 +203,17 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
     let Section { mode, ending, .. } = round;
     let layout = Layout::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(layout)?;
-    // It is wanted for a while.
+    // It is cancelled later.
     let (limit, recovers) = match ending {
         Ending::Cancelled { asked, recovers } => (usize::from(asked), recovers),
         _ => (usize::MAX, false),
     };
     let asked = AtomicUsize::new(0);
-    let wish = || {
-        let wish = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
-        Intent { recovers, ..wish }
+    let intent = || {
+        let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
+        Intent { recovers, ..intent }
     };
-    match algorithm.finish(memory, layout, words, mode, started, wish).await {
+    match algorithm.finish(memory, layout, words, mode, started, intent).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
         }
         finished => {

@@ -1,5 +1,6 @@
-//! Remote memory whose operations travel: posted, in effect and completed are three points in time, and a schedule
-//! chooses what happens next. One thread, no clock but what the pauses add up to.
+//! Remote memory with delayed effects and completions: an operation is posted, takes effect and
+//! completes at three points in time, and a schedule chooses what happens next. One thread; the
+//! clock is the sum of the pauses.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,42 +16,42 @@ use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
 use crate::trace::{Action, Effect, Trace};
 
-/// Everybody's memory, seen from one rank.
+/// The memory of all ranks, seen from one rank.
 #[derive(Clone, Debug)]
 pub struct ModelMemory {
     rank: Rank,
     net: Arc<Mutex<Net>>,
 }
 
-/// Everybody's memory and all that is under way.
+/// The memory of all ranks and the operations in flight.
 #[derive(Debug, Default)]
 pub struct Net {
     region_words: usize,
-    /// All ranks' regions, one after the other.
+    /// The regions of all ranks, one after the other.
     pub words: Vec<u64>,
     dead: Vec<bool>,
     now: u64,
-    /// How many pauses and deadlines have ended since a word changed. Pauses become longer then, and longer: a lock that
-    /// waits a second for the dead need not be built with pauses that make a second of a few of them.
+    /// Pauses and deadlines that have ended since a word changed. Pauses grow with it, so that a
+    /// lock that waits a second before it suspects readers can be built with short pauses.
     idle: u32,
     /// Oldest first.
     events: Vec<Event>,
     next: u64,
-    /// What completed and was not yet taken by its future.
+    /// Results that were not yet taken by their futures.
     completed: HashMap<u64, u64>,
-    /// How often each kind of operation was posted.
+    /// The number of posted operations of each kind.
     pub posted: Posted,
-    /// What took effect.
+    /// The operations that took effect.
     pub trace: Trace,
-    /// Whose operations do not take effect for now: the rank is stopped.
+    /// The stopped rank, whose operations do not take effect for now.
     pub stopped: Option<Rank>,
-    /// What operations become that are mutated on purpose.
+    /// Mutates operations on purpose.
     pub mutate: Option<fn(Action) -> Action>,
     /// Whether no [wait](RemoteMemory::wait_until) ends by its deadline.
     pub timeless: bool,
 }
 
-/// How often each kind of operation was posted.
+/// The number of posted operations of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     /// Reads.
@@ -61,7 +62,7 @@ pub struct Posted {
     pub compare_swaps: u32,
     /// Fetch-adds.
     pub fetch_adds: u32,
-    /// Pauses and looks at the clock.
+    /// Pauses and reads of the clock.
     pub waits: u32,
 }
 
@@ -73,9 +74,9 @@ struct Event {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// On its way to the word.
+    /// In flight to the word.
     Travels { origin: Rank, word: usize, action: Action, chained: bool },
-    /// In effect, its answer is on its way back.
+    /// In effect, the reply is in flight.
     Returns { value: u64 },
     /// Completes when `now` is at least this.
     Timer { until: u64 },
@@ -85,8 +86,8 @@ enum Kind {
 const LONGEST_PAUSE: u32 = 28;
 
 impl Net {
-    /// Lets one of the possible events happen, counted from the oldest; without a choice the oldest, but time passes only
-    /// where nothing else happens. `false` if there is none.
+    /// Runs one of the possible events, counted from the oldest; without a choice the oldest,
+    /// except that time passes only if nothing else can happen. `false` if there is none.
     pub fn step(&mut self, choice: Option<usize>) -> bool {
         let possible: Vec<usize> = (0..self.events.len()).filter(|index| self.may_happen(*index)).collect();
         let is_timer = |index: &&usize| matches!(self.events[**index].kind, Kind::Timer { .. });
@@ -119,8 +120,8 @@ impl Net {
         true
     }
 
-    /// Between one origin and one target operations take effect in order, but a write may overtake reads and atomics
-    /// outside its own chain.
+    /// Operations of one origin at one target take effect in order, except that a write may
+    /// overtake reads and atomics outside its own chain.
     fn may_happen(&self, index: usize) -> bool {
         let Kind::Travels { origin, word, action, chained } = self.events[index].kind else { return true };
         if self.stopped == Some(origin) {
@@ -141,8 +142,8 @@ impl Net {
         self.events.iter().any(|event| matches!(event.kind, Kind::Travels { origin, .. } if origin == rank))
     }
 
-    /// Ends a rank. Of its operations that travel, so many never take effect, the latest first; its death is known when the
-    /// others did.
+    /// Ends a rank. Of its operations in flight the last `lost` never take effect; its death is
+    /// known once the others did.
     pub fn kill(&mut self, rank: Rank, lost: usize) {
         self.dead[rank.index()] = true;
         for _ in 0..lost {
@@ -180,9 +181,9 @@ impl ModelMemory {
         Self { rank: Rank(rank as u32), net: Arc::clone(&self.net) }
     }
 
-    /// What is behind it.
+    /// The shared state.
     ///
-    /// Nobody operates while it is held.
+    /// No operation may be posted while it is held.
     pub fn net(&self) -> MutexGuard<'_, Net> {
         self.net.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +218,7 @@ impl ModelMemory {
     }
 }
 
-/// The answer to an operation. No waker: the runner polls everybody after each event.
+/// The reply to an operation. No waker: the runner polls all tasks after each event.
 #[derive(Debug)]
 pub struct Reply {
     net: Arc<Mutex<Net>>,
@@ -245,7 +246,7 @@ impl Future for PauseEnd {
     }
 }
 
-/// A wait for one's own word.
+/// A wait for a word of the rank's own memory.
 #[derive(Debug)]
 pub struct Wait<'f, P> {
     memory: &'f ModelMemory,

@@ -1,4 +1,4 @@
-//! One run, wholly determined.
+//! One deterministic run.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,19 +13,19 @@ use crate::program::{self, LOCK, Layout, Section, Slots, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::{Action, Trace};
 
-/// One run, wholly determined.
+/// One deterministic run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// One origin each.
+    /// The program of each origin.
     pub programs: Vec<Vec<Section>>,
-    /// Which of the possible events is next; when it is used up, always the oldest.
+    /// The choices among the possible events; after the last one, the oldest event is next.
     pub schedule: Vec<u8>,
-    /// Who dies, if anybody does.
+    /// The death of a rank, if any.
     pub death: Option<Plan>,
 }
 
 impl Scenario {
-    /// The same, where everybody has a node.
+    /// The same with a node for every owner.
     #[must_use]
     pub fn with_nodes(mut self) -> Self {
         for round in self.programs.iter_mut().flatten() {
@@ -35,12 +35,12 @@ impl Scenario {
     }
 }
 
-/// How somebody dies.
+/// The death of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Whose end. Of a lock that is served rank 1's in the place of rank 0's, who serves.
+    /// The rank that dies. For a served lock rank 1 instead of rank 0, which is the server's.
     pub rank: usize,
-    /// After how many events.
+    /// The number of events before it.
     pub when: usize,
     /// How many of its last operations never take effect.
     pub lost: usize,
@@ -49,44 +49,44 @@ pub struct Plan {
 /// More events than any run needs: the longest have some hundreds.
 const ENDLESS: usize = 2_000;
 
-/// What a scenario runs in.
+/// The setting of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// What the memory does instead of what it is asked to.
+    /// Mutates the operations of the memory.
     pub mutate: Option<fn(Action) -> Action>,
     /// The first word of the free lock.
     pub lock: u64,
     /// Whether owners have nodes.
     pub nodes: bool,
-    /// Whether the others' nodes always seem idle.
+    /// Whether the others' nodes always appear idle.
     pub blind: bool,
-    /// Whether no wait ends by its deadline, as if time stood still: then a wake-up that is lost is a wait for ever. Not where
-    /// somebody dies.
+    /// Whether no wait ends by its deadline, as if time stood still: a lost wake-up is then a wait
+    /// without end. Not with deaths.
     pub timeless: bool,
     /// How many ranks share a host.
     pub per_host: u32,
 }
 
 impl Setting {
-    /// Nothing mutated, nodes, and a lock of zeros.
+    /// No mutation, nodes, and a lock of zeros.
     pub const USUAL: Self = Self { mutate: None, lock: 0, nodes: true, blind: false, timeless: false, per_host: 2 };
 }
 
-/// What happened.
+/// The history of a run.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// How much was posted.
+    /// The posted operations.
     pub posted: Posted,
-    /// What took effect.
+    /// The operations that took effect.
     pub trace: Trace,
-    /// Who entered.
+    /// The successful acquires.
     pub order: Vec<(Rank, Mode)>,
 }
 
-/// Runs a scenario and says what happened.
+/// Runs a scenario and returns its history.
 ///
 /// # Errors
-/// What went wrong, and the operations that took effect.
+/// The violation, and the operations that took effect.
 pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scenario) -> Result<History, String> {
     let Setting { nodes, blind, per_host, .. } = setting;
     let slots = Slots { nodes, blind, per_host, ..Slots::of(&scenario.programs) };
@@ -95,7 +95,7 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     memory.net().timeless = setting.timeless;
     memory.net().words[LOCK] = setting.lock;
     run_over(setting, lock, scenario, &memory, slots)
-        .map_err(|violation| format!("{violation}; what took effect:\n{}", memory.net().trace))
+        .map_err(|violation| format!("{violation}; operations in effect:\n{}", memory.net().trace))
 }
 
 fn run_over<A: LockAlgorithm + Clone>(
@@ -140,7 +140,7 @@ fn run_over<A: LockAlgorithm + Clone>(
             return Err(format!("the server ended: {ended:?}"));
         }
         if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
-            // At the end a survivor shows that the lock can be had, in both modes, twice.
+            // A survivor acquires the lock at the end, in both modes, twice.
             let Some(dead) = death.filter(|_| tasks.is_empty() && !probed) else { break };
             probed = true;
             tasks.push(origin(
@@ -152,7 +152,7 @@ fn run_over<A: LockAlgorithm + Clone>(
     }
 
     if !tasks.is_empty() {
-        return Err(format!("{} wait for ever, after {events} events", tasks.len()));
+        return Err(format!("{} wait without end, after {events} events", tasks.len()));
     }
     if let Some((task, open)) = serving.zip(open) {
         open.store(false, Relaxed);
@@ -170,17 +170,17 @@ fn run_over<A: LockAlgorithm + Clone>(
     let dead = |rank: usize| plan.is_some_and(|plan| plan.rank == rank);
     for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {
         if !program::idle::<A>(slots, &memory.of(rank).region()) {
-            return Err(format!("rank {rank} counts at the end"));
+            return Err(format!("rank {rank} is announced at the end"));
         }
     }
     let net = memory.net();
     Ok(History { posted: net.posted, trace: net.trace.clone(), order: record.order() })
 }
 
-/// Who serves a lock, if it is one that is served.
+/// The server of a lock, for a served one.
 #[expect(missing_debug_implementations)]
 pub struct Server {
-    /// Ends when it was told so and woken.
+    /// Ends once `open` is false and it is woken.
     pub task: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>,
     /// Whether it goes on.
     pub open: Arc<AtomicBool>,
@@ -192,7 +192,7 @@ impl Server {
         Self::over(memory.of(program::HOME.index()), lock, slots)
     }
 
-    /// The same over any memory, seen from there.
+    /// The same over any memory, on the rank of that memory.
     pub(crate) fn over<A: LockAlgorithm>(memory: impl RemoteMemory, lock: &Arc<A>, slots: Slots) -> Self {
         let open = Arc::new(AtomicBool::new(true));
         let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
@@ -204,16 +204,16 @@ impl Server {
     }
 }
 
-/// Runs one future, the events in order.
+/// Runs one future, with the events in order.
 ///
 /// # Panics
-/// If it waits for ever.
+/// If it waits without end.
 pub fn drive<T>(memory: &ModelMemory, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return value;
         }
-        assert!(memory.net().step(None), "waits for ever");
+        assert!(memory.net().step(None), "waits without end");
     }
 }

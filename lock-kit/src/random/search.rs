@@ -1,4 +1,4 @@
-//! The search for a scenario that goes wrong.
+//! The search for a failing scenario.
 
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use proptest::collection::vec;
@@ -24,7 +24,8 @@ fn round() -> impl Strategy<Value = Section> {
     })
 }
 
-/// Programs of 2 to 4 origins with 1 to 3 rounds each, and the order of up to 200 events. One rank dies, if that is asked for.
+/// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 200 events. One
+/// rank dies if `dies`.
 pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
     (vec(vec(round(), 1..4), 2..5), vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
         move |(programs, schedule, (rank, when, lost))| {
@@ -34,7 +35,8 @@ pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// Programs, schedules and deaths that are made up, tried on a lock and shrunk where they find something.
+/// A random search: generated programs, schedules and deaths, run on a lock and shrunk on a
+/// violation.
 #[derive(Clone, Debug)]
 pub struct Search<A> {
     lock: A,
@@ -48,10 +50,10 @@ pub struct Search<A> {
 const SEED: &str = "LOCK_KIT_SEED";
 
 impl<A: LockAlgorithm + Clone> Search<A> {
-    /// The name of the environment variable that has the seed of a search to be seen again.
+    /// The environment variable with the seed that repeats a search.
     pub const SEED: &str = SEED;
 
-    /// For what is wrong with this lock, in 1000 cases in which nobody dies.
+    /// A search for violations by this lock, in 1000 cases without deaths.
     pub fn of(lock: &A) -> Self {
         let lock = lock.clone();
         Self { lock, setting: Setting::USUAL, dies: false, all_have_nodes: false, cases: 1000, seed: None }
@@ -63,34 +65,36 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         Self { dies: true, ..self }
     }
 
-    /// For a lock that refuses owners without a node where others have one: there are none.
+    /// Generates no owners without a node, for a lock that rejects them if others have one.
     #[must_use]
     pub fn all_have_nodes(self) -> Self {
         Self { all_have_nodes: true, ..self }
     }
 
-    /// So many cases.
+    /// The number of cases.
     #[must_use]
     pub fn cases(self, cases: u32) -> Self {
         Self { cases, ..self }
     }
 
-    /// What the cases run in.
+    /// The setting of the cases.
     #[must_use]
     pub fn setting(self, setting: Setting) -> Self {
         Self { setting, ..self }
     }
 
-    /// The same cases each time. Without a seed they are others each time, unless the environment has one.
+    /// Repeats the same cases. Without a seed the cases differ each time, unless the environment
+    /// has one.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Searches.
+    /// Runs the search.
     ///
     /// # Panics
-    /// If it finds something. The message has the shortest case that it came down to, what took effect in it, and the seed.
+    /// On a violation. The message has the smallest failing case, the operations that took effect
+    /// in it, and the seed.
     #[track_caller]
     pub fn run(&self) {
         if let Err(violation) = self.verdict() {
@@ -98,10 +102,10 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         }
     }
 
-    /// Searches, and says what it found.
+    /// Runs the search and returns the result.
     ///
     /// # Errors
-    /// What [`run`](Self::run) says when it panics.
+    /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
         let seed = self.seed.unwrap_or_else(any_seed);
         let all_have_nodes = self.all_have_nodes;
@@ -118,19 +122,19 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Found {
-    /// What went wrong.
+    /// The violation.
     pub reason: String,
-    /// The shortest case of it.
+    /// The smallest failing case.
     pub minimal: Scenario,
 }
 
-/// Searches among these cases by a runner of one's own: for locks in settings that vary with the case.
+/// Searches these cases with a custom runner, for settings that vary with the case.
 ///
 /// # Errors
-/// What was found.
+/// The violation.
 pub fn search(
     seed: u64,
     cases: u32,
@@ -140,7 +144,7 @@ pub fn search(
     search_among(seed, cases, scenarios(dies), run).map_err(|(reason, minimal)| Box::new(Found { reason, minimal }))
 }
 
-/// The same among other cases: what went wrong, and the shortest case of it.
+/// The same for any kind of case: the violation, and the smallest failing case.
 pub(crate) fn search_among<S: Strategy>(
     seed: u64,
     cases: u32,
@@ -155,15 +159,15 @@ pub(crate) fn search_among<S: Strategy>(
     match TestRunner::new_with_rng(config, rng).run(&among, |case| run(&case).map_err(TestCaseError::fail)) {
         Ok(()) => Ok(()),
         Err(TestError::Fail(reason, minimal)) => Err((reason.message().into(), minimal)),
-        Err(TestError::Abort(reason)) => panic!("the search was given up: {reason}"),
+        Err(TestError::Abort(reason)) => panic!("the search was aborted: {reason}"),
     }
 }
 
-/// Holds a search against a lock that is wrong on purpose: whether it bites, not whether it is lucky, for its cases are always
-/// the same.
+/// Checks that a search finds a lock that is wrong on purpose. Its cases are always the same, so
+/// this does not depend on luck.
 ///
 /// # Panics
-/// If it finds nothing, something else than `expected`, or cannot shrink it.
+/// If it finds nothing or something other than `expected`, or cannot shrink it.
 #[track_caller]
 pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
     let Err(found) = search(1, 4000, dies, |scenario| run(scenario).map(drop)) else { panic!("{flaw} passed") };
@@ -173,7 +177,7 @@ pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Sc
     assert!(size <= 190, "{flaw} was hardly shrunk: {minimal:?}");
 }
 
-/// The environment's ([`Search::SEED`]), or any number, from the process's hash keys.
+/// The environment's seed ([`Search::SEED`]), or a random one from the process's hash keys.
 pub(crate) fn any_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());

@@ -1,28 +1,28 @@
-//! What must hold when somebody has died.
+//! What must hold after a death.
 
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::{Record, Stage, State};
 
-/// How a rank died.
+/// The death of a rank.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Death {
     pub(super) rank: Rank,
-    /// Where its owners were, those that were not outside.
+    /// The stages of its owners that were not outside.
     pub(super) stages: Vec<Stage>,
-    /// Whether operations of it still travelled: a release that it did not wait for.
+    /// Whether it had operations in flight: a detached release.
     pub(super) posted: bool,
-    /// How many acquires had succeeded by then, of all ranks.
+    /// The number of successful acquires of all ranks before it.
     pub(super) entered: usize,
 }
 
 impl Record {
-    /// At the end of a run in which somebody died: the lock is free, and the first owner after a death inside was told of it,
-    /// before any other.
+    /// Checks the end of a run with deaths: the lock is free, and the first owner after a death
+    /// inside a section learned of it, before any other.
     ///
     /// # Errors
-    /// What is not so.
+    /// The violation.
     pub fn check_after_deaths<A: LockAlgorithm>(&self, lock: &[u64]) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
@@ -39,14 +39,14 @@ impl Record {
         if let Some(other) = state.entered.iter().find(stranger) {
             return Err(format!("recovered {other:?}"));
         }
-        // Of several deaths nobody can say whose heir an heir is.
+        // After several deaths, recovering owners cannot be assigned to them.
         match &state.deaths[..] {
             [death] => death.check(&state),
             _ => Ok(()),
         }
     }
 
-    /// The same where nobody can take the lock from the dead.
+    /// The same if no owner can recover the lock.
     ///
     /// # Errors
     /// As [`check_after_deaths`](Self::check_after_deaths).
@@ -77,13 +77,13 @@ impl Death {
         let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
             Some("recovered before the death")
         } else if recovering.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
-            Some("nobody recovers")
+            Some("no owner recovers")
         } else if self.inside(Mode::Exclusive) && overtakes(None) {
-            Some("another acquire came before the recovering owner of an owner")
+            Some("an acquire succeeded before the recovery from an exclusive owner")
         } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an exclusive owner came before the recovering owner of a reader")
+            Some("an exclusive acquire succeeded before the recovery from a reader")
         } else if recovering.is_some() && self.stages.is_empty() && !self.posted {
-            Some("recovered from who had released")
+            Some("recovered from an owner that had released")
         } else {
             None
         };
@@ -95,9 +95,9 @@ impl Death {
         if self.inside(Mode::Exclusive) && !after.is_empty()
             || self.inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
         {
-            Err(format!("somebody came in with the dead: {after:?}"))
+            Err(format!("an acquire succeeded beside a dead owner: {after:?}"))
         } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
-            Err(format!("the lock does not work though nobody was dead there: {lock:x?}, {after:?}"))
+            Err(format!("the lock does not work though no owner died there: {lock:x?}, {after:?}"))
         } else {
             Ok(())
         }

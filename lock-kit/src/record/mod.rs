@@ -11,51 +11,51 @@ use onesided_remote_memory::{Fault, Rank};
 
 use death::Death;
 
-/// How far an owner is.
+/// The stage of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It acquires or releases: it may hold the lock or not.
+    /// It acquires or releases: it may or may not hold the lock.
     Between,
     /// It holds the lock.
     Inside(Mode),
 }
 
-/// Who waits for the lock.
+/// A waiter.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Waiting {
     mode: Mode,
     /// When its first operation took effect, in the order of all.
     arrived: Option<u32>,
-    /// How many who arrived later had the lock before it and kept it out.
+    /// How many owners that arrived later entered before it and excluded it.
     bypassed: u32,
 }
 
-/// What happened so far.
+/// The history so far.
 #[derive(Debug, Default, Hash)]
 struct State {
-    /// Those who are not listed are outside.
+    /// Owners that are not listed are outside.
     stages: BTreeMap<(u32, u16), Stage>,
-    /// Exclusive sections that added one to the data.
+    /// The number of exclusive sections that incremented the data.
     counted: u64,
-    /// The first thing that went wrong.
+    /// The first violation.
     violation: Option<String>,
-    /// The acquires, in their order, and what each inherited.
+    /// The acquires in order, with the fault that each recovered from.
     entered: Vec<(Mode, Option<Fault>)>,
-    /// Of each acquire, in the same order, the rank.
+    /// The rank of each acquire, in the same order.
     order: Vec<Rank>,
     waiting: BTreeMap<(u32, u16), Waiting>,
     arrivals: u32,
-    /// The most that anybody was bypassed.
+    /// The most bypasses of a waiter.
     bypassed: u32,
     deaths: Vec<Death>,
-    /// How many rounds each rank has begun.
+    /// The number of sections that each rank has begun.
     rounds: BTreeMap<u32, u32>,
-    /// The highest of an exclusive owner, and of anybody.
+    /// The highest token of an exclusive owner, and of any owner.
     tokens: [Option<u64>; 2],
 }
 
 impl State {
-    /// An owner enters: whoever arrived before it and cannot have the lock beside it was bypassed.
+    /// An owner enters: waiters that arrived earlier and that it excludes were bypassed.
     fn passes(&mut self, owner: Owner, mode: Mode) {
         let Some(entering) = self.waiting.remove(&key(owner)) else { return };
         self.bypassed = self.bypassed.max(entering.bypassed);
@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// An owner has the lock: nobody else has, but that all may share it.
+    /// An owner holds the lock: no other does, unless all are shared.
     fn takes(&mut self, owner: Owner, mode: Mode) {
         self.passes(owner, mode);
         let conflict = self.stages.iter().find_map(|(other, stage)| match stage {
@@ -83,7 +83,8 @@ impl State {
     }
 }
 
-/// What all origins of one run report to. Uses no loom types: loom must not take the record for a part of the program.
+/// The shared record of one run. Uses no loom types: the record is not part of the program that
+/// loom explores.
 #[derive(Debug, Default)]
 pub struct Record(Mutex<State>);
 
@@ -92,7 +93,7 @@ impl Record {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something went wrong. The first such thing is kept.
+    /// Records a violation. The first one is kept.
     pub fn violated(&self, what: impl FnOnce() -> String) {
         self.state().violation.get_or_insert_with(what);
     }
@@ -102,7 +103,7 @@ impl Record {
         self.state().stages.insert(key(owner), Stage::Between);
     }
 
-    /// The number of a rank's next round: its owners' generation.
+    /// The number of a rank's next section: its owners' generation.
     pub fn begins(&self, rank: Rank) -> u32 {
         let mut state = self.state();
         let rounds = state.rounds.entry(rank.0).or_default();
@@ -110,7 +111,7 @@ impl Record {
         *rounds - 1
     }
 
-    /// An acquire begins that waits for the lock for as long as it takes.
+    /// An acquire that waits begins.
     pub fn waits(&self, owner: Owner, mode: Mode) {
         self.state().waiting.insert(key(owner), Waiting { mode, arrived: None, bypassed: 0 });
     }
@@ -129,18 +130,18 @@ impl Record {
         state.arrivals += u32::from(anybody);
     }
 
-    /// The most acquires that came later and entered before somebody whom they kept out.
+    /// The most acquires that arrived later than a waiter, entered before it, and excluded it.
     #[must_use]
     pub fn bypassed(&self) -> u32 {
         self.state().bypassed
     }
 
-    /// The token of who has just entered alone: it must be higher than all before it.
+    /// The token of an exclusive owner that has just entered: it must be higher than all before it.
     pub fn token(&self, token: u64) {
         self.fenced(Mode::Exclusive, token);
     }
 
-    /// The token of who is inside. Those who are inside together may have theirs in any order.
+    /// The token of an owner inside. Readers that are inside together may have theirs in any order.
     pub fn fenced(&self, mode: Mode, token: u64) {
         let mut state = self.state();
         let [alone, any] = state.tokens;
@@ -152,7 +153,7 @@ impl Record {
         state.tokens = [if mode == Mode::Exclusive { alone.max(token) } else { alone }, any.max(token)];
     }
 
-    /// All of it in one number: two records with the same one stand for the same past.
+    /// A digest of the record: equal digests stand for equal histories.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -168,24 +169,24 @@ impl Record {
         state.takes(owner, mode);
     }
 
-    /// An acquire succeeded that nobody wants any more: what it has inherited is the next one's.
+    /// A cancelled acquire succeeded: what it recovered is left to the next owner.
     pub fn holds(&self, owner: Owner, mode: Mode) {
         self.state().takes(owner, mode);
     }
 
-    /// A release is complete, or an acquire was given up.
+    /// A release is complete, or a cancelled acquire has ended.
     pub fn outside(&self, owner: Owner) {
         let mut state = self.state();
         state.stages.remove(&key(owner));
         state.waiting.remove(&key(owner));
     }
 
-    /// An exclusive section added one to the data.
+    /// An exclusive section incremented the data.
     pub fn counted(&self) {
         self.state().counted += 1;
     }
 
-    /// A rank ends, wherever it is. `posted`: operations of it were under way, a release that it did not wait for.
+    /// A rank ends, at any stage. `posted`: it had operations in flight, of a detached release.
     pub fn dies(&self, rank: Rank, posted: bool) {
         let mut state = self.state();
         let stages = state.stages.iter().filter(|((of, _), _)| *of == rank.0).map(|(_, stage)| *stage).collect();
@@ -195,7 +196,7 @@ impl Record {
         state.waiting.retain(|(of, _), _| *of != rank.0);
     }
 
-    /// A rank is about to end that alone knew of its readers: nobody can tell whether it had any.
+    /// The only rank that knew of its readers is about to end: whether it had any is unknown then.
     pub(crate) fn forgets_readers(&self, rank: Rank) {
         for (_, stage) in self.state().stages.iter_mut().filter(|((of, _), _)| *of == rank.0) {
             if *stage == Stage::Inside(Mode::Shared) {
@@ -204,46 +205,46 @@ impl Record {
         }
     }
 
-    /// Who has died.
+    /// The dead ranks.
     #[must_use]
     pub fn dead(&self) -> Vec<Rank> {
         self.state().deaths.iter().map(|death| death.rank).collect()
     }
 
-    /// How those entered who did, one after the other, and what each inherited.
+    /// The modes of the successful acquires in order, with the fault that each recovered from.
     #[must_use]
     pub fn entered(&self) -> Vec<(Mode, Option<Fault>)> {
         self.state().entered.clone()
     }
 
-    /// Who entered, one after the other, and how.
+    /// The ranks and modes of the successful acquires in order.
     #[must_use]
     pub fn order(&self) -> Vec<(Rank, Mode)> {
         let state = self.state();
         state.order.iter().copied().zip(state.entered.iter().map(|(mode, _)| *mode)).collect()
     }
 
-    /// What went wrong first.
+    /// The first violation.
     #[must_use]
     pub fn violation(&self) -> Option<String> {
         self.state().violation.clone()
     }
 
-    /// At the end of a run in which nobody died: all are outside, nobody inherited anything, the lock's words are free and
-    /// no exclusive section's count was lost.
+    /// Checks the end of a run without deaths: all owners are outside, none recovered anything, the
+    /// lock's words are free and no exclusive section's increment was lost.
     ///
     /// # Errors
-    /// What is not so.
+    /// The violation.
     pub fn check_end<A: LockAlgorithm>(&self, lock_words: &[u64], data: u64) -> Result<(), String> {
         let state = self.state();
         if let Some(violation) = &state.violation {
             return Err(violation.clone());
         }
         if let Some((_, Some(fault))) = state.entered.iter().find(|(_, recovered)| recovered.is_some()) {
-            return Err(format!("recovered though nobody died: {fault:?}"));
+            return Err(format!("recovered though no rank died: {fault:?}"));
         }
         if !state.stages.is_empty() {
-            return Err(format!("not everybody is outside at the end: {:?}", state.stages));
+            return Err(format!("not all owners are outside at the end: {:?}", state.stages));
         }
         if !A::is_free(lock_words) {
             return Err(format!("the lock is not free at the end: {lock_words:x?}"));
