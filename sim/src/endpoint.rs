@@ -13,7 +13,7 @@ use onesided_remote_memory::{
 
 use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
 use crate::memory::WORLD_REGION;
-use crate::operation::{Action, Landing, Operation};
+use crate::operation::{Action, GetBuffer, Operation};
 use crate::state::{State, Step, check_range, check_word};
 
 /// What all ranks of a simulation share. One thread runs it, so the lock is never contended: it is there because the
@@ -26,16 +26,21 @@ pub(crate) struct Shared {
     per_host: u32,
     state: Mutex<State>,
     /// What ranks have lent, by rank and region: they have it back when it is taken back.
-    lent: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
+    user_memory: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
 impl Shared {
     pub(crate) const fn new(state: State, per_host: u32) -> Self {
-        Self { now: AtomicU64::new(state.now), per_host, state: Mutex::new(state), lent: Mutex::new(BTreeMap::new()) }
+        Self {
+            now: AtomicU64::new(state.now),
+            per_host,
+            state: Mutex::new(state),
+            user_memory: Mutex::new(BTreeMap::new()),
+        }
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn user_memory(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
+        self.user_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) const fn host_of(&self, rank: Rank) -> u32 {
@@ -94,7 +99,7 @@ impl fmt::Debug for SimFabric {
 pub struct Word {
     at: At,
     /// Whether it is reached past the card.
-    near: bool,
+    same_host: bool,
 }
 
 impl SimFabric {
@@ -107,9 +112,9 @@ impl SimFabric {
         self.shared.lock()
     }
 
-    fn post(&self, Word { at, near }: Word, action: Action) -> Op {
+    fn post(&self, Word { at, same_host }: Word, action: Action) -> Op {
         let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
-        let slot = self.state().post(Operation { near, ..operation });
+        let slot = self.state().post(Operation { same_host, ..operation });
         Op::new(Arc::clone(&self.shared), slot)
     }
 
@@ -139,7 +144,7 @@ impl SimFabric {
 
 impl Word {
     const fn of(at: At) -> Self {
-        Self { at, near: false }
+        Self { at, same_host: false }
     }
 
     /// Where it lies.
@@ -275,13 +280,13 @@ impl Fabric for SimFabric {
             fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
             source: None,
         })?;
-        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _held: Some(self.hold(region)) })
+        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _region_ref: Some(self.hold(region)) })
     }
 
     fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
         let own = self.allocate(memory.len() as u64)?;
         self.state().ranks[self.rank().index()].more().memory.write(own.region, 0, memory.bytes());
-        self.shared.lent().insert((self.rank(), own.region), memory);
+        self.shared.user_memory().insert((self.rank(), own.region), memory);
         Ok(own)
     }
 
@@ -290,22 +295,22 @@ impl Fabric for SimFabric {
         if own.part {
             return Err(Fault::of(FaultKind::Unsupported, own.rank));
         }
-        let lent = self.shared.lent().remove(&(own.rank, own.region));
+        let removed = self.shared.user_memory().remove(&(own.rank, own.region));
         let mut state = self.state();
         let memory = &mut state.ranks[own.rank.index()].more().memory;
-        let Some(mut lent) = lent else {
+        let Some(mut user_memory) = removed else {
             let kind = if memory.len(own.region).is_some() { FaultKind::Unsupported } else { FaultKind::Closed };
             return Err(Fault::of(kind, own.rank));
         };
-        memory.read(own.region, 0, lent.bytes_mut());
+        memory.read(own.region, 0, user_memory.bytes_mut());
         memory.remove(own.region);
-        Ok(Some(lent))
+        Ok(Some(user_memory))
     }
 
     fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
         self.own(own.rank)?;
         let refused = |kind| Err(Fault::of(kind, own.rank));
-        if !self.shared.lent().contains_key(&(own.rank, own.region)) {
+        if !self.shared.user_memory().contains_key(&(own.rank, own.region)) {
             return refused(FaultKind::Unsupported);
         }
         if !offset.is_multiple_of(8) {
@@ -325,7 +330,7 @@ impl Fabric for SimFabric {
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
             let part = match owner.memory().len(region) {
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
-                // All of it, or a part of what was lent.
+                // All of it, or a part of user memory.
                 Some(there) if at % 8 == 0 && len > 0 && at.checked_add(len).is_some_and(|end| end <= there) => {
                     len < there
                 }
@@ -338,7 +343,9 @@ impl Fabric for SimFabric {
             state.absent(rank).map_or(Ok((part, false)), Err)
         };
         match open() {
-            Ok((part, own)) => Ok(SimSegment { rank, region, len, at, part, _held: own.then(|| self.hold(region)) }),
+            Ok((part, own)) => {
+                Ok(SimSegment { rank, region, len, at, part, _region_ref: own.then(|| self.hold(region)) })
+            }
             Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
         }
     }
@@ -351,7 +358,7 @@ impl Fabric for SimFabric {
                 len: onesided_fabric::WORLD_BYTES,
                 at: 0,
                 part: false,
-                _held: None,
+                _region_ref: None,
             });
         }
         let fault = Fault::of(FaultKind::NoSuchRank, rank);
@@ -367,7 +374,7 @@ impl Fabric for SimFabric {
         if self.host_of(segment.rank) != self.host_of(self.rank()) {
             return Err(Fault::of(FaultKind::Unsupported, segment.rank));
         }
-        Ok(Word { near: true, ..self.word_in(segment, offset)? })
+        Ok(Word { same_host: true, ..self.word_in(segment, offset)? })
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -395,7 +402,7 @@ impl Fabric for SimFabric {
         if checked.is_ok() {
             self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
         }
-        let into = Some(Box::new(Landing { region: into.0.region, offset: into.0.at + into.1 }));
+        let into = Some(Box::new(GetBuffer { region: into.0.region, offset: into.0.at + into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
     }
 
@@ -452,14 +459,14 @@ impl Fabric for SimFabric {
     }
 
     /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        if attendant == ServerThread::Polls {
+    fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        if thread == ServerThread::Polls {
             self.state().ranks[self.rank().index()].more().polls = true;
         }
         self.serve(task).map(|()| None)
     }
 
-    /// Nothing: a simulated rank leaves when its program and its adopted tasks are done.
+    /// Nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
 }
 
@@ -474,10 +481,10 @@ pub struct SimSegment {
     /// Whether it is a part of a region, whose whole is given back.
     part: bool,
     /// Of one's own segments: keeps the region.
-    _held: Option<Arc<Held>>,
+    _region_ref: Option<Arc<RegionRef>>,
 }
 
-struct Held {
+struct RegionRef {
     shared: Arc<Shared>,
     rank: Rank,
     region: u32,
@@ -485,26 +492,26 @@ struct Held {
 
 impl SimFabric {
     /// One more holder of an own region, who is counted already.
-    fn hold(&self, region: u32) -> Arc<Held> {
-        Arc::new(Held { shared: Arc::clone(&self.shared), rank: self.rank(), region })
+    fn hold(&self, region: u32) -> Arc<RegionRef> {
+        Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank: self.rank(), region })
     }
 }
 
-impl Drop for Held {
+impl Drop for RegionRef {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let memory = &mut state.ranks[self.rank.index()].more().memory;
         memory.release(self.region);
         if memory.len(self.region).is_none() {
             drop(state);
-            self.shared.lent().remove(&(self.rank, self.region));
+            self.shared.user_memory().remove(&(self.rank, self.region));
         }
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for RegionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Held")
+        f.write_str("RegionRef")
     }
 }
 

@@ -107,7 +107,7 @@ impl Future for Get<'_> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         self.op.take().map(|(action, outcome)| {
             outcome?;
-            if let Action::Landed { bytes, .. } = action {
+            if let Action::Got { bytes, .. } = action {
                 self.into.copy_from_slice(&bytes);
             }
             Ok(())
@@ -128,7 +128,7 @@ impl<'f> Waiting<'f> {
     }
 
     /// Goes on to wait, unless patience is over: it polls for a while, then sleeps.
-    fn pend<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
+    fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
         let rank = self.fabric.rank();
         let mut state = self.fabric.state();
         if let Some(fault) = state.out_of_patience(rank, patience) {
@@ -148,7 +148,7 @@ impl<'f> Waiting<'f> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.noted {
-            self.fabric.state().wait_no_more(self.fabric.rank(), self.what, watch);
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, watch);
         }
     }
 }
@@ -180,7 +180,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         let patience = self.patience;
-        self.waiting.pend(patience)
+        self.waiting.register(patience)
     }
 }
 
@@ -260,7 +260,7 @@ impl Future for Send<'_> {
             Ok(None) => Poll::Ready(Ok(())),
             Ok(Some(_)) => {
                 let patience = Patience::on(self.to);
-                self.waiting.pend(patience)
+                self.waiting.register(patience)
             }
             Err(fault) => Poll::Ready(Err(fault)),
         }
@@ -292,7 +292,7 @@ impl Future for Recv<'_> {
             return Poll::Ready(Ok(message));
         }
         let patience = self.patience;
-        self.waiting.pend(patience)
+        self.waiting.register(patience)
     }
 }
 
@@ -327,7 +327,7 @@ impl Future for Flush<'_> {
             return Poll::Ready(connection.fault.take().map_or(Ok(()), Err));
         }
         drop(state);
-        self.waiting.pend(Patience::until(u64::MAX))
+        self.waiting.register(Patience::until(u64::MAX))
     }
 }
 

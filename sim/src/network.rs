@@ -24,7 +24,7 @@ pub struct Network {
     /// From card to card, one way.
     pub latency: Duration,
     /// How long an operation on a [word near](onesided_fabric::Fabric::same_host_word) takes, which goes past the card; at least a nanosecond.
-    pub near: Duration,
+    pub same_host: Duration,
     /// Bytes a second, each way.
     pub bandwidth: u64,
     /// How long a card is busy with sending one message, its bytes apart.
@@ -39,7 +39,7 @@ pub struct Network {
     pub timeout: Duration,
     /// How often. An operation that is then still unanswered ends in [`Unknown`](onesided_remote_memory::FaultKind::Unknown).
     pub retries: u32,
-    /// How long after a rank's death everybody knows of it.
+    /// How long after a rank's death every rank knows of it.
     pub detection: Duration,
     /// For how long a waiting rank polls, seeing any write; then it sleeps until a write with
     /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
@@ -55,7 +55,7 @@ impl Default for Network {
     fn default() -> Self {
         Self {
             latency: Duration::from_micros(1),
-            near: Duration::from_nanos(100),
+            same_host: Duration::from_nanos(100),
             bandwidth: 12_500_000_000,
             send: Duration::from_nanos(100),
             receive: Duration::from_nanos(100),
@@ -71,11 +71,11 @@ impl Default for Network {
     }
 }
 
-/// A network in nanoseconds, with its dice.
+/// A network in nanoseconds, with its random numbers.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) latency: u64,
-    pub(crate) near: u64,
+    pub(crate) same_host: u64,
     pub(crate) send: u64,
     pub(crate) receive: u64,
     pub(crate) detection: u64,
@@ -84,18 +84,18 @@ pub(crate) struct Wire {
     pub(crate) mailbox: u32,
     bandwidth: u64,
     jitter: u64,
-    /// A message is lost when the dice fall below.
+    /// A message is lost when a random number falls below this.
     loss: u64,
     timeout: u64,
     retries: u32,
-    dice: Pcg64Mcg,
+    rng: Pcg64Mcg,
 }
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
         Self {
             latency: nanos(network.latency),
-            near: nanos(network.near).max(1),
+            same_host: nanos(network.same_host).max(1),
             send: nanos(network.send),
             // Two messages never take effect at a card at one time, so their order is that of their arrival.
             receive: nanos(network.receive).max(1),
@@ -108,7 +108,7 @@ impl Wire {
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),
             retries: network.retries,
-            dice: Pcg64Mcg::seed_from_u64(seed),
+            rng: Pcg64Mcg::seed_from_u64(seed),
         }
     }
 
@@ -127,7 +127,7 @@ impl Wire {
         let mut travel = self.latency;
         if self.loss > 0 {
             let mut lost = 0;
-            while self.dice.next_u64() < self.loss {
+            while self.rng.next_u64() < self.loss {
                 lost += 1;
                 if lost > self.retries {
                     return Err(self.patience());
@@ -136,7 +136,7 @@ impl Wire {
             travel = travel.saturating_add(self.timeout.saturating_mul(lost.into()));
         }
         if self.jitter > 0 {
-            travel = travel.saturating_add(self.dice.next_u64() % (self.jitter + 1));
+            travel = travel.saturating_add(self.rng.next_u64() % (self.jitter + 1));
         }
         Ok(travel.min(NEVER))
     }

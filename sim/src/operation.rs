@@ -18,19 +18,19 @@ pub(crate) enum Action {
     Put(Box<[u8]>),
     Get {
         len: u64,
-        into: Option<Box<Landing>>,
+        into: Option<Box<GetBuffer>>,
     },
     Send(Box<(Port, Notify, Message)>),
     /// What a get brings back.
-    Landed {
+    Got {
         bytes: Box<[u8]>,
-        into: Option<Box<Landing>>,
+        into: Option<Box<GetBuffer>>,
     },
 }
 
 /// Where in the origin's own memory an RDMA read puts its bytes. The region is held meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landing {
+pub(crate) struct GetBuffer {
     pub(crate) region: u32,
     pub(crate) offset: u64,
 }
@@ -39,7 +39,7 @@ impl Action {
     /// Bulk bytes that travel with it: to the target, or back what a get found there.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) | Self::Landed { bytes, .. } => bytes.len() as u64,
+            Self::Put(bytes) | Self::Got { bytes, .. } => bytes.len() as u64,
             Self::Send(message) => message.2.bytes().len() as u64,
             _ => 0,
         }
@@ -71,7 +71,7 @@ pub(crate) struct Operation {
     /// Whether a future will take the outcome.
     pub(crate) awaited: bool,
     /// Whether it takes no card.
-    pub(crate) near: bool,
+    pub(crate) same_host: bool,
     pub(crate) offset: u64,
     pub(crate) action: Action,
     pub(crate) outcome: Result<u64, Fault>,
@@ -85,7 +85,7 @@ impl Operation {
             region,
             stage: Stage::Outward,
             awaited: true,
-            near: false,
+            same_host: false,
             offset,
             action,
             outcome: Ok(0),

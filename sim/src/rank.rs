@@ -68,7 +68,7 @@ pub(crate) struct Connection {
 }
 
 /// No rank has this number.
-const NOBODY: u32 = u32::MAX;
+const NO_RANK: u32 = u32::MAX;
 
 impl Connection {
     const fn new(target: u32) -> Self {
@@ -82,14 +82,14 @@ impl Connection {
 
 impl Default for RankState {
     fn default() -> Self {
-        Self { connection: Connection::new(NOBODY), sends_at: 0, more: None }
+        Self { connection: Connection::new(NO_RANK), sends_at: 0, more: None }
     }
 }
 
 impl RankState {
     /// The connection to a target.
     pub(crate) fn connection(&mut self, target: u32) -> &mut Connection {
-        if self.connection.target == NOBODY {
+        if self.connection.target == NO_RANK {
             self.connection.target = target;
         }
         if self.connection.target == target {

@@ -77,8 +77,8 @@ pub struct Counts {
     pub puts: u64,
     /// Gets and RDMA reads.
     pub gets: u64,
-    /// Operations on words near, which take no card, whatever they are.
-    pub near: u64,
+    /// Operations on same-host words, which take no card.
+    pub same_host: u64,
     /// Messages.
     pub messages: u64,
     /// Bulk bytes of puts, gets, transfers and messages.

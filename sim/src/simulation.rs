@@ -63,7 +63,7 @@ impl Simulation {
         self
     }
 
-    /// What the dice start from: they decide on loss and jitter.
+    /// The seed of the random numbers that decide on loss and jitter.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -120,7 +120,7 @@ impl Simulation {
             unfinished: programs.len(),
             results: programs.iter().map(|_| None).collect(),
             programs,
-            adopted: HashMap::new(),
+            spawned: HashMap::new(),
             serving: HashMap::new(),
             shared,
         }
@@ -132,10 +132,10 @@ struct Executor<R: Future> {
     shared: Arc<Shared>,
     programs: Vec<Option<Pin<Box<R>>>>,
     results: Vec<Option<R::Output>>,
-    adopted: HashMap<u32, Vec<Task>>,
+    spawned: HashMap<u32, Vec<Task>>,
     /// Tasks that serve peers, and whose end nobody waits for.
     serving: HashMap<u32, Vec<Task>>,
-    /// Programs and adopted tasks.
+    /// Programs and spawned tasks.
     unfinished: usize,
 }
 
@@ -183,12 +183,12 @@ impl<R: Future> Executor<R> {
             self.results[rank as usize] = Some(result);
             self.unfinished -= 1;
         }
-        if let Some(tasks) = self.adopted.get_mut(&rank) {
+        if let Some(tasks) = self.spawned.get_mut(&rank) {
             let before = tasks.len();
             tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
             self.unfinished -= before - tasks.len();
             if tasks.is_empty() {
-                self.adopted.remove(&rank);
+                self.spawned.remove(&rank);
             }
         }
         if let Some(tasks) = self.serving.get_mut(&rank) {
@@ -197,9 +197,9 @@ impl<R: Future> Executor<R> {
     }
 
     fn spawn(&mut self) {
-        let adopted = self.shared.lock().adopted();
-        for (rank, task, serves) in adopted {
-            let tasks = if serves { &mut self.serving } else { &mut self.adopted };
+        let spawned = self.shared.lock().take_spawned();
+        for (rank, task, serves) in spawned {
+            let tasks = if serves { &mut self.serving } else { &mut self.spawned };
             tasks.entry(rank).or_default().push(task);
             self.unfinished += usize::from(!serves);
         }
@@ -207,7 +207,7 @@ impl<R: Future> Executor<R> {
 
     fn kill(&mut self, rank: u32) {
         self.serving.remove(&rank);
-        let tasks = self.adopted.remove(&rank).unwrap_or_default();
+        let tasks = self.spawned.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }
 
@@ -217,7 +217,7 @@ impl<R: Future> Executor<R> {
             .programs
             .iter()
             .enumerate()
-            .filter(|(rank, program)| program.is_some() || self.adopted.contains_key(&(*rank as u32)));
+            .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
         unfinished
             .map(|(rank, _)| Stuck {
                 rank: Rank(rank as u32),

@@ -32,7 +32,7 @@ pub(crate) struct State {
     /// Whose operations a rank's card refuses: that rank, and the other.
     revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
-    adopted: Adopted,
+    spawned: Spawned,
 }
 
 /// What the executor has to do next.
@@ -42,7 +42,7 @@ pub(crate) enum Step {
     Poll(u32),
     /// Drop this rank's tasks.
     Kill(u32),
-    /// Take over the adopted tasks.
+    /// Take over the spawned tasks.
     Adopt,
     /// The time is over.
     TimeOver,
@@ -52,9 +52,9 @@ pub(crate) enum Step {
 
 /// Tasks that ranks handed over, until the executor takes them.
 #[derive(Default)]
-struct Adopted(Vec<(u32, Task, bool)>);
+struct Spawned(Vec<(u32, Task, bool)>);
 
-impl std::fmt::Debug for Adopted {
+impl std::fmt::Debug for Spawned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tasks", self.0.len())
     }
@@ -90,14 +90,14 @@ impl State {
             failed_rank: None,
             revoked: BTreeSet::new(),
             agenda: Agenda::default(),
-            adopted: Adopted::default(),
+            spawned: Spawned::default(),
         }
     }
 
     /// Lets events happen until one of them concerns a task.
     pub(crate) fn step(&mut self, until: u64) -> Step {
         loop {
-            if !self.adopted.0.is_empty() {
+            if !self.spawned.0.is_empty() {
                 return Step::Adopt;
             }
             let Some((time, due)) = self.agenda.next(until) else {
@@ -155,10 +155,10 @@ impl State {
         if let Some(fault) = refused {
             return self.refuse(operation, fault);
         }
-        if operation.near {
-            self.counts.near += 1;
+        if operation.same_host {
+            self.counts.same_host += 1;
             let slot = self.operations.insert(operation);
-            self.agenda.enter(self.now + self.wire.near, Due::Operation(slot));
+            self.agenda.enter(self.now + self.wire.same_host, Due::Operation(slot));
             return slot;
         }
         self.count(&operation.action);
@@ -191,7 +191,7 @@ impl State {
     fn advance(&mut self, slot: u32) -> Option<u32> {
         let operation = &self.operations[slot];
         match operation.stage {
-            Stage::Outward if operation.near => return self.reach_near(slot),
+            Stage::Outward if operation.same_host => return self.take_effect_on_host(slot),
             Stage::Outward => {
                 self.arrivals += 1;
                 self.arrive(operation.target, slot);
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// The origin does what the operation says itself.
-    fn reach_near(&mut self, slot: u32) -> Option<u32> {
+    fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
         let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
             true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
@@ -219,7 +219,7 @@ impl State {
             return None;
         }
         if !awaited {
-            self.settle(slot);
+            self.finish(slot);
         }
         awaited.then_some(origin)
     }
@@ -291,7 +291,7 @@ impl State {
         });
 
         let bytes = match &self.operations[slot].action {
-            landed @ Action::Landed { .. } => landed.bytes(),
+            got @ Action::Got { .. } => got.bytes(),
             _ => 0,
         };
         let mut leaves_at = self.now + self.wire.receive;
@@ -319,9 +319,9 @@ impl State {
 
         let rank = &mut self.ranks[origin as usize];
         let life = self.lives[origin as usize];
-        if let Action::Landed { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
+        if let Action::Got { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
             let memory = &mut rank.more().memory;
-            if let (Action::Landed { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
+            if let (Action::Got { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
                 memory.write(into.region, into.offset, bytes);
             }
             memory.release(into.region);
@@ -337,13 +337,13 @@ impl State {
         }
         let flushes = rank.waits_for(|what| what == WaitsFor::Flush(Rank(target)));
         if !awaited {
-            self.settle(slot);
+            self.finish(slot);
         }
         (awaited || flushes).then_some(origin)
     }
 
     /// Frees a complete operation that nobody awaits; its fault sticks to the connection.
-    fn settle(&mut self, slot: u32) {
+    fn finish(&mut self, slot: u32) {
         let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
         if let (_, Err(fault)) = self.operations.remove(slot) {
             self.ranks[origin as usize].connection(target).fault.get_or_insert(fault);
@@ -354,7 +354,7 @@ impl State {
     pub(crate) fn detach(&mut self, slot: u32) {
         self.operations[slot].awaited = false;
         if self.operations[slot].stage == Stage::Complete {
-            self.settle(slot);
+            self.finish(slot);
         }
     }
 
@@ -404,7 +404,7 @@ impl State {
             Action::Get { len, into } => {
                 let mut bytes = vec![0; *len as usize].into_boxed_slice();
                 memory.read(region, offset, &mut bytes);
-                operation.action = Action::Landed { bytes, into: into.take() };
+                operation.action = Action::Got { bytes, into: into.take() };
                 (0, 0, Notify::No)
             }
             Action::Send(message) => {
@@ -413,7 +413,7 @@ impl State {
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
-            Action::Landed { .. } => (0, 0, Notify::No),
+            Action::Got { .. } => (0, 0, Notify::No),
         };
         if changed > 0 {
             self.changed(target, region, offset, changed, notify);
@@ -431,7 +431,7 @@ impl State {
             Action::Put(bytes) => (&mut counts.puts, bytes.len() as u64),
             Action::Get { len, .. } => (&mut counts.gets, *len),
             Action::Send(message) => (&mut counts.messages, message.2.bytes().len() as u64),
-            Action::Landed { .. } => return,
+            Action::Got { .. } => return,
         };
         *count += 1;
         counts.bytes += bytes;
@@ -451,7 +451,7 @@ impl State {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
-        self.take_on(rank, task, false);
+        self.add_task(rank, task, false);
         Ok(())
     }
 
@@ -461,18 +461,18 @@ impl State {
             return Err(task);
         }
         self.ranks[rank.index()].more().serves = true;
-        self.take_on(rank, task, true);
+        self.add_task(rank, task, true);
         Ok(())
     }
 
-    fn take_on(&mut self, rank: Rank, task: Task, serves: bool) {
-        self.adopted.0.push((rank.0, task, serves));
+    fn add_task(&mut self, rank: Rank, task: Task, serves: bool) {
+        self.spawned.0.push((rank.0, task, serves));
         self.agenda.enter(self.now, Due::Wake(rank.0));
     }
 
     /// The tasks, their ranks, and whether they serve.
-    pub(crate) fn adopted(&mut self) -> Vec<(u32, Task, bool)> {
-        std::mem::take(&mut self.adopted.0)
+    pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
+        std::mem::take(&mut self.spawned.0)
     }
 }
 

@@ -42,7 +42,7 @@ fn conforms_with_loss_and_jitter() {
 }
 
 #[test]
-fn conforms_on_strange_networks() {
+fn conforms_on_unusual_networks() {
     let zero = Duration::ZERO;
     let immediate = Network { latency: zero, send: zero, receive: zero, wake: zero, mailbox: 8, ..Network::default() };
     let slow =

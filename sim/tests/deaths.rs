@@ -40,7 +40,7 @@ async fn lock(window: &Window<u64, SimFabric>, target: u32, mode: Mode) -> Resul
 /// Rank 1 dies with the lock of rank 0's part. Ranks that have never reached its memory come before anybody can know: they are
 /// told of that rank, and of no other.
 #[test]
-fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
+fn an_arrival_behind_a_dead_rank_waits_until_the_death_is_known() {
     for design in LockDesign::ALL {
         for (mode, detection) in [(Mode::Exclusive, 1), (Mode::Shared, 1), (Mode::Exclusive, 700)] {
             let network = Network { detection: Duration::from_millis(detection), ..Network::default() };
@@ -72,7 +72,7 @@ fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
 
 /// Rank 1 dies with both locks. Rank 0 waits for it already, and is not told yet, when it says that it recovers.
 #[test]
-fn whether_it_inherits_may_be_said_at_any_time() {
+fn recover_may_be_set_at_any_time() {
     async fn is_pending(handle: &mut (impl Future + Unpin)) -> bool {
         poll_fn(|cx| Poll::Ready(Pin::new(&mut *handle).poll(cx))).await.is_pending()
     }
@@ -169,7 +169,7 @@ fn recovered() -> impl Iterator<Item = LockDesign> {
 /// Rank 2, which has no slot left, waits at rank 3 when that dies. It does not count for anything any more then: rank 0 can
 /// inherit from rank 1.
 #[test]
-fn who_fails_without_a_slot_does_not_count_any_more() {
+fn a_failed_acquire_without_a_slot_is_not_counted() {
     for design in recovered() {
         let died = Duration::from_nanos(DEATH);
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, died).kill(3, died);
@@ -207,7 +207,7 @@ fn who_fails_without_a_slot_does_not_count_any_more() {
 
 /// Rank 2 holds more locks than it has slots, and waits for a lock that rank 1 left: not for itself.
 #[test]
-fn who_holds_locks_without_a_slot_inherits_another_one() {
+fn a_rank_that_holds_locks_without_slots_recovers_another_lock() {
     for design in recovered() {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -232,7 +232,7 @@ fn who_holds_locks_without_a_slot_inherits_another_one() {
 
 /// Two ranks that do so at once cannot tell that neither holds what the other one waits for: they are told, and end.
 #[test]
-fn who_may_wait_for_each_other_without_slots_are_told() {
+fn ranks_without_slots_that_may_wait_for_each_other_get_deadlock() {
     for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -264,7 +264,7 @@ fn who_may_wait_for_each_other_without_slots_are_told() {
 /// Rank 2 is told so while it has a slot, which it can use again: else its next owner would be without one, and rank 0, which
 /// recovers meanwhile, would wait for that.
 #[test]
-fn who_is_told_so_has_its_slot_again() {
+fn a_rank_that_got_deadlock_reuses_its_slot() {
     for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {

@@ -21,7 +21,7 @@ fn finished<T>(report: Report<T>) -> Vec<T> {
 }
 
 #[test]
-fn operations_take_the_time_that_one_computes_by_hand() {
+fn operations_take_the_computed_time() {
     // Card 100, wire 1000, card 100, wire 1000; 4000 bytes are another 320.
     let report = Simulation::new(Network::default()).run_direct(|fabric| async move {
         let mut times = Vec::new();
@@ -72,7 +72,7 @@ fn a_card_receives_one_after_another() {
     assert_eq!(times, [0, 2400, 2700, 3000]);
 }
 
-/// Everybody adds to everybody, with barriers and messages.
+/// Everybody adds to every rank, with barriers and messages.
 async fn mixed(world: World<SimFabric>) -> Result<u64, onesided_fabric::Error> {
     let fabric = world.fabric();
     for turn in 0..5 {
@@ -92,7 +92,7 @@ fn the_same_seed_gives_the_same_trace() {
     assert_eq!((first.trace, first.virtual_time, first.events), (second.trace, second.virtual_time, second.events));
     assert_ne!(first.trace, other.trace);
     let quiet = Network::default();
-    assert_eq!(run(&quiet, 1).trace, run(&quiet, 2).trace, "without dice the seed does not matter");
+    assert_eq!(run(&quiet, 1).trace, run(&quiet, 2).trace, "without rng the seed does not matter");
     assert_ne!(run(&quiet, 1).trace, first.trace);
     for report in [first, other] {
         assert!(finished(report).into_iter().all(|sum| sum.is_ok_and(|sum| sum == 6 * 10)));
@@ -138,7 +138,7 @@ fn connections_overtake_each_other() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_and_takes_effect_once() {
+fn a_lost_operation_is_resent_and_takes_effect_once() {
     let network = Network { loss: 0.3, retries: 100, ..Network::default() };
     let report = Simulation::new(network).ranks(4).seed(3).run_direct(|fabric| async move {
         let counter = word(&fabric, 0, 0);
@@ -159,7 +159,7 @@ fn what_is_lost_is_sent_again_and_takes_effect_once() {
 }
 
 #[test]
-fn what_is_lost_for_good_is_unknown() {
+fn an_operation_whose_retries_are_all_lost_is_unknown() {
     let network = Network { loss: 1.0, ..Network::default() };
     let patience = 8 * 100_000;
     let report = Simulation::new(network).run_direct(|fabric| async move {
@@ -179,7 +179,7 @@ fn what_is_lost_for_good_is_unknown() {
 }
 
 #[test]
-fn a_deadlock_names_who_waits_for_what() {
+fn a_deadlock_names_every_waiter_and_its_wait() {
     let report = Simulation::new(Network::default()).ranks(4).run_direct(|fabric| async move {
         let rank = fabric.rank();
         let forever = Patience::until(u64::MAX);
@@ -228,7 +228,7 @@ fn only_a_signal_wakes_a_sleeper() {
 }
 
 #[test]
-fn a_killed_rank_answers_no_more() {
+fn a_killed_rank_stops_answering() {
     struct Posts(SimFabric);
     impl Drop for Posts {
         fn drop(&mut self) {

@@ -52,7 +52,7 @@ fn locks_exclude_over_a_lossy_network_and_the_run_repeats() {
 }
 
 #[test]
-fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
+fn a_cancelled_acquire_delays_no_other_rank() {
     let report = Simulation::new(Network::default()).ranks(3).seed(1).run(|world| async move {
         let scores = make(&world, 1).await?;
         let word = || scores.world().fabric();
@@ -87,7 +87,7 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
 
 /// A late owner's unlock that is dropped, at whatever point, costs no slot, and the window's end tells of it.
 #[test]
-fn an_unlock_that_is_dropped_late_is_finished() {
+fn a_dropped_unlock_is_finished() {
     let report = Simulation::new(Network::default()).ranks(2).seed(2).run(|world| async move {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
         let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::from_millis(1));
@@ -135,7 +135,7 @@ fn a_dead_reader_is_suspected() {
 }
 
 #[test]
-fn a_dead_distributed_reader_holds_nobody_up() {
+fn a_dead_distributed_reader_delays_no_other_rank() {
     let report = Simulation::new(Network::default()).ranks(3).seed(3).kill(1, Duration::from_millis(50));
     let report = report.run(|world| async move {
         let scores = Window::<u64>::builder().lock(LockDesign::DistributedCounters).allocate(&world, 1).await?;

@@ -24,7 +24,7 @@ fn active(world: World) {
         epoch.complete().wait().unwrap();
         match round % 3 {
             0 => exposure.wait().unwrap(),
-            1 => eventually(DEADLINE, "everybody has completed", || exposure.test().unwrap().is_some()),
+            1 => eventually(DEADLINE, "all_to_all has completed", || exposure.test().unwrap().is_some()),
             _ => run_async(exposure.into_future()).unwrap(),
         }
         let part = window.local().read(0..LEN);
@@ -116,7 +116,7 @@ fn active_waits_keep_their_deadlines() {
 
 /// What is leaked or dropped keeps nobody but those who wait for it.
 #[test]
-fn leaked_active_epochs_harm_nobody_else() {
+fn leaked_active_epochs_affect_no_other_rank() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {

@@ -39,7 +39,7 @@ fn tasks_of_any_runtime_meet_often() {
 }
 
 #[test]
-fn everybody_gets_everybodys_bytes() {
+fn every_rank_gets_the_bytes_of_every_rank() {
     ranks(8, |world| {
         for round in 0..100_usize {
             let mine = vec![world.rank() as u8; (round * 37 + world.rank() as usize) % 1025];
@@ -74,7 +74,7 @@ fn a_barrier_has_a_deadline() {
 }
 
 #[test]
-fn whoever_left_is_named_to_those_who_wait() {
+fn waiters_learn_which_rank_left() {
     ranks(4, |world| {
         if world.rank() == 2 {
             return;
@@ -89,7 +89,7 @@ fn whoever_left_is_named_to_those_who_wait() {
 }
 
 #[test]
-fn a_patience_that_no_clock_can_express_is_none_too_long() {
+fn a_deadline_past_the_clock_is_no_deadline() {
     ranks(2, |world| {
         world.barrier().deadline(Duration::MAX).wait().unwrap();
         world.close(Duration::MAX).unwrap();
@@ -136,7 +136,7 @@ fn parts(world: World) {
 }
 
 #[test]
-fn a_death_ends_the_collectives_of_its_own_part() {
+fn a_death_ends_the_collectives_of_its_own_world() {
     let ended = jobs::start(6, "parts").wait();
     assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
 }

@@ -34,7 +34,7 @@ fn goes_on(world: &World) {
 }
 
 #[test]
-fn places_past_the_end_are_refused_and_nothing_is_moved() {
+fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
     ranks(2, |world| {
         let window = Window::<u32>::builder().name("small").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_shared(1).wait().unwrap();
@@ -84,7 +84,7 @@ fn places_past_the_end_are_refused_and_nothing_is_moved() {
 }
 
 #[test]
-fn ranks_that_there_are_not_are_refused() {
+fn ranks_out_of_range_are_refused() {
     ranks(2, |world| {
         let window = Window::<u8>::builder().name("two").allocate(&world, 1).wait().unwrap();
         for rank in [2, 3, u32::MAX] {
@@ -99,7 +99,7 @@ fn ranks_that_there_are_not_are_refused() {
 }
 
 #[test]
-fn parts_may_be_empty_and_uneven() {
+fn window_memory_may_be_empty_and_uneven() {
     ranks(3, |world| {
         let empty = Window::<u64>::allocate(&world, 0).wait().unwrap();
         let epoch = empty.lock_exclusive(1).wait().unwrap();
@@ -138,7 +138,7 @@ fn refused<T: Element>(made: Result<Window<T>, impl Into<Error>>) -> String {
 }
 
 #[test]
-fn ranks_that_do_not_agree_are_all_told() {
+fn ranks_that_disagree_all_get_mismatch() {
     disagree(
         "create window \"a\": rank 1 differs from rank 0 in the type: u32 (4 bytes) against u64 (8 bytes)",
         |world| match world.rank() {
@@ -180,7 +180,7 @@ fn names_may_be_long_and_of_any_letters() {
 }
 
 #[test]
-fn too_much_on_one_rank_is_told_to_all() {
+fn too_much_memory_on_one_rank_fails_on_all() {
     for len in [usize::MAX, usize::MAX / 8, 1 << 45] {
         let told = ranks(3, move |world| {
             let made = Window::<u64>::builder()
@@ -303,7 +303,7 @@ fn nothing_leaks(world: World) {
         if round % 2 == 0 {
             window.close().wait().unwrap();
         } else {
-            world.barrier().wait().unwrap(); // everybody has reached it
+            world.barrier().wait().unwrap(); // every rank has reached it
             drop(window);
         }
     }
@@ -320,17 +320,17 @@ fn survives(role: &str) {
 }
 
 #[test]
-fn no_address_space_is_told_to_all() {
+fn no_address_space_fails_on_all() {
     survives("no address space");
 }
 
 #[test]
-fn no_large_files_are_told_to_all() {
+fn no_large_files_fail_on_all() {
     survives("no file size");
 }
 
 #[test]
-fn no_descriptors_are_told_to_all() {
+fn no_descriptors_fail_on_all() {
     survives("no descriptors");
     survives("no descriptors to open");
 }

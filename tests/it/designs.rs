@@ -29,7 +29,7 @@ fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)
 }
 
 #[test]
-fn ranks_that_disagree_are_all_told() {
+fn ranks_that_disagree_all_get_an_error() {
     let outcomes = ranks(3, |world| {
         let design = if world.rank() == 1 { LockDesign::Mcs } else { LockDesign::TestAndSet };
         let outcome = Window::<u64>::builder().lock(design).name("scores").allocate(&world, 8).wait();
@@ -43,7 +43,7 @@ fn ranks_that_disagree_are_all_told() {
 }
 
 #[test]
-fn a_try_comes_at_once_with_the_lock_or_without() {
+fn a_try_returns_with_the_lock_or_without() {
     each(2, |world, window| {
         for (held, mode) in [(Mode::Exclusive, true), (Mode::Shared, false)] {
             if world.rank() == 0 {
@@ -75,7 +75,7 @@ fn a_try_comes_at_once_with_the_lock_or_without() {
 
 /// A writer holds rank 0's part and asks for rank 1's, while somebody who locks all of them waits for the first.
 #[test]
-fn who_locks_all_does_not_wait_in_a_circle() {
+fn lock_all_does_not_deadlock() {
     each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
         if world.rank() == 0 {
             let first = window.lock_exclusive(0).wait().unwrap();
@@ -126,7 +126,7 @@ fn locks_without_nodes_exclude_as_well() {
 
 /// A request that is dropped, or comes to its deadline, after any number of polls leaves nothing behind.
 #[test]
-fn who_walks_away_leaves_nothing_behind() {
+fn a_cancelled_acquire_leaves_nothing_locked() {
     each(3, |world, window| {
         for round in 0..30 {
             let epoch = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());

@@ -30,7 +30,7 @@ pub(crate) const ROLES: &[Role] = &[
 const SOON: Duration = Duration::from_secs(1);
 const DOUBT: Duration = Duration::from_millis(2500);
 
-/// What everybody tells everybody: where to find it in each part.
+/// What every rank tells every rank: where to find it in each part.
 const PID: usize = 0;
 const TIME: usize = 1;
 const DONE: usize = 2;
@@ -357,7 +357,7 @@ fn stopped_target(world: World) {
 
 /// Mail to a process that is stopped: its ring fills up, the sender is told, and when it goes on all that was sent is there.
 #[test]
-fn a_sender_to_a_stopped_rank_is_told_that_there_is_no_room() {
+fn a_send_to_a_stopped_rank_fails_when_its_ring_is_full() {
     let ended = jobs::start_under(2, "mail to the stopped", ("ONESIDED_FULL_AFTER", "0.2")).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
 }
@@ -435,7 +435,7 @@ fn survivors_under(design: LockDesign, role: &str, code: i32) -> Ended {
 const KILLED: i32 = 128 + 9;
 
 #[test]
-fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
+fn waiters_learn_the_dead_exclusive_owner() {
     for design in LockDesign::ALL {
         let ended = survivors_under(*design, "exclusive owner", KILLED);
         assert!(ended.lines.iter().any(|line| line.contains("was killed by SIGKILL")), "{ended:#?}");
@@ -443,7 +443,7 @@ fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
 }
 
 #[test]
-fn a_dead_shared_owner_is_suspected_by_those_who_wait() {
+fn waiters_suspect_a_dead_shared_owner() {
     // Over cards a distributed reader's counter, which lies in its own memory, is gone with it: nobody is told of it there.
     let on_cards = std::env::var_os("ONESIDED_IT_FABRIC").is_some();
     let untold = |design: &&LockDesign| on_cards && **design == LockDesign::DistributedCounters;
@@ -466,7 +466,7 @@ fn a_panic_is_a_death() {
 }
 
 #[test]
-fn a_dead_waiter_harms_nobody() {
+fn a_dead_waiter_affects_no_other_rank() {
     for design in LockDesign::ALL {
         survivors_under(*design, "waiter", KILLED);
     }

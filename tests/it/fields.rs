@@ -252,15 +252,15 @@ fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
 fn fields_follow_the_model() {
     ranks(2, |world| {
         let allocated = Window::<Particle>::allocate(&world, LEN).wait().unwrap();
-        let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
+        let created = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
         if world.rank() == 0 {
             for target in 0..2 {
                 follows_the_model(&allocated, target, 100);
-                follows_the_model(&lent, target, 50);
+                follows_the_model(&created, target, 50);
             }
         }
         world.barrier().wait().unwrap();
-        lent.close().wait().unwrap();
+        created.close().wait().unwrap();
         allocated.close().wait().unwrap();
     });
 }
@@ -276,12 +276,12 @@ fn fields_of_another_process_follow_the_model() {
 }
 
 fn operations(world: World) {
-    let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
+    let created = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
     if world.rank() == 0 {
-        follows_the_model(&lent, 1, 20);
+        follows_the_model(&created, 1, 20);
     }
     world.barrier().wait().unwrap();
-    lent.close().wait().unwrap();
+    created.close().wait().unwrap();
     ok();
 }
 
@@ -325,7 +325,7 @@ fn many(world: World) {
 }
 
 #[test]
-fn what_does_not_fit_moves_nothing_and_says_so() {
+fn fields_out_of_range_are_refused_and_nothing_is_moved() {
     ranks(1, |world| {
         let window = Window::<Odd>::builder().name("odd").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_exclusive(0).wait().unwrap();

@@ -173,7 +173,7 @@ fn a_wait_for_a_signal_is_tested() {
 }
 
 #[test]
-fn attached_memory_is_reached_by_a_look() {
+fn attached_memory_is_reached_by_a_test() {
     ranks(2, |world| {
         let (lists, heads) =
             (Window::<u64>::dynamic(&world).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
@@ -256,7 +256,7 @@ fn a_lock_of_all_is_tested() {
 }
 
 #[test]
-fn a_part_that_is_locked_on_demand_is_tested() {
+fn a_target_that_is_locked_on_demand_is_tested() {
     while_locked_of((Mode::Exclusive, Some(LockAllDesign::OnDemand)), |window, release| {
         let mut all = window.lock_all();
         let all = all.test().unwrap().unwrap();
@@ -369,7 +369,7 @@ fn handles_are_futures() {
 /// A deadline that is said when a handle has been looked at already holds as one that was said at first, for a thread that
 /// blocks and for a task.
 #[test]
-fn a_deadline_may_be_said_at_any_time() {
+fn a_deadline_may_be_set_at_any_time() {
     macro_rules! late {
         ($begin:expr) => {{
             let mut handle = $begin;
@@ -435,7 +435,7 @@ fn a_deadline_may_be_said_at_any_time() {
 
 /// Who a signal comes from may be said late, too: then its leaving ends the wait.
 #[test]
-fn whose_signal_it_is_may_be_said_at_any_time() {
+fn from_rank_may_be_set_at_any_time() {
     let steps = Steps::default();
     ranks(2, move |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();

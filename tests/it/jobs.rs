@@ -190,17 +190,17 @@ fn a_rank() {
 
 fn play(role: &str) -> fn(World) {
     use crate::{
-        active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus, lock_all,
+        active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{on_demand, requests, runtimes, tables};
+    use crate::{on_demand, requests, runtimes, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
-        leavers::ROLES,
+        cancellation::ROLES,
         tables::ROLES,
-        late::ROLES,
+        lease::ROLES,
         requests::ROLES,
-        &lent::ROLES.concat(),
+        &user_memory::ROLES.concat(),
         litmus::ROLES,
         lock_all::ROLES,
         on_demand::ROLES,

@@ -67,12 +67,12 @@ fn run(world: World) -> Result<(), Error> {
     large.close().wait()?;
     small.close().wait()?;
     // Memory of the user's: copies by the kernel or the card, and atomics by its owner's helper.
-    let lent = Window::<u64>::builder().name("lent").create(&world, vec![0; 1000]).wait()?;
-    let epoch = lent.lock_exclusive(next).wait()?;
+    let created = Window::<u64>::builder().name("created").create(&world, vec![0; 1000]).wait()?;
+    let epoch = created.lock_exclusive(next).wait()?;
     epoch.put(0, &[3; 1000])?;
     epoch.fetch_add(0, 1).wait()?;
     epoch.unlock().wait()?;
-    lent.close().wait()?;
+    created.close().wait()?;
     // Memory that comes and goes.
     let loans = Window::<u64>::builder().name("loans").dynamic(&world).wait()?;
     loans.attach(vec![4; 1000])?;

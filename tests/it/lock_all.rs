@@ -109,7 +109,7 @@ fn waiter_dies(world: World) {
 }
 
 #[test]
-fn a_death_inside_is_told_and_healed() {
+fn a_death_inside_is_reported_and_recovered() {
     for design in [LockDesign::TestAndSet, LockDesign::Mcs, LockDesign::Ticket, LockDesign::FetchAddQueue] {
         for role in ["all held by the dead", "one held by the dead", "one waited for by the dead"] {
             let ended = jobs::start_under(3, role, ("ONESIDED_LOCK", design.name())).wait();
@@ -119,7 +119,7 @@ fn a_death_inside_is_told_and_healed() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused() {
+fn unsupported_choices_are_refused() {
     ranks(2, |world| {
         let builder = || Window::<u64>::builder().lock_all(LockAllDesign::Global).name("scores");
         let late = builder().lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1));

@@ -12,7 +12,7 @@ const THREADS: u64 = 4;
 
 /// Threads of rank 0 reach one part at once, again and again, beside a writer: all have the same, and it is locked once.
 #[test]
-fn threads_reach_a_part_at_once() {
+fn threads_access_one_target_at_the_same_time() {
     for design in LockDesign::ALL {
         ranks(2, move |world| {
             let builder = Window::<u64>::builder().lock(*design).lock_all(LockAllDesign::OnDemand);
@@ -55,7 +55,7 @@ fn threads_reach_a_part_at_once() {
 
 /// What is there already is not waited for, whoever may have it next; no such rank is told of, again and again.
 #[test]
-fn a_part_that_is_there_is_there_at_once() {
+fn a_locked_target_is_returned_immediately() {
     for design in LockAllDesign::ALL {
         ranks(2, move |world| {
             let window = Window::<u64>::builder().lock_all(*design).name("scores").allocate(&world, 1).wait().unwrap();
@@ -114,7 +114,7 @@ fn owner_dies(world: World) {
 }
 
 #[test]
-fn a_death_is_told_of_its_part_alone() {
+fn a_death_affects_only_its_target() {
     for design in LockDesign::ALL {
         let ended = jobs::start_under(3, "a part's owner dies", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![0, 1]), "{design} {ended:#?}");

@@ -197,7 +197,7 @@ fn floats_follow_the_model() {
 }
 
 #[test]
-fn values_with_places_follow_the_model() {
+fn located_values_follow_the_model() {
     follows_the_model::<Located<u32>>();
     follows_the_model::<Located<i32>>();
     follows_the_model::<Located<f32>>();
@@ -205,7 +205,7 @@ fn values_with_places_follow_the_model() {
 
 /// Elements of one word that different ranks change at the same time do not disturb one another.
 #[test]
-fn neighbours_in_a_word_are_apart() {
+fn neighbours_in_a_word_are_independent() {
     fn adds<T: Model + From<u8>>() {
         ranks(4, |world| {
             let window = Window::<T>::allocate(&world, 8).wait().unwrap();
@@ -236,7 +236,7 @@ fn neighbours_in_a_word_are_apart() {
 }
 
 #[test]
-fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
+fn a_local_range_out_of_bounds_panics_before_allocating() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, LEN).wait().unwrap();
         assert!(window.local().read(LEN..LEN).is_empty());

@@ -53,7 +53,7 @@ fn told(story: &Story, panics: bool) -> Vec<String> {
     told
 }
 
-fn all_say(story: &Story, panics: bool, expected: &[&str]) {
+fn all_report(story: &Story, panics: bool, expected: &[&str]) {
     let told = told(story, panics);
     assert!(told.iter().all(|line| expected.contains(&&**line)), "{told:?}");
 }
@@ -72,7 +72,7 @@ fn a_panic_between_a_put_and_its_flush() {
         drop(epoch.accumulate(0, &[7; 100], Op::Max));
         panic!("on purpose")
     };
-    all_say(&Story { ends, meanwhile: barrier }, true, &[DIED]);
+    all_report(&Story { ends, meanwhile: barrier }, true, &[DIED]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_panic_in_a_lock() {
         window.lock_exclusive(0).wait()?.unlock().wait()?;
         barrier(world, window)
     };
-    all_say(&Story { ends, meanwhile }, true, &[DIED]);
+    all_report(&Story { ends, meanwhile }, true, &[DIED]);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_panic_that_leaks_its_lock() {
     let meanwhile = |_: &World, window: &Window<u64>| Ok(window.lock_exclusive(0).wait()?.unlock().wait()?);
     let died =
         "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock (`inherit` takes it over)";
-    all_say(&Story { ends, meanwhile }, true, &[died]);
+    all_report(&Story { ends, meanwhile }, true, &[died]);
 }
 
 #[test]
@@ -110,12 +110,12 @@ fn a_panic_in_a_collective() {
         let _ = crate::support::poll_once(&mut entered);
         panic!("on purpose")
     };
-    all_say(&Story { ends, meanwhile: barrier }, true, &[DIED]);
+    all_report(&Story { ends, meanwhile: barrier }, true, &[DIED]);
     let meanwhile = |world: &World, _: &Window<u64>| {
         Window::<u64>::builder().name("next").allocate(world, 1).wait()?.close().wait().map_err(Error::from)
     };
     let ends = |_: &World, _: &Window<u64>| panic!("on purpose");
-    all_say(&Story { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
+    all_report(&Story { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_panic_in_a_fence() {
         window.fence().wait()?.end().wait()?;
         Ok(())
     };
-    all_say(&Story { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
+    all_report(&Story { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
 }
 
 /// A rank that returns with its windows open has left: those who wait for it hear that, and those who do not go on.
@@ -144,7 +144,7 @@ fn leaving_without_close() {
         barrier(world, window)
     };
     // One of them waits for a signal of the other, which gave up.
-    all_say(
+    all_report(
         &Story { ends, meanwhile },
         false,
         &[left, "barrier: rank 0: the peer left the world", "barrier: rank 2: the peer left the world"],

@@ -25,7 +25,7 @@ fn all_free(window: &Window<u64>) {
     }
 }
 
-fn locked_elsewhere(window: &Window<u64>, target: u32) -> bool {
+fn is_locked_by_another(window: &Window<u64>, target: u32) -> bool {
     match window.lock_exclusive(target).deadline(SHORT).wait() {
         Ok(epoch) => {
             epoch.unlock().wait().unwrap();
@@ -54,7 +54,7 @@ fn a_lock_is_asked_for_first_and_waited_for_later() {
             // A thread at the target may hear first who rings last; and where all parts are locked at once it is announced only.
             let info = window.info();
             let is_later = info.lock.is_served() || info.lock_all == LockAllDesign::Global;
-            assert!(locked_elsewhere(&window, 1) || is_later);
+            assert!(is_locked_by_another(&window, 1) || is_later);
             world.barrier().wait().unwrap();
         }
         all_free(&window);
@@ -247,7 +247,7 @@ fn a_deadline_leaves_nothing_locked() {
 
 /// Also one that is set when the request has been looked at.
 #[test]
-fn a_late_deadline_leaves_nothing_locked() {
+fn a_deadline_set_after_a_poll_leaves_nothing_locked() {
     given_up(|window| {
         let mut request = window.lock_exclusive(0);
         for _ in 0..3 {
@@ -268,7 +268,7 @@ fn a_lock_of_all_that_is_dropped_leaves_nothing_locked() {
 }
 
 #[test]
-fn a_free_lock_is_had_within_no_time() {
+fn a_free_lock_is_acquired_with_a_zero_deadline() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if window.info().lock.is_served() {
@@ -277,7 +277,7 @@ fn a_free_lock_is_had_within_no_time() {
         window.lock_exclusive(0).deadline(Duration::ZERO).wait().unwrap().unlock().wait().unwrap();
         run_async(window.lock_shared(0).deadline(Duration::ZERO).into_future()).unwrap().unlock().wait().unwrap();
         drop(window.lock_exclusive(0));
-        assert!(!locked_elsewhere(&window, 0));
+        assert!(!is_locked_by_another(&window, 0));
     });
 }
 
@@ -298,7 +298,7 @@ fn gives_up_last(world: World) {
 }
 
 #[test]
-fn what_was_given_up_does_not_outlive_the_window() {
+fn a_cancelled_request_does_not_outlive_the_window() {
     for _ in 0..5 {
         let ended = jobs::start(2, "gives up last").wait();
         // Had the endpoint still been at it, the rank would not have left the job.
@@ -307,7 +307,7 @@ fn what_was_given_up_does_not_outlive_the_window() {
 }
 
 #[test]
-fn a_lock_that_is_never_released_keeps_nobody() {
+fn a_lock_that_is_never_released_delays_no_exit() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
@@ -327,7 +327,7 @@ fn a_lock_that_is_never_released_keeps_nobody() {
 }
 
 #[test]
-fn a_panic_is_a_death_whatever_was_given_up() {
+fn a_panic_is_a_death_in_spite_of_cancelled_requests() {
     let told = Mutex::new(None);
     let run = |world: World| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
@@ -347,7 +347,7 @@ fn a_panic_is_a_death_whatever_was_given_up() {
 
 #[test]
 #[allow(clippy::forget_non_drop, reason = "which of them have something to drop is the library's business")]
-fn leaked_handles_harm_nobody_else() {
+fn leaked_handles_affect_no_other_rank() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 8).wait().unwrap();
         if world.rank() == 0 {
@@ -372,7 +372,7 @@ fn leaked_handles_harm_nobody_else() {
             // Who gives up a ticket that others have come behind keeps its place: here for ever.
             assert!([0, 1].into_iter().all(|target| window.try_lock_exclusive(target).wait().unwrap().is_none()));
         } else {
-            assert!(locked_elsewhere(&window, 0) && locked_elsewhere(&window, 1));
+            assert!(is_locked_by_another(&window, 0) && is_locked_by_another(&window, 1));
         }
         let epoch = window.lock_shared(1).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
@@ -443,7 +443,7 @@ fn handles_are_tested_and_then_waited_for() {
 
 /// What gives its result away is looked at until it does, and waited for so long and no longer.
 #[test]
-fn requests_are_tested_and_waited_for_some_time() {
+fn requests_are_tested_and_waited_for_with_a_timeout() {
     ranks(2, |world| {
         let gate = Window::<u64>::allocate(&world, 1).wait().unwrap();
         let mut allocate = Window::<u64>::allocate(&world, 1);

@@ -38,7 +38,7 @@ fn assert_new(window: &Window<u64>) {
 }
 
 #[test]
-fn a_new_window_shows_nothing_of_those_before() {
+fn a_new_window_shows_no_old_data() {
     ranks(3, |world| {
         for round in 0..4 {
             for len in SIZES {
@@ -63,10 +63,10 @@ fn may_be_late(world: &World) -> bool {
 }
 
 #[test]
-fn an_epoch_that_was_kept_reaches_no_later_window() {
+fn a_kept_epoch_reaches_no_later_window() {
     ranks(3, |world| {
         if !may_be_late(&world) {
-            return eprintln!("an_epoch_that_was_kept_reaches_no_later_window: NOT RUN, its writes are errors here");
+            return eprintln!("a_kept_epoch_reaches_no_later_window: NOT RUN, its writes are errors here");
         }
         for len in [1, 512, 9000, 70_000] {
             let old = window(&world, len);
@@ -100,7 +100,7 @@ fn an_epoch_that_was_kept_reaches_no_later_window() {
 }
 
 #[test]
-fn the_first_contact_by_a_handle_that_was_kept_is_an_error() {
+fn the_first_access_by_a_kept_handle_is_an_error() {
     ranks(2, |world| {
         let old = window(&world, 8);
         let kept = old.clone();

@@ -233,7 +233,7 @@ impl<F: Future + Unpin> Future for Counted<'_, F> {
 
 /// Wakers are real: who waits is polled when there is something to look at, not all the time.
 #[test]
-fn who_waits_is_not_polled_all_the_time() {
+fn a_waiting_future_is_not_polled_continuously() {
     const LONG: Duration = Duration::from_millis(300);
     let polls = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&polls);

@@ -42,7 +42,7 @@ fn the_other_designs_are_refused() {
 
 /// A table's locks lie otherwise where they have tokens, and elsewhere than a window's.
 #[test]
-fn ranks_that_make_different_tables_are_all_told() {
+fn ranks_with_different_tables_all_get_an_error() {
     type Make = fn(&World) -> Result<(), WindowError>;
     fn of<T: Element>() -> Builder<T> {
         Window::builder().lock(LockDesign::Ticket)
@@ -148,7 +148,7 @@ fn each_lock_is_by_itself() {
 
 /// All lock the same two, given in their own order each.
 #[test]
-fn many_at_once_do_not_wait_in_a_circle() {
+fn concurrent_locks_do_not_deadlock() {
     for design in designs() {
         ranks(3, move |world| {
             let table = table(&world, *design, 2);
@@ -293,7 +293,7 @@ fn owner_dies(world: World) {
 }
 
 #[test]
-fn the_locks_of_the_dead_are_poisoned_and_no_others() {
+fn only_the_locks_of_a_failed_rank_are_poisoned() {
     for design in designs() {
         let ended = jobs::start_under(3, "table", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{design} {ended:#?}");

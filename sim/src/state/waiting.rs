@@ -61,7 +61,7 @@ impl State {
     }
 
     /// Takes such a note back.
-    pub(crate) fn wait_no_more(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         if let Some(index) = waiting.iter().position(|note| *note == (what, watch)) {
             waiting.swap_remove(index);

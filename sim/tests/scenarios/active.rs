@@ -6,19 +6,19 @@ use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 
-scenario!(fence, between_fences_everybody_sees_everything, [1, 2, 5]);
+scenario!(fence, fences_make_all_puts_visible, [1, 2, 5]);
 scenario!(fence_accumulates, fences_complete_posted_sums, [3]);
 scenario!(putpscw, a_ring_of_puts, [2, 6]);
 scenario!(pscw_ordering, each_access_is_behind_the_last_exposure, [2]);
 scenario!(pscw_groups, many_origins_of_many_targets, [5]);
-scenario!(pscw_to_itself, a_rank_accesses_its_own_part, [1, 3]);
+scenario!(pscw_to_itself, a_rank_accesses_its_own_memory, [1, 3]);
 scenario!(pscw_nocheck, what_is_known_to_be_exposed_is_not_looked_at, [2]);
 scenario!(pscw_test, a_target_looks_while_it_goes_on, [3]);
 scenario!(pscw_dropped, a_dropped_access_is_complete, [2]);
 scenario!(pscw_overlapping, an_open_access_keeps_back_those_behind_it, [2, 3]);
 scenario!(pscw_retried, a_start_that_failed_is_tried_again, [2]);
 
-async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) -> Outcome {
+async fn fences_make_all_puts_visible<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u32>::builder().allocate(&world, size as usize).await?;
     let mut epoch = window.fence().await?;
@@ -132,7 +132,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-async fn a_rank_accesses_its_own_part<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_rank_accesses_its_own_memory<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank();
     let window = Window::<u8>::builder().allocate(&world, 3).await?;
     for round in 0..5 {

@@ -12,7 +12,7 @@ scenario!(atomic_rmw, every_type_and_way, [3]);
 scenario!(atomic_get, a_read_is_never_half_a_write, [3]);
 scenario!(acc_ordering, program_order_holds, [3]);
 scenario!(large_small_acc, large_and_small_ones_keep_their_order, [2]);
-scenario!(linked_list, elements_are_appended_by_everybody, [4, 7]);
+scenario!(linked_list, every_rank_appends_elements, [4, 7]);
 scenario!(many_operands, more_operands_than_are_under_way, [2]);
 
 /// Everybody adds 1, by every call that can: each sees another value.
@@ -66,7 +66,7 @@ async fn swaps_count_up<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Rows that begin and end within words; everybody's results together tell of every addition once.
+/// Rows that begin and end within words; every rank's results together tell of every addition once.
 async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 23;
     const ROUNDS: u32 = 6;
@@ -230,7 +230,7 @@ async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Ou
 
 /// A list whose elements lie with the ranks that appended them. An element is a value and the place of the next, 0 for
 /// none; places are 1 + rank + ranks * index.
-async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outcome {
+async fn every_rank_appends_elements<F: Fabric>(world: World<F>) -> Outcome {
     const EACH: u64 = 6;
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
     let window = Window::<[u64; 2]>::builder().allocate(&world, EACH as usize + 1).await?;

@@ -6,9 +6,9 @@ use onesided_windows::{Error, Op, Window};
 use crate::{Outcome, scenario};
 
 scenario!(scope_of_many, a_scope_completes_all_of_them, [2, 4]);
-scenario!(scope_with_errors, the_first_error_is_told_and_all_else_is_done, [2]);
+scenario!(scope_with_errors, the_first_error_is_reported_and_the_rest_is_done, [2]);
 scenario!(scope_of_two_worlds, an_access_is_flushed_where_it_goes, [2, 3]);
-scenario!(buffers, buffers_come_back_with_what_they_got, [2, 3]);
+scenario!(buffers, buffers_return_with_their_data, [2, 3]);
 
 async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 130;
@@ -74,7 +74,7 @@ async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outco
     shared.close().await
 }
 
-async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>) -> Outcome {
+async fn the_first_error_is_reported_and_the_rest_is_done<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u16>::builder().name("small").allocate(&world, 4).await?;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).await?;
@@ -104,7 +104,7 @@ async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>
     window.close().await
 }
 
-async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Outcome {
+async fn buffers_return_with_their_data<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 3000;
     let window = Window::<u32>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();

@@ -16,10 +16,10 @@ scenario!(get_flushlocal, a_slice_may_be_reused_after_a_local_flush, [2]);
 scenario!(reqops, requests_are_waited_for_in_any_order, [2, 4]);
 scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
 scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
-scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
+scenario!(contention_put, every_rank_puts_to_every_rank, [4, 8]);
 scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
 scenario!(close_behind_a_request, a_window_ends_after_the_requests_that_were_given_up, [2, 3]);
-scenario!(dropped_window, a_window_that_one_rank_drops_harms_nobody, [2, 3]);
+scenario!(dropped_window, a_window_that_one_rank_drops_affects_no_other_rank, [2, 3]);
 scenario!(overlapping, one_target_through_two_windows, [3]);
 
 /// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
@@ -176,7 +176,7 @@ async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome 
 }
 
 /// Each rank has its own stripe of every part, of a length that shares words with its neighbours'.
-async fn everybody_puts_to_everybody<F: Fabric>(world: World<F>) -> Outcome {
+async fn every_rank_puts_to_every_rank<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 8 * 3;
     let (me, size) = (world.rank() as usize, world.size());
     let window = Window::<u8>::builder().allocate(&world, STRIPE * size as usize).await?;
@@ -271,7 +271,7 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
 
 /// Rank 1 drops its handle of a window, and the others go on with theirs: what they then meet at rank 1 is for the fabric to
 /// say, but everything else works on.
-async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_window_that_one_rank_drops_affects_no_other_rank<F: Fabric>(world: World<F>) -> Outcome {
     for _ in 0..3 {
         let window = Window::<u64>::builder().allocate(&world, 100).await?;
         window.lock_shared(1).await?.put(0, &[1])?;

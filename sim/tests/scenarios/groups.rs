@@ -135,7 +135,7 @@ async fn pause(world: &World<SimFabric>, nanos: u64) {
 }
 
 #[test]
-fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
+fn a_death_ends_waits_of_its_own_world_only() {
     let results = death(|part, window| async move {
         if part.rank_of(Rank(2)).is_none() {
             pause(&part, 100_000_000).await; // after the death
@@ -163,7 +163,7 @@ fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
 }
 
 #[test]
-fn a_lock_of_the_dead_names_it_as_the_part_does() {
+fn a_poisoned_lock_names_the_rank_as_its_world_numbers_it() {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let part = split(&world, world.rank() % 2, 0).await;

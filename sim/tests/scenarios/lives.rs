@@ -10,7 +10,7 @@ use onesided_windows::{Error, Op, Shape, Window};
 use crate::{Outcome, scenario};
 
 scenario!(null, operations_on_nothing, [1, 3]);
-scenario!(win_zero, parts_of_no_length, [3]);
+scenario!(win_zero, memory_of_no_length, [3]);
 scenario!(manywin, windows_by_the_hundred, [2, 4]);
 scenario!(closed, a_closed_window_begins_nothing, [1, 3]);
 
@@ -40,7 +40,7 @@ async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
 }
 
 /// Some ranks have nothing; their locks work all the same.
-async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
+async fn memory_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
     let nothing = Window::<u64>::builder().allocate(&world, 0).await?;
     nothing.lock_exclusive(0).await?.unlock().await?;
     nothing.fence().await?.end().await?;
@@ -64,9 +64,9 @@ async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     }
     let next = (world.rank() + 1) % world.size();
-    for lent in [false, true] {
+    for created in [false, true] {
         let builder = Window::<u64>::builder();
-        let window = match lent {
+        let window = match created {
             true => builder.create(&world, vec![0; 2]).await?,
             false => builder.allocate(&world, 2).await?,
         };

@@ -8,10 +8,10 @@ use crate::{Outcome, scenario};
 
 scenario!(all_and_one_exclude, nothing_moves_while_all_are_locked, [1, 3, 5]);
 scenario!(all_at_once_flushes, what_was_put_is_there, [1, 4]);
-scenario!(all_at_once_not_wanted, who_drops_it_leaves_nothing_locked, [3]);
-scenario!(no_circle_by_two_exclusive_locks, a_holder_comes_in_past_who_waits_for_all, [2]);
-scenario!(no_circle_by_a_reader, a_reader_comes_in_past_who_waits_for_all, [3]);
-scenario!(no_circle_by_two_windows, a_holder_elsewhere_comes_in_past_who_waits_for_all, [3]);
+scenario!(all_at_once_not_wanted, a_dropped_lock_all_leaves_nothing_locked, [3]);
+scenario!(no_circle_by_two_exclusive_locks, an_owner_passes_a_waiting_lock_all, [2]);
+scenario!(no_circle_by_a_reader, a_reader_passes_a_waiting_lock_all, [3]);
+scenario!(no_circle_by_two_windows, an_owner_of_another_window_passes_a_waiting_lock_all, [3]);
 
 fn global(design: LockDesign) -> Builder<u64> {
     Window::builder().lock(design).lock_all(LockAllDesign::Global).name(design.name())
@@ -114,7 +114,7 @@ async fn what_was_put_is_there<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-async fn who_drops_it_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_dropped_lock_all_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let held = match world.rank() {
         0 => {
@@ -140,7 +140,7 @@ async fn who_drops_it_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outco
 }
 
 /// Rank 1 waits for all, which waits for rank 0, which asks for another part.
-async fn a_holder_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+async fn an_owner_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = global(design).allocate(&world, 1).await?;
         if world.rank() == 0 {
@@ -160,7 +160,7 @@ async fn a_holder_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) ->
 }
 
 /// Rank 2 waits for all, which waits for rank 1, which waits for what rank 0 reads, which asks for another part.
-async fn a_reader_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_reader_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let read = if world.rank() == 0 { Some(window.lock_shared(0).await?) } else { None };
     world.barrier().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_reader_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) ->
 }
 
 /// The same, where what rank 0 holds is of another window: the order of the locks is the other window's part, and then this one's.
-async fn a_holder_elsewhere_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+async fn an_owner_of_another_window_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     let other = global(LockDesign::Ticket).allocate(&world, 1).await?;
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let held = match world.rank() {

@@ -6,10 +6,10 @@ mod active;
 mod alike;
 mod atomics;
 mod borrowed;
+mod combined;
 mod completion;
-mod fused;
 mod groups;
-mod late;
+mod lease;
 mod lives;
 mod lock_all;
 mod memory;
@@ -101,7 +101,7 @@ fn scenarios_pass_under_every_lock_design() {
     let other = |design: &&onesided_windows::LockDesign| **design != onesided_windows::LockDesign::default();
     for design in onesided_windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["programs::", "fused::", "completion::", "atomics::", "no_check::", "lives::"])
+            .args(["programs::", "combined::", "completion::", "atomics::", "no_check::", "lives::"])
             // What an update costs with the default, and a guard that is leaked, behind which a queue stays.
             .args(["--skip", "an_update_takes_one_round_trip", "--skip", "close_behind_a_request"])
             .env("ONESIDED_LOCK", design.name())

@@ -134,7 +134,7 @@ async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Everybody puts to a stripe of its own at everybody, and gets all stripes, at the same time: bytes of some round, never
+/// Everybody puts to a stripe of its own at every rank, and gets all stripes, at the same time: bytes of some round, never
 /// of none, and of one's own the last.
 async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 33;

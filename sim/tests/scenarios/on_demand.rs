@@ -13,16 +13,16 @@ use onesided_windows::{Builder, Error, LockAllDesign, LockDesign, Window};
 use crate::lock_all::{designs, later};
 use crate::{Outcome, scenario};
 
-scenario!(only_what_was_reached_is_locked, a_part_that_is_not_reached_can_be_had_alone, [3]);
-scenario!(a_part_that_is_not_wanted, who_drops_a_part_leaves_it_free, [3]);
+scenario!(only_what_was_reached_is_locked, a_target_that_was_not_accessed_can_be_locked_exclusively, [3]);
+scenario!(a_part_that_is_not_wanted, a_dropped_target_is_unlocked, [3]);
 scenario!(no_circle_by_two_that_ask, the_second_one_does_not_wait_behind_a_writer, [3]);
-scenario!(no_circle_by_default, two_reach_in_different_orders, [4]);
+scenario!(no_circle_by_default, two_ranks_access_targets_in_different_orders, [4]);
 
 fn on_demand(design: LockDesign) -> Builder<u64> {
     Window::builder().lock(design).lock_all(LockAllDesign::OnDemand).name(design.name())
 }
 
-async fn a_part_that_is_not_reached_can_be_had_alone<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_target_that_was_not_accessed_can_be_locked_exclusively<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = on_demand(design).allocate(&world, 1).await?;
         assert_eq!(window.info().lock_all, LockAllDesign::OnDemand);
@@ -59,7 +59,7 @@ async fn a_part_that_is_not_reached_can_be_had_alone<F: Fabric>(world: World<F>)
     Ok(())
 }
 
-async fn who_drops_a_part_leaves_it_free<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_dropped_target_is_unlocked<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = on_demand(design).allocate(&world, 1).await?;
         let mut held = if world.rank() == 1 { Some(window.lock_exclusive(1).await?) } else { None };
@@ -142,7 +142,7 @@ async fn cross<F: Fabric>(world: &World<F>, builder: Builder<u64>) -> Outcome {
     window.close().await
 }
 
-async fn two_reach_in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
+async fn two_ranks_access_targets_in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         cross(&world, Window::builder().lock(design)).await?;
     }
@@ -151,7 +151,7 @@ async fn two_reach_in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
 
 /// Why what is on demand is not the default with every lock.
 #[test]
-fn readers_who_wait_behind_writers_may_wait_in_a_circle() {
+fn readers_that_wait_behind_writers_may_deadlock() {
     for design in designs() {
         let simulation = Simulation::new(Network::default()).ranks(4).until(Duration::from_secs(2));
         let report = simulation.run(|world| async move { cross(&world, on_demand(design)).await });
@@ -188,7 +188,7 @@ fn the_default_goes_with_the_lock() {
 
 /// What rank 1 posts more for ten times more, when it asks for some parts three times each.
 #[test]
-fn each_part_that_is_reached_is_locked_once() {
+fn each_accessed_target_is_locked_once() {
     let posted = |parts: u32, times: u32| {
         let report = Simulation::new(Network::default()).ranks(8).seed(1).run(move |world| async move {
             let window = on_demand(LockDesign::default()).allocate(&world, 1).await?;
@@ -224,7 +224,7 @@ async fn pause(world: &World<SimFabric>, time: Duration) {
 
 /// Rank 1 dies with rank 0's part, which rank 2 asks for when it has reached its own: that one goes on.
 #[test]
-fn a_death_is_told_of_the_part_alone() {
+fn a_death_affects_its_target_alone() {
     for design in designs().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
         let report = simulation.run(|world| async move {
@@ -261,7 +261,7 @@ fn a_death_is_told_of_the_part_alone() {
 
 /// Rank 1 dies when the others have reached its part.
 #[test]
-fn what_fails_is_told_by_flush_all_and_unlock_all() {
+fn flush_all_and_unlock_all_report_failures() {
     for design in LockAllDesign::ALL.iter().copied() {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
         let report = simulation.run(|world| async move {

@@ -10,7 +10,7 @@ scenario!(overlapping, what_one_window_puts_another_gets, [1, 2, 4]);
 scenario!(overlapping_sums, atomics_through_several_windows, [1, 3, 4]);
 scenario!(overlapping_types, elements_of_other_types, [2, 3]);
 scenario!(overlapping_lives, the_memory_outlives_its_windows, [1, 2, 3]);
-scenario!(overlapping_limits, what_is_no_part, [1, 2]);
+scenario!(overlapping_limits, ranges_that_are_refused, [1, 2]);
 scenario!(created_from, memory_of_something_else, [1, 2, 3]);
 
 /// The windows' parts: elements that begin so, to the end, or to the beginning of the last one.
@@ -176,7 +176,7 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
     window.close().await
 }
 
-async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
+async fn ranges_that_are_refused<F: Fabric>(world: World<F>) -> Outcome {
     assert!(matches!(WindowMemory::new(&world, Vec::<u64>::new()), Err(Error::Lend { .. })));
     let memory = WindowMemory::new(&world, vec![1_u16; 8])?;
     assert_eq!((memory.len(), memory.is_empty()), (16, false));

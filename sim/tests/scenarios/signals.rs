@@ -7,22 +7,22 @@ use onesided_windows::{Element, Error, Window};
 
 use crate::{Outcome, scenario};
 
-scenario!(put_signal, data_is_there_when_its_signal_is, [2, 5]);
-scenario!(put_signal_all, everybody_signals_everybody, [3, 8]);
+scenario!(put_signal, data_precedes_its_signal, [2, 5]);
+scenario!(put_signal_all, every_rank_signals_every_rank, [3, 8]);
 scenario!(put_signal_refused, a_refused_put_signals_nothing, [2]);
 scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
-scenario!(put_signal_lent, data_is_there_when_its_signal_is_in_lent_memory, [2, 5]);
-scenario!(put_signal_all_lent, everybody_signals_everybodys_lent_memory, [3, 8]);
-scenario!(wait_until_ends_lent, a_wait_without_a_signal_in_lent_memory_ends, [2]);
+scenario!(put_signal_user_memory, data_precedes_its_signal_in_user_memory, [2, 5]);
+scenario!(put_signal_all_user_memory, every_rank_signals_every_rank_in_user_memory, [3, 8]);
+scenario!(wait_until_ends_user_memory, a_wait_without_a_signal_in_user_memory_ends, [2]);
 
 /// Windows over memory that the fabric allocates, or that is lent.
 #[derive(Clone, Copy)]
-enum Kept {
+enum Backing {
     Allocated,
-    Lent,
+    User,
 }
 
-impl Kept {
+impl Backing {
     async fn window<T: Element, F: Fabric>(
         self,
         world: &World<F>,
@@ -32,40 +32,40 @@ impl Kept {
         let builder = Window::<T>::builder().name(name);
         match self {
             Self::Allocated => builder.allocate(world, len).await,
-            Self::Lent => builder.create(world, vec![T::zeroed(); len]).await,
+            Self::User => builder.create(world, vec![T::zeroed(); len]).await,
         }
     }
 }
 
-async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome {
-    ring(world, Kept::Allocated).await
+async fn data_precedes_its_signal<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Backing::Allocated).await
 }
 
-async fn data_is_there_when_its_signal_is_in_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
-    ring(world, Kept::Lent).await
+async fn data_precedes_its_signal_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Backing::User).await
 }
 
-async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
-    everybody(world, Kept::Allocated).await
+async fn every_rank_signals_every_rank<F: Fabric>(world: World<F>) -> Outcome {
+    all_to_all(world, Backing::Allocated).await
 }
 
-async fn everybody_signals_everybodys_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
-    everybody(world, Kept::Lent).await
+async fn every_rank_signals_every_rank_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
+    all_to_all(world, Backing::User).await
 }
 
 async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
-    in_vain(world, Kept::Allocated).await
+    without_a_signal(world, Backing::Allocated).await
 }
 
-async fn a_wait_without_a_signal_in_lent_memory_ends<F: Fabric>(world: World<F>) -> Outcome {
-    in_vain(world, Kept::Lent).await
+async fn a_wait_without_a_signal_in_user_memory_ends<F: Fabric>(world: World<F>) -> Outcome {
+    without_a_signal(world, Backing::User).await
 }
 
 /// A ring: each rank passes on what it got, in data of another window than the signal, of a size that travels in pieces.
-async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
+async fn ring<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     const LEN: usize = 5000;
-    let data = kept.window::<u32, F>(&world, "data", LEN).await?;
-    let signals = kept.window::<u64, F>(&world, "signals", 2).await?;
+    let data = backing.window::<u32, F>(&world, "data", LEN).await?;
+    let signals = backing.window::<u64, F>(&world, "signals", 2).await?;
     let (from, to) = ((world.rank() + world.size() - 1) % world.size(), (world.rank() + 1) % world.size());
     let (all_data, all_signals) = (data.lock_all().await?, signals.lock_all().await?);
     for round in 1..=10_u32 {
@@ -94,8 +94,8 @@ async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
 }
 
 /// Each origin has an element; nobody waits for anything but signals.
-async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
-    let window = kept.window::<i64, F>(&world, "all", 2 * world.size() as usize).await?;
+async fn all_to_all<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
+    let window = backing.window::<i64, F>(&world, "all", 2 * world.size() as usize).await?;
     let all = window.lock_all().await?;
     let at = |origin: u32| 2 * origin as usize;
     for round in 1..=20_i64 {
@@ -140,8 +140,8 @@ async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
     signals.close().await
 }
 
-async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
-    let window = kept.window::<u64, F>(&world, "quiet", 3).await?;
+async fn without_a_signal<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
+    let window = backing.window::<u64, F>(&world, "quiet", 3).await?;
     let local = window.local();
     let late = local.wait_until(0, |told| told > 0).deadline(Duration::from_millis(5)).await.unwrap_err();
     assert!(late.is_timed_out(), "{late}");
@@ -159,7 +159,7 @@ async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     all.unlock_all().await?;
     window.close().await?;
 
-    let small = kept.window::<u16, F>(&world, "small", 4).await?;
+    let small = backing.window::<u16, F>(&world, "small", 4).await?;
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
     assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
     let all = small.lock_all().await?;

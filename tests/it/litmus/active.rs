@@ -4,7 +4,7 @@ use onesided_fabric::{Fabric, World};
 
 use super::{Outcome, Rig, Seen};
 
-/// After a fence everybody sees what everybody did before it: at its own part at once, at others' by a get.
+/// After a fence every rank sees what every rank did before it: at its own part at once, at others' by a get.
 pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank() as usize, rig.world.size());

@@ -46,9 +46,9 @@ type Outcome = Result<Seen, Error>;
 const LONG: u64 = 30_000_000_000;
 
 /// Has the windows of a rank's process lie over memory that each rank lends.
-const LENT: &str = "ONESIDED_IT_LENT";
+const USER_MEMORY: &str = "ONESIDED_IT_USER_MEMORY";
 
-/// A way to lent memory, as `ONESIDED_PROCESS_VM` says it: by copies of the kernel, where the system allows them.
+/// A way to user_memory memory, as `ONESIDED_PROCESS_VM` says it: by copies of the kernel, where the system allows them.
 const BY_KERNEL: &str = "on";
 /// By the owner's helper thread.
 const BY_HELPER: &str = "off";
@@ -56,7 +56,7 @@ const BOTH: &[&str] = &[BY_KERNEL, BY_HELPER];
 /// What stands on single accesses, which copies of the kernel are not.
 const HELPER: &[&str] = &[BY_HELPER];
 
-/// The tests of each: `name: body, ranks, by which ways on lent memory, flaws that it must catch`.
+/// The tests of each: `name: body, ranks, by which ways on user_memory memory, flaws that it must catch`.
 macro_rules! litmus {
     ($($name:ident: $body:path, $ranks:expr, $ways:expr, [$($flaw:ident),+];)+) => {
         pub(crate) const ROLES: &[Role] = &[$((concat!("litmus ", stringify!($name)), |world| rank(world, $body)),)+];
@@ -75,8 +75,8 @@ macro_rules! litmus {
             }
 
             #[test]
-            fn lent() {
-                by_lending_processes($ranks, concat!("litmus ", stringify!($name)), $ways);
+            fn user_memory() {
+                by_processes_on_user_memory($ranks, concat!("litmus ", stringify!($name)), $ways);
             }
 
             #[test]
@@ -164,9 +164,10 @@ fn by_processes(ranks: u32, role: &str) {
     assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "{ended:#?}");
 }
 
-fn by_lending_processes(ranks: u32, role: &str, ways: &[&str]) {
+fn by_processes_on_user_memory(ranks: u32, role: &str, ways: &[&str]) {
     for way in ways {
-        let variables = [(jobs::ROLE, role.as_ref()), (LENT, "1".as_ref()), ("ONESIDED_PROCESS_VM", way.as_ref())];
+        let variables =
+            [(jobs::ROLE, role.as_ref()), (USER_MEMORY, "1".as_ref()), ("ONESIDED_PROCESS_VM", way.as_ref())];
         let ended = jobs::start_with(ranks, &variables).wait();
         assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "process_vm {way}: {ended:#?}");
     }
@@ -215,20 +216,20 @@ fn sum(outcomes: impl IntoIterator<Item = Outcome>) -> Seen {
 /// What a body needs beside its window.
 struct Rig<F: Fabric> {
     world: World<F>,
-    dice: u64,
-    lent: bool,
+    rng: u64,
+    user_memory: bool,
 }
 
 impl<F: Fabric> Rig<F> {
     fn new(world: World<F>) -> Self {
-        let dice = u64::from(world.rank()) + 1;
-        Self { world, dice, lent: std::env::var_os(LENT).is_some() }
+        let rng = u64::from(world.rank()) + 1;
+        Self { world, rng, user_memory: std::env::var_os(USER_MEMORY).is_some() }
     }
 
     /// A window over memory that the fabric allocates, or that this rank lends.
     async fn window<T: Element>(&self, len: usize) -> Result<Window<T, F>, Error> {
         let builder = Window::<T>::builder();
-        if self.lent {
+        if self.user_memory {
             builder.create(&self.world, vec![T::zeroed(); len]).await
         } else {
             builder.allocate(&self.world, len).await
@@ -247,7 +248,7 @@ impl<F: Fabric> Rig<F> {
     fn rounds(&self) -> u64 {
         match self.agent() {
             // A helper thread has to be woken, and a number that fits a byte has no halves.
-            AtomicAgent::Cpu if self.lent => 120,
+            AtomicAgent::Cpu if self.user_memory => 120,
             AtomicAgent::Cpu => 1500,
             AtomicAgent::Card => 12,
             _ => 24,
@@ -256,8 +257,8 @@ impl<F: Fabric> Rig<F> {
 
     /// A number from 0 to `below` - 1.
     fn roll(&mut self, below: u64) -> u64 {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.dice >> 33) % below
+        self.rng = self.rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.rng >> 33) % below
     }
 
     /// Some time, often none, so that the ranks meet in ever other ways.

@@ -12,11 +12,11 @@ use onesided_windows::{Error, Window};
 use crate::{Outcome, scenario};
 
 scenario!(locked_operations, calls_exclude_one_another_and_locks, [2, 4]);
-scenario!(locked_put, a_put_is_there_for_the_next_holder, [3]);
-scenario!(locked_errors, what_is_refused_leaves_nothing_locked, [2]);
+scenario!(locked_put, the_next_owner_sees_the_put, [3]);
+scenario!(locked_errors, a_refused_operation_leaves_nothing_locked, [2]);
 
 /// Polls once, then drops.
-async fn walk_away<H: Future + Unpin>(mut handle: H) {
+async fn cancel<H: Future + Unpin>(mut handle: H) {
     poll_fn(|cx| {
         let _ = Pin::new(&mut handle).poll(cx);
         Poll::Ready(())
@@ -62,7 +62,7 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
             _ => {
                 // Whether it comes to the change is a matter of time; if so, it is put and counted.
                 let mut added = false;
-                walk_away(
+                cancel(
                     home.update(0, &mut record, |record| {
                         added = true;
                         add(record)
@@ -86,7 +86,7 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
     window.close().await
 }
 
-async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outcome {
+async fn the_next_owner_sees_the_put<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 700;
     let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();
@@ -104,7 +104,7 @@ async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outco
     window.close().await
 }
 
-async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_refused_operation_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u16>::builder().name("small").allocate(&world, 3).await?;
     if world.rank() == 0 {
         let home = window.locked(1);

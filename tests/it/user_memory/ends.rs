@@ -10,12 +10,12 @@ use crate::jobs::{self, Role, ok, send, state};
 use crate::support::eventually;
 
 pub(super) const ROLES: &[Role] = &[
-    ("lent: copier dies", copier_dies),
-    ("lent: copier stops", copier_stops),
-    ("lent: owner dies", owner_dies),
-    ("lent: owner stops", owner_stops),
-    ("lent: end fails", end_fails),
-    ("lent: owner cannot answer", owner_cannot_answer),
+    ("user memory: copier dies", copier_dies),
+    ("user memory: copier stops", copier_stops),
+    ("user memory: owner dies", owner_dies),
+    ("user memory: owner stops", owner_stops),
+    ("user memory: end fails", end_fails),
+    ("user memory: owner cannot answer", owner_cannot_answer),
 ];
 
 /// 32 MiB at rank 0 that rank 1 puts to, over and over, until it fails; who learns where it lies, and rank 1's process.
@@ -65,9 +65,9 @@ impl Copied {
 }
 
 #[test]
-fn memory_comes_back_from_under_a_copier_that_dies() {
+fn memory_is_returned_after_a_copier_died() {
     for path in BOTH {
-        let ended = jobs::start_under(2, "lent: copier dies", path).wait();
+        let ended = jobs::start_under(2, "user memory: copier dies", path).wait();
         assert_eq!(ended.ok(), [0], "{path:?}: {ended:?}");
     }
 }
@@ -94,8 +94,8 @@ fn copier_dies(world: World) {
 }
 
 #[test]
-fn memory_does_not_come_back_while_a_stopped_copier_may_write_to_it() {
-    all_go_well(2, "lent: copier stops");
+fn memory_is_not_returned_while_a_stopped_copier_may_write_to_it() {
+    all_go_well(2, "user memory: copier stops");
 }
 
 fn copier_stops(world: World) {
@@ -137,7 +137,7 @@ fn copier_stops(world: World) {
 #[test]
 fn a_copy_to_an_owner_that_dies_is_an_error() {
     for path in BOTH {
-        let ended = jobs::start_under(2, "lent: owner dies", path).wait();
+        let ended = jobs::start_under(2, "user memory: owner dies", path).wait();
         assert_eq!(ended.ok(), [1], "{path:?}: {ended:?}");
     }
 }
@@ -169,7 +169,7 @@ fn owner_dies(world: World) {
 
 #[test]
 fn a_stopped_owner_is_waited_for_or_not_needed() {
-    all_go_well(2, "lent: owner stops");
+    all_go_well(2, "user memory: owner stops");
 }
 
 /// Its memory is reached while it is stopped where the kernel copies; its helper answers when it goes on.
@@ -210,7 +210,7 @@ fn owner_stops(world: World) {
 
 #[test]
 fn an_owner_that_cannot_answer_is_an_error() {
-    let ended = jobs::start(2, "lent: owner cannot answer").wait();
+    let ended = jobs::start(2, "user memory: owner cannot answer").wait();
     assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
 }
 
@@ -244,8 +244,8 @@ fn owner_cannot_answer(world: World) {
 }
 
 #[test]
-fn a_vector_comes_back_from_a_window_whose_end_fails() {
-    let ended = jobs::start(2, "lent: end fails").wait();
+fn a_vector_is_returned_from_a_window_whose_close_fails() {
+    let ended = jobs::start(2, "user memory: end fails").wait();
     assert_eq!(ended.ok(), [0], "{ended:?}");
 }
 

@@ -5,11 +5,11 @@ use onesided::{FaultKind, Op, Window, WindowMemory, World};
 use super::{all_go_well, expected_path};
 use crate::jobs::{Role, ok};
 
-pub(super) const ROLES: &[Role] = &[("lent: overlapping", overlapping), ("lent: one line", one_line)];
+pub(super) const ROLES: &[Role] = &[("user memory: overlapping", overlapping), ("user memory: one line", one_line)];
 
 #[test]
 fn windows_over_one_memory_see_one_another_and_end_one_by_one() {
-    all_go_well(3, "lent: overlapping");
+    all_go_well(3, "user memory: overlapping");
 }
 
 fn overlapping(world: World) {
@@ -65,8 +65,8 @@ fn overlapping(world: World) {
 }
 
 #[test]
-fn threads_that_use_one_memory_through_several_windows_share_one_line_to_its_owner() {
-    all_go_well(2, "lent: one line");
+fn threads_share_one_request_line_through_several_windows() {
+    all_go_well(2, "user memory: one line");
 }
 
 /// Both ranks' threads put and get through two windows at the same time.

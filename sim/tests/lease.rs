@@ -25,7 +25,7 @@ struct Seen {
 
 /// Rank 3 keeps rank 2's lock until `release`; rank 4 reads before, and at `reads` again. Rank 1 has found it reading first; rank 0
 /// does nothing, and then reaches rank 2.
-fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
+fn found_readers(release: u64, reads: u64) -> Vec<Seen> {
     const OVER: u64 = 300 * MS;
     let report = Simulation::new(Network::default()).ranks(5).run(move |world| async move {
         let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
@@ -74,8 +74,8 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
 
 /// A count of readers comes again: it is nobody's name, and says nothing of an owner that is late.
 #[test]
-fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
-    let usual = found_reading(250 * MS, 290 * MS);
+fn a_waiter_behind_readers_takes_over_from_the_expired_owner_alone() {
+    let usual = found_readers(250 * MS, 290 * MS);
     assert_eq!(usual[1].recovered, Some(PreviousOwner::LeaseExpired(3)), "{usual:?}");
     let (taken, _) = usual[1].held.unwrap();
 
@@ -83,7 +83,7 @@ fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
     let found = taken - LEASE.as_nanos() as u64 - MS;
     for release in (found - 500_000..found + 500_000).step_by(1_000) {
         for after in [500, 2_500] {
-            let seen = found_reading(release, release + after);
+            let seen = found_readers(release, release + after);
             let case = format!("released at {release}, read {after} ns later: {seen:#?}");
             assert!(seen[0].wrong.is_none() && seen[4].wrong.is_none(), "{case}");
             if let (Some((begin, end)), Some((from, until))) = (seen[1].held, seen[4].held) {
@@ -134,7 +134,7 @@ fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
 
 /// Who is told of an error does not have the lock, and an answer that was lost is asked for again.
 #[test]
-fn lost_answers_leave_the_lock_with_nobody_who_does_not_know_it() {
+fn lost_answers_leave_no_unaware_owner() {
     for policy in [LeasePolicy::Revoke, LeasePolicy::VersionedCommit] {
         let mut ended = 0;
         for seed in 0..1_000 {

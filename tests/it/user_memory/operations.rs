@@ -11,11 +11,11 @@ use crate::jobs::{Role, ok};
 use crate::model::{Model, same};
 use crate::support::compute;
 
-pub(super) const ROLES: &[Role] = &[("lent: operations", operations), ("lent: counts", counts)];
+pub(super) const ROLES: &[Role] = &[("user memory: operations", operations), ("user memory: counts", counts)];
 
 #[test]
-fn every_operation_on_lent_memory_does_what_the_model_does() {
-    all_go_well(2, "lent: operations");
+fn every_operation_on_user_memory_follows_the_model() {
+    all_go_well(2, "user memory: operations");
 }
 
 /// Rank 0 does this and that to the vector of rank 1, and to a copy; a part of every type.
@@ -119,8 +119,8 @@ fn random_operations<T: Model>(world: &World, len: usize) {
 }
 
 #[test]
-fn atomics_on_lent_memory_are_atomic_and_need_nothing_of_a_computing_owner() {
-    all_go_well(4, "lent: counts");
+fn atomics_on_user_memory_are_atomic_while_the_target_computes() {
+    all_go_well(4, "user memory: counts");
 }
 
 fn counts(world: World) {

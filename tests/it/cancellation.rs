@@ -64,7 +64,7 @@ fn leaves(world: World) {
 }
 
 #[test]
-fn who_goes_away_and_computes_holds_nobody_up() {
+fn a_rank_that_cancels_and_computes_delays_no_other_rank() {
     for design in LockDesign::ALL {
         let ended = jobs::start_under(3, "leavers", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design} {ended:#?}");

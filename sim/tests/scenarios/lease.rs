@@ -8,10 +8,10 @@ use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, PreviousOw
 
 use crate::{Outcome, scenario};
 
-scenario!(late_revoked, what_a_late_owner_does_has_no_effect, [3, 5]);
-scenario!(late_poisoned, who_does_not_inherit_is_told, [3]);
-scenario!(late_among_readers, who_locks_all_shares_with_the_others, [4]);
-scenario!(late_at_itself, an_owner_that_is_late_with_its_own_lock_is_waited_for, [2]);
+scenario!(late_revoked, operations_of_a_revoked_owner_have_no_effect, [3, 5]);
+scenario!(late_poisoned, an_acquire_without_recover_gets_lease_expired, [3]);
+scenario!(late_among_readers, lock_all_shares_an_expired_lock_with_readers, [4]);
+scenario!(late_at_itself, an_owner_of_its_own_lock_is_not_revoked, [2]);
 
 /// Longer than a barrier takes, on an emulated card too.
 fn lease<F: Fabric>(world: &World<F>) -> Duration {
@@ -50,7 +50,7 @@ fn is_revoked(error: &Error, other: u32) -> bool {
 }
 
 /// Rank 0 is late with the lock of rank 2's part, rank 1 has it after that, and rank 0 goes on.
-async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Outcome {
+async fn operations_of_a_revoked_owner_have_no_effect<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, other]) = windows(&world).await? else { return Ok(()) };
     match world.rank() {
         0 => {
@@ -112,7 +112,7 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
 }
 
 /// Rank 1 asks for the lock without saying that it recovers, and again.
-async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
+async fn an_acquire_without_recover_gets_lease_expired<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, other]) = windows(&world).await? else { return Ok(()) };
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(2).await?;
@@ -150,7 +150,7 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
 }
 
 /// Rank 0 is late with the lock of rank 2's part. Rank 1 locks all, and then rank 3, who does not take that for late.
-async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Outcome {
+async fn lock_all_shares_an_expired_lock_with_readers<F: Fabric>(world: World<F>) -> Outcome {
     for design in [LockAllDesign::OnDemand, LockAllDesign::EachTarget] {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lock_all(design);
         let builder = builder.lease_policy(LeasePolicy::VersionedCommit, lease(&world));
@@ -197,7 +197,7 @@ async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Out
 }
 
 /// Nobody is there to be asked. Rank 1 gives up, then waits for as long as it takes.
-async fn an_owner_that_is_late_with_its_own_lock_is_waited_for<F: Fabric>(world: World<F>) -> Outcome {
+async fn an_owner_of_its_own_lock_is_not_revoked<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, _]) = windows(&world).await? else { return Ok(()) };
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(0).await?;

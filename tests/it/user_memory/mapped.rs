@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use super::{all_go_well, expected_path};
 use crate::jobs::{Role, ok};
 
-pub(super) const ROLES: &[Role] = &[("lent: mapped", mapped)];
+pub(super) const ROLES: &[Role] = &[("user memory: mapped", mapped)];
 
 /// Pages that are unmapped when they are dropped.
 struct Mapping {
@@ -54,8 +54,8 @@ impl Mapping {
 }
 
 #[test]
-fn a_mapping_is_lent_and_comes_back_as_it_was() {
-    all_go_well(2, "lent: mapped");
+fn a_mapping_is_exposed_and_returned_unchanged() {
+    all_go_well(2, "user memory: mapped");
 }
 
 fn mapped(world: World) {
@@ -78,7 +78,7 @@ fn mapped(world: World) {
     epoch.unlock().wait().unwrap();
     let memory = window.close_into_memory().wait().unwrap();
     assert_eq!((memory.len(), memory.bytes()[4080..4112].to_vec()), (LEN, b"12".repeat(16)));
-    let mapping = memory.into_owner::<Mapping>().unwrap_or_else(|_| panic!("it was lent so"));
+    let mapping = memory.into_owner::<Mapping>().unwrap_or_else(|_| panic!("it has this type"));
     let mut there = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut there).unwrap();

@@ -12,7 +12,7 @@ use crate::jobs::{self, Role, ok, send, state};
 use crate::support::{DEADLINE, eventually, ranks};
 
 pub(crate) const ROLES: &[Role] =
-    &[("late commit", commits), ("late killed", killed), ("late revoked", revoked), ("late waited for", waited_for)];
+    &[("lease commit", commits), ("lease kill", killed), ("lease revoke", revoked), ("lease none", waited_for)];
 
 const LEASE: Duration = Duration::from_millis(150);
 
@@ -220,32 +220,32 @@ fn waited_for(world: World) {
 }
 
 #[test]
-fn what_a_late_owner_commits_fails() {
-    let ended = jobs::start(3, "late commit").wait();
+fn a_commit_after_the_lease_fails() {
+    let ended = jobs::start(3, "lease commit").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn a_late_owner_is_killed() {
-    let ended = jobs::start(3, "late killed").wait();
+fn an_owner_with_an_expired_lease_is_killed() {
+    let ended = jobs::start(3, "lease kill").wait();
     assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn a_late_owner_is_kept_out() {
-    let ended = jobs::start(3, "late revoked").wait();
+fn an_owner_with_an_expired_lease_is_revoked() {
+    let ended = jobs::start(3, "lease revoke").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn without_a_policy_a_late_owner_is_waited_for() {
-    let ended = jobs::start(3, "late waited for").wait();
+fn without_a_policy_waiters_wait_for_a_slow_owner() {
+    let ended = jobs::start(3, "lease none").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 /// What cannot be had is told when the window is made, and so is a disagreement.
 #[test]
-fn policies_that_cannot_be_had_are_told() {
+fn unsupported_policies_are_refused() {
     ranks(2, |world| {
         let make = |design, policy| {
             let builder = Window::<u64>::builder().lock(design).lease_policy(policy, LEASE);
@@ -303,7 +303,7 @@ fn after_the_lease(
 
 /// A guard that is dropped late is told of by the window's end, and costs nothing: there are more of them than slots.
 #[test]
-fn guards_that_are_dropped_late_are_told_of() {
+fn guards_dropped_after_the_lease_are_reported() {
     let closed = after_the_lease(Duration::from_millis(2), 50, |epoch| {
         let _dropped = epoch;
     });
@@ -314,7 +314,7 @@ fn guards_that_are_dropped_late_are_told_of() {
 
 /// A token that is drawn late would be larger than that of whoever has the lock by then.
 #[test]
-fn late_owners_draw_no_token() {
+fn owners_with_an_expired_lease_draw_no_token() {
     let closed = after_the_lease(Duration::from_millis(2), 3, |epoch| {
         let error = epoch.fencing_token().wait().unwrap_err();
         assert!(matches!(error, WindowError::Late { operation: "fencing_token", .. }), "{error}");
@@ -351,7 +351,7 @@ fn versioned_windows_take_no_policy_that_lets_two_write() {
 
 /// Many owners, none of them late: the leases cost no lock.
 #[test]
-fn who_is_not_late_keeps_the_lock() {
+fn an_owner_within_its_lease_keeps_the_lock() {
     ranks(3, |world| {
         let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
         let window = builder.allocate(&world, 1).wait().unwrap();

@@ -38,7 +38,7 @@ enum How {
 
 /// Rank 0 would inherit what rank 1 left, and goes away after so long. How long that took, if it has it before; else whether who
 /// asks next, and does not inherit, is told.
-fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
+fn cancelled_recovery(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
     let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
     let report = simulation.run(move |world| async move {
         let builder = Window::<u64>::builder().lock(design);
@@ -80,14 +80,14 @@ fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> 
 }
 
 #[test]
-fn what_nobody_has_inherited_is_told_of_again() {
+fn a_cancelled_recovery_leaves_the_lock_poisoned() {
     for design in LockDesign::ALL {
         for all in [LockAllDesign::OnDemand, LockAllDesign::Global] {
             for how in [How::Dropped, How::Deadline, How::Value, How::Fenced] {
-                let takes = walked_away(*design, all, how, LATER / 2).unwrap();
+                let takes = cancelled_recovery(*design, all, how, LATER / 2).unwrap();
                 for before in 0..40 {
                     let nanos = takes.saturating_sub(200 * before + 1);
-                    let ended = walked_away(*design, all, how, nanos);
+                    let ended = cancelled_recovery(*design, all, how, nanos);
                     assert_ne!(ended, Err(false), "{design}, {all}, {how:?} after {nanos} of {takes}");
                 }
             }
@@ -97,7 +97,7 @@ fn what_nobody_has_inherited_is_told_of_again() {
 
 /// The same of who only wants the lock, and takes it over from a late owner.
 #[test]
-fn a_lock_taken_over_by_nobody_is_told_of_again() {
+fn a_cancelled_takeover_is_reported_to_the_next_owner() {
     let simulate = |nanos: u64| {
         let report = Simulation::new(Network::default()).ranks(3).run(move |world: World<SimFabric>| async move {
             let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);

@@ -6,11 +6,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::all_go_well;
 use crate::jobs::{self, Role, ok};
 
-pub(super) const ROLES: &[Role] = &[("lent: taken back", taken_back), ("lent: list", list), ("lent: many", many)];
+pub(super) const ROLES: &[Role] =
+    &[("user memory: taken back", taken_back), ("user memory: list", list), ("user memory: many", many)];
 
 #[test]
-fn memory_that_was_taken_back_is_an_error_for_peers() {
-    all_go_well(3, "lent: taken back");
+fn access_to_memory_that_was_taken_back_is_an_error() {
+    all_go_well(3, "user memory: taken back");
 }
 
 /// Rank 0's vector comes and goes; the others have places of it.
@@ -63,7 +64,7 @@ fn taken_back(world: World) {
 
 #[test]
 fn a_list_over_attached_memory_of_processes_has_every_node() {
-    all_go_well(3, "lent: list");
+    all_go_well(3, "user memory: list");
 }
 
 /// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next place, value]`.
@@ -109,8 +110,8 @@ fn list(world: World) {
 }
 
 #[test]
-fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
-    let ended = jobs::start(2, "lent: many").wait();
+fn attached_memory_leaks_no_descriptors_of_peers() {
+    let ended = jobs::start(2, "user memory: many").wait();
     assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
 }
 
@@ -145,7 +146,7 @@ fn many(world: World) {
 }
 
 #[test]
-fn a_slot_that_is_freed_is_another_threads_at_once() {
+fn a_freed_slot_serves_another_thread() {
     onesided::threads(1, |world| {
         let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
         let fill = window.attach_zeroed(1).unwrap();
