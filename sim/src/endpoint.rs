@@ -1,4 +1,4 @@
-//! The simulated fabric: the boundary and the primitives, each a line or two around the state.
+//! The endpoint of a simulated rank.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +16,16 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, GetBuffer, Operation};
 use crate::state::{State, Step, check_range, check_word};
 
-/// What all ranks of a simulation share. One thread runs it, so the lock is never contended: it is there because the
-/// boundary lets threads share an endpoint.
+/// What all ranks of a simulation share. One thread runs it, so the lock is never contended; it
+/// exists because threads may share an endpoint.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Time, as the state has it: most looks at the state are only about whether it is time yet.
+    /// A copy of the state's time, which futures read most often.
     now: AtomicU64,
     /// How many ranks share a host.
     per_host: u32,
     state: Mutex<State>,
-    /// What ranks have lent, by rank and region: they have it back when it is taken back.
+    /// User memory by rank and region, returned when it is reclaimed.
     user_memory: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
@@ -52,7 +52,7 @@ impl Shared {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Lets time go on until something concerns a task.
+    /// Advances time until an event concerns a task.
     pub(crate) fn step(&self, until: u64) -> Step {
         let mut state = self.lock();
         let step = state.step(until);
@@ -61,15 +61,15 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A rank's panic goes through the whole simulation, whose state nobody then looks at.
+        // A rank's panic unwinds the whole simulation, whose state is not used afterwards.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A rank's end of the simulated fabric.
+/// The endpoint of one rank on the simulated fabric.
 ///
-/// Time passes only while every rank waits for something; what a program computes between takes none. A task is polled
-/// when one of its rank's events comes, whatever waker it was given.
+/// Time passes only while every rank waits; computation takes none. A task is polled when one of
+/// its rank's events occurs, whatever waker it was given.
 pub struct SimFabric {
     shared: Arc<Shared>,
     rank: Rank,
@@ -94,11 +94,11 @@ impl fmt::Debug for SimFabric {
     }
 }
 
-/// A word of a simulated rank: its place, checked.
+/// A checked word of a simulated rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
     at: At,
-    /// Whether it is reached past the card.
+    /// Whether it bypasses the card.
     same_host: bool,
 }
 
@@ -124,7 +124,8 @@ impl SimFabric {
         Op::new(Arc::clone(&self.shared), slot)
     }
 
-    /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
+    /// Posts an operation on a range of a segment, or one that is complete with the fault of the
+    /// check.
     fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
         match checked {
             Ok(()) => self.post(Word::of(segment.place(offset)), action),
@@ -147,7 +148,7 @@ impl Word {
         Self { at, same_host: false }
     }
 
-    /// Where it lies.
+    /// The location of the word.
     #[must_use]
     pub const fn at(self) -> At {
         self.at
@@ -244,7 +245,7 @@ impl Mailbox for SimFabric {
     }
 }
 
-/// Checks that a rank has such a port.
+/// Checks that the port exists.
 pub(crate) fn check_port(port: Port) -> Result<(), Fault> {
     if usize::from(port.0) < Port::COUNT {
         Ok(())
@@ -449,7 +450,7 @@ impl Fabric for SimFabric {
 
     fn spawn(&self, task: Task) {
         let refused = self.state().spawn(self.rank(), task);
-        drop(refused); // not under the lock: a task owns endpoints
+        drop(refused); // after the lock is released: a task owns endpoints
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
@@ -458,7 +459,8 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
+    /// As [`serve`](Fabric::serve). A polling task makes its rank poll for everything that it waits
+    /// for.
     fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         if thread == ServerThread::Polls {
             self.state().ranks[self.rank().index()].more().polls = true;
@@ -466,7 +468,7 @@ impl Fabric for SimFabric {
         self.serve(task).map(|()| None)
     }
 
-    /// Nothing: a simulated rank leaves when its program and its spawned tasks are done.
+    /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
 }
 
@@ -476,11 +478,11 @@ pub struct SimSegment {
     rank: Rank,
     region: u32,
     len: u64,
-    /// Where it begins in its region.
+    /// Its offset in its region.
     at: u64,
-    /// Whether it is a part of a region, whose whole is given back.
+    /// Whether it is a part of a region; only the whole is reclaimed.
     part: bool,
-    /// Of one's own segments: keeps the region.
+    /// Keeps the region of a rank's own segment.
     _region_ref: Option<Arc<RegionRef>>,
 }
 
@@ -491,7 +493,7 @@ struct RegionRef {
 }
 
 impl SimFabric {
-    /// One more holder of an own region, who is counted already.
+    /// A reference to an own region, already counted.
     fn hold(&self, region: u32) -> Arc<RegionRef> {
         Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank: self.rank(), region })
     }
@@ -520,7 +522,7 @@ impl SimSegment {
         check_range(self.rank, self.len, offset, count)
     }
 
-    /// A place in it that was checked.
+    /// The location of a checked offset.
     const fn place(&self, offset: u64) -> At {
         At { rank: self.rank, region: RegionId(self.region), offset: self.at + offset }
     }

@@ -13,29 +13,29 @@ use crate::operation::{Action, Operation, Operations, Stage};
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
 
-/// Everything that is simulated.
+/// The state of the whole simulation.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) now: u64,
     pub(crate) ranks: Vec<RankState>,
     lives: Vec<Life>,
-    /// Handles of each rank's endpoint.
+    /// The number of handles of each rank's endpoint.
     handles: Vec<u32>,
     pub(crate) operations: Operations,
     pub(crate) wire: Wire,
     pub(crate) counts: Counts,
     pub(crate) arrivals: u64,
     pub(crate) trace: Trace,
-    /// Set at the end: what programs do while they are dropped has no effect.
+    /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
     failed_rank: Option<Rank>,
-    /// Whose operations a rank's card refuses: that rank, and the other.
+    /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
     spawned: Spawned,
 }
 
-/// What the executor has to do next.
+/// The next action of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Poll this rank's tasks.
@@ -44,13 +44,13 @@ pub(crate) enum Step {
     Kill(u32),
     /// Take over the spawned tasks.
     Adopt,
-    /// The time is over.
+    /// The end time is reached.
     TimeOver,
-    /// Nothing will happen any more.
+    /// No event is left.
     Idle,
 }
 
-/// Tasks that ranks handed over, until the executor takes them.
+/// Tasks that ranks spawned, until the executor takes them.
 #[derive(Default)]
 struct Spawned(Vec<(u32, Task, bool)>);
 
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Lets events happen until one of them concerns a task.
+    /// Processes events until one of them concerns a task.
     pub(crate) fn step(&mut self, until: u64) -> Step {
         loop {
             if !self.spawned.0.is_empty() {
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// Posts an operation; its outcome will be in the slot.
+    /// Posts an operation; its outcome will be in the returned slot.
     pub(crate) fn post(&mut self, operation: Operation) -> u32 {
         let Operation { origin, target, .. } = operation;
         let refused = if self.over || self.lives[origin as usize].is_over() {
@@ -171,7 +171,8 @@ impl State {
         rank.sends_at = leaves_at + sending;
         let connection = rank.connection(target);
         connection.posted = connection.posted.wrapping_add(1);
-        // What is lost for good takes its place in the order all the same: what was posted after it does not overtake.
+        // An operation whose resends are all lost keeps its place in the order: later ones do not
+        // overtake it.
         let travel = travel.unwrap_or_else(|given_up| {
             self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, Rank(target)));
             given_up
@@ -187,7 +188,7 @@ impl State {
         self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation })
     }
 
-    /// An operation's event. Gives the rank whose tasks are concerned.
+    /// Handles an operation's event. Returns the rank whose tasks it concerns.
     fn advance(&mut self, slot: u32) -> Option<u32> {
         let operation = &self.operations[slot];
         match operation.stage {
@@ -203,7 +204,7 @@ impl State {
         None
     }
 
-    /// The origin does what the operation says itself.
+    /// The origin applies a same-host operation itself.
     fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
         let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
@@ -224,7 +225,7 @@ impl State {
         awaited.then_some(origin)
     }
 
-    /// The head of a message is at a card, which receives one after another.
+    /// The head of a message arrives at a card, which receives one message after another.
     fn arrive(&mut self, card: u32, slot: u32) {
         let rank = self.ranks[card as usize].more();
         let busy = !rank.inbound.is_empty();
@@ -267,7 +268,7 @@ impl State {
         self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
-    /// The target's card does what the operation says, and answers.
+    /// The target's card applies the operation, and answers.
     fn take_effect(&mut self, slot: u32) {
         let operation = &self.operations[slot];
         let (origin, target) = (operation.origin, operation.target);
@@ -277,7 +278,7 @@ impl State {
             if let Action::Send(_) = operation.action {
                 self.ranks[origin as usize].connection(target).unread -= 1;
             }
-            Ok(0) // its time is over already
+            Ok(0) // the target's simulated time is over
         } else if self.lives[target as usize].is_over() {
             Err(self.wire.patience())
         } else {
@@ -302,14 +303,14 @@ impl State {
         }
         let connection = self.ranks[origin as usize].connection(target);
         connection.completes_at = connection.completes_at.max(leaves_at + travel);
-        // Completions come in the order of posting, so whatever is behind bulk data goes the same way.
+        // Completions occur in the order of posting, so what is behind bulk data goes the same way.
         let bulky = bytes > 0 || connection.bulky > 0;
         connection.bulky += u32::from(bulky);
         self.operations[slot].stage = if bulky { Stage::Homeward } else { Stage::Completing };
         self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
-    /// The origin learns the outcome. Gives the origin if that concerns its tasks.
+    /// The origin learns the outcome. Returns the origin if that concerns its tasks.
     fn complete(&mut self, slot: u32) -> Option<u32> {
         let operation = &mut self.operations[slot];
         operation.stage = Stage::Complete;
@@ -342,7 +343,7 @@ impl State {
         (awaited || flushes).then_some(origin)
     }
 
-    /// Frees a complete operation that nobody awaits; its fault sticks to the connection.
+    /// Frees a complete operation that no future awaits; its fault is kept for the next flush.
     fn finish(&mut self, slot: u32) {
         let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
         if let (_, Err(fault)) = self.operations.remove(slot) {
@@ -350,7 +351,7 @@ impl State {
         }
     }
 
-    /// Lets go of an operation.
+    /// Detaches an operation from its future.
     pub(crate) fn detach(&mut self, slot: u32) {
         self.operations[slot].awaited = false;
         if self.operations[slot].stage == Stage::Complete {
@@ -358,12 +359,12 @@ impl State {
         }
     }
 
-    /// The outcome of an operation, if it is complete; then its slot is free.
+    /// Takes the outcome of a complete operation and frees its slot.
     pub(crate) fn take(&mut self, slot: u32) -> Option<(Action, Result<u64, Fault>)> {
         (self.operations[slot].stage == Stage::Complete).then(|| self.operations.remove(slot))
     }
 
-    /// What an operation does to the memory of its target.
+    /// Applies an operation to the memory of its target.
     fn apply(&mut self, slot: u32) -> Result<u64, Fault> {
         let operation = &mut self.operations[slot];
         let (region, offset) = (operation.region, operation.offset);
@@ -437,7 +438,7 @@ impl State {
         counts.bytes += bytes;
     }
 
-    /// Checks the place of a word.
+    /// Checks the offset of a word.
     pub(crate) fn check_word(&self, at: At) -> Result<(), Fault> {
         let rank = self.ranks.get(at.rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, at.rank))?;
         if self.lives[at.rank.index()] == Life::Dead {
@@ -455,7 +456,8 @@ impl State {
         Ok(())
     }
 
-    /// Adopts a task that nobody waits for: it is polled with its rank's program, and when the rank's doorbell rings.
+    /// Spawns a task that is not waited for: it is polled with its rank's program, and when the
+    /// rank's doorbell rings.
     pub(crate) fn serve(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
@@ -470,13 +472,13 @@ impl State {
         self.agenda.enter(self.now, Due::Wake(rank.0));
     }
 
-    /// The tasks, their ranks, and whether they serve.
+    /// Takes the spawned tasks, with their ranks and whether they serve.
     pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
         std::mem::take(&mut self.spawned.0)
     }
 }
 
-/// Checks the place of a word in a region of so many bytes.
+/// Checks the offset of a word in a region of `len` bytes.
 pub(crate) fn check_word(rank: Rank, len: u64, offset: u64) -> Result<(), Fault> {
     if !offset.is_multiple_of(8) {
         return Err(Fault::of(FaultKind::Misaligned, rank));
