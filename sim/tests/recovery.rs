@@ -1,4 +1,5 @@
-//! Heirs who go away when they nearly have the lock: whoever asks next is told of the dead, because nobody has seen what they left.
+//! Recovering owners that cancel shortly before they have the lock: the next acquire gets the error
+//! again, because no rank has seen the data.
 
 mod common;
 
@@ -18,7 +19,7 @@ const MS: u64 = 1_000_000;
 const LATER: u64 = 30_000 * MS;
 const OVER: u64 = 2 * LATER;
 
-/// How a future ends, if it does by then; else it is dropped.
+/// Returns the future's outcome if it is ready by `time`; otherwise drops the future.
 async fn until<F: Future + Unpin>(world: &World<SimFabric>, time: u64, mut future: F) -> Option<F::Output> {
     let mut over = pin!(pause_until(world, time));
     poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
@@ -36,8 +37,9 @@ enum How {
     Fenced,
 }
 
-/// Rank 0 would inherit what rank 1 left, and goes away after so long. How long that took, if it has it before; else whether who
-/// asks next, and does not inherit, is told.
+/// Rank 0 tries to recover the lock that rank 1 left, and cancels after `nanos`. Returns how long
+/// the acquire took, if it succeeded before; otherwise whether the next acquire without `recover`
+/// gets the error.
 fn cancelled_recovery(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
     let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
     let report = simulation.run(move |world| async move {
@@ -95,7 +97,7 @@ fn a_cancelled_recovery_leaves_the_lock_poisoned() {
     }
 }
 
-/// The same of who only wants the lock, and takes it over from a late owner.
+/// The same for a takeover from an owner with an expired lease.
 #[test]
 fn a_cancelled_takeover_is_reported_to_the_next_owner() {
     let simulate = |nanos: u64| {
@@ -106,7 +108,7 @@ fn a_cancelled_takeover_is_reported_to_the_next_owner() {
             pause_until(&world, MS).await;
             let (mut takes, mut recovers) = (None, None);
             if world.rank() == 1 {
-                std::mem::forget(scores.lock_exclusive(2).await?); // late for ever
+                std::mem::forget(scores.lock_exclusive(2).await?); // keeps it for good
             }
             if world.rank() == 0 {
                 pause_until(&world, 2 * MS).await;

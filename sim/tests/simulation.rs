@@ -1,4 +1,4 @@
-//! The simulator's own promises: time, determinism, order, loss, deadlock, death.
+//! The simulator's own guarantees: time, determinism, order, loss, deadlock, death.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn finished<T>(report: Report<T>) -> Vec<T> {
 
 #[test]
 fn operations_take_the_computed_time() {
-    // Card 100, wire 1000, card 100, wire 1000; 4000 bytes are another 320.
+    // Card 100, wire 1000, card 100, wire 1000; 4000 bytes take another 320.
     let report = Simulation::new(Network::default()).run_direct(|fabric| async move {
         let mut times = Vec::new();
         if fabric.rank() == Rank(0) {
@@ -72,7 +72,7 @@ fn a_card_receives_one_after_another() {
     assert_eq!(times, [0, 2400, 2700, 3000]);
 }
 
-/// Everybody adds to every rank, with barriers and messages.
+/// Every rank adds at every rank, with barriers and messages.
 async fn mixed(world: World<SimFabric>) -> Result<u64, onesided_fabric::Error> {
     let fabric = world.fabric();
     for turn in 0..5 {
@@ -109,7 +109,7 @@ fn one_connection_keeps_its_order() {
             }
             let there = word(&fabric, 1, 0);
             for turn in 0..100 {
-                drop(fabric.compare_swap(there, turn, turn + 1)); // each needs the one before it
+                drop(fabric.compare_swap(there, turn, turn + 1)); // each needs the previous one
             }
             fabric.flush(Rank(1)).await?;
             fabric.read(there).await.map(Some)
@@ -169,7 +169,7 @@ fn an_operation_whose_retries_are_all_lost_is_unknown() {
         let fault = fabric.read(word(&fabric, 1, 0)).await.expect_err("lost");
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::Unknown, Some(Rank(1))));
         assert!((patience..patience + 1000).contains(&fabric.now()), "{}", fabric.now());
-        // Nobody awaits this one: the flush tells, once.
+        // This one is not awaited: the flush reports it, once.
         drop(fabric.fetch_add(word(&fabric, 1, 0), 1));
         let flushed = fabric.flush(Rank(1)).await;
         assert_eq!(flushed.map_err(Fault::kind), Err(FaultKind::Unknown));
@@ -220,7 +220,8 @@ fn only_a_signal_wakes_a_sleeper() {
         });
         finished(report)[0]
     };
-    // A poller sees any write as it arrives; a sleeper (after 50 us) hears a signal 5 us later, or nothing.
+    // A polling rank sees any write as it arrives; a sleeping one (after 50 us) notices a signal 5
+    // us later, or nothing.
     assert_eq!(woken_after(Notify::No, 10_000), Ok(1100));
     assert_eq!(woken_after(Notify::Yes, 10_000), Ok(1100));
     assert_eq!(woken_after(Notify::Yes, 100_000), Ok(6100));
@@ -290,7 +291,7 @@ fn a_hundred_thousand_ranks() {
         }
         Ok::<_, Fault>(())
     });
-    // The card takes one request each 100 ns, from 1 us on; answers take another 1.1 us.
+    // The card takes one request every 100 ns, from 1 us on; answers take another 1.1 us.
     assert_eq!(report.end, End::TimeOver);
     assert_eq!(report.virtual_time, 500 * MICROSECOND);
     assert_eq!(report.counts.compare_swaps, 100_000 + report.counts.timers);
@@ -298,8 +299,8 @@ fn a_hundred_thousand_ranks() {
     assert!(report.counts.timers > 3000, "{:?}", report.counts);
 }
 
-/// What is on its way then has no effect, and neither has what is posted later, in both directions; waits end. A third rank
-/// goes on with both.
+/// Operations in flight then have no effect, nor do later ones, in both directions; waits end. A
+/// third rank continues with both.
 #[test]
 fn revoked_access_ends_what_is_under_way() {
     let report = Simulation::new(Network::default()).ranks(3).run_direct(|fabric| async move {

@@ -1,4 +1,4 @@
-//! Who goes away from a lock and computes: the others get it meanwhile.
+//! Ranks that cancel an acquire and compute: the others get the lock meanwhile.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use crate::support::{compute, poll_once};
 
 pub(crate) const ROLES: &[Role] = &[("leavers", leaves)];
 
-/// For how long they compute, without a call of the library.
+/// How long they compute, without a call of the library.
 const LONG: Duration = Duration::from_millis(400);
-/// A machine that is busy with something else may not run rank 2 for so long, but not every time.
+/// A busy machine may not run rank 2 for that long, but not every time.
 const ROUNDS: usize = 5;
 
-/// Rank 0 drops a guard, rank 1 a pending acquire, and both compute; rank 2 has the lock before they are done.
+/// Rank 0 drops a guard, rank 1 a pending acquire, and both compute; rank 2 acquires the lock
+/// before they are done.
 fn leaves(world: World) {
     let window = Window::<u64>::allocate(&world, ROUNDS).wait().unwrap();
     let mut in_time = 0;

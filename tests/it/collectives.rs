@@ -1,4 +1,4 @@
-//! Barriers and gathers, on more ranks than cores as well.
+//! Barriers and gathers, also on more ranks than cores.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn waiters_learn_which_rank_left() {
             return;
         }
         let error = world.barrier().wait().unwrap_err();
-        // Who waits for one that gave up hears of that one.
+        // A rank that waits for one that gave up learns which rank that was.
         assert_eq!(error.fault().kind(), FaultKind::PeerLeft, "{error}");
         if world.rank() == 3 {
             assert_eq!(error.to_string(), "barrier: rank 2: the peer left the world");
@@ -96,7 +96,7 @@ fn a_deadline_past_the_clock_is_no_deadline() {
     });
 }
 
-/// Two worlds of three; in one of them a rank dies, and the other goes on.
+/// Two worlds of three ranks; a rank dies in one of them, and the other continues.
 fn parts(world: World) {
     let part = world.split(world.rank() % 2, 0).wait().unwrap();
     let window = Window::<u64>::builder().name("part").allocate(&part, 1).wait().unwrap();
@@ -108,13 +108,13 @@ fn parts(world: World) {
     if world.rank() % 2 == 1 {
         let error = match part.rank() {
             0 => Error::from(part.barrier().wait().unwrap_err()),
-            _ => Error::from(window.local().wait_until(0, |told| told > 0).wait().unwrap_err()),
+            _ => Error::from(window.local().wait_until(0, |value| value > 0).wait().unwrap_err()),
         };
         assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         if part.rank() == 2 {
-            // Its leaving would be news, too, to who is still in the barrier.
-            eventually(DEADLINE, "rank 1 has heard", || !world.is_alive(1));
+            // Its leaving would be an error for a rank that is still in the barrier.
+            eventually(DEADLINE, "rank 0 knows that rank 1 left", || !world.is_alive(1));
         }
         return ok();
     }

@@ -1,4 +1,5 @@
-//! Fields of records against a plain model: in memory of the library, and in lent memory of threads and of processes.
+//! Fields of records against a sequential model: in allocated memory, and in user memory of threads
+//! and of processes.
 
 use bytemuck::{Pod, Zeroable};
 use onesided::WindowError as Error;
@@ -62,7 +63,7 @@ fn a_field_is_where_the_compiler_puts_it() {
     assert!(std::panic::catch_unwind(|| field!(Odd, last).element(2)).is_err());
 }
 
-/// Records of a part.
+/// Records at each rank.
 const LEN: usize = 19;
 
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ enum Step {
     Swap(usize, bool, u8),
 }
 
-/// Disjoint places, or a vector of them.
+/// Disjoint indices, or a vector of them.
 #[derive(Clone, Debug)]
 enum Places {
     Blocks(Vec<usize>),
@@ -228,7 +229,7 @@ fn try_step(epoch: &Access<'_, Particle, Any>, step: Step, model: &mut [Particle
     }
 }
 
-/// Steps on a rank's part; after each the whole part is what the model is.
+/// Steps on a rank's memory; after each the memory equals the model.
 fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
     let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let run = TestRunner::new(config).run(&prop::collection::vec(step(), 0..12), |steps| {
@@ -285,7 +286,8 @@ fn operations(world: World) {
     ok();
 }
 
-/// More pieces, and more bytes, than any message or list of the system's takes; between them what is not reached stays.
+/// More pieces, and more bytes, than any message or system call takes; the bytes between the fields
+/// stay.
 fn many(world: World) {
     const LEN: usize = 30_000;
     let window = Window::create(&world, vec![Odd::zeroed(); LEN]).wait().unwrap();
@@ -338,7 +340,7 @@ fn fields_out_of_range_are_refused_and_nothing_is_moved() {
         assert!(number.get(usize::MAX, &mut into).wait().is_err());
         assert!(number.get_shaped(0, Shape::Row(2), &mut into).wait().is_err());
         assert_eq!(into, [5; 3]);
-        // A place that no atomic of eight bytes can have.
+        // An offset that no atomic of eight bytes can have.
         for error in [
             number.accumulate(0, &[1], Op::Sum).wait().unwrap_err(),
             number.fetch_and_op(3, 1, Op::Sum).wait().unwrap_err(),

@@ -1,6 +1,6 @@
-//! What a user of the library can do with it and to it: on shared memory, by threads and by processes.
+//! The library as a user sees it: on shared memory, by threads and by processes.
 //!
-//! The processes are this very binary, started again; see `jobs`.
+//! The processes are this binary, started again; see `jobs`.
 #![allow(clippy::print_stderr)] // how a rank's process speaks to its test
 
 mod active;

@@ -7,7 +7,7 @@ use onesided::{Element, Op, Shape, Window};
 
 use crate::support::ranks;
 
-/// Elements of a part: with those of one byte a few words and a rest.
+/// Elements at each rank: with elements of one byte a few words and a rest.
 const LEN: usize = 37;
 
 /// 13 bytes without padding, aligned to one.

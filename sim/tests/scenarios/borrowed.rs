@@ -1,4 +1,4 @@
-//! Many operations on borrowed slices at once, and transfers of owned buffers.
+//! Many operations on borrowed slices at the same time, and transfers of owned buffers.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
@@ -54,7 +54,7 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// The access is of another window, of a world whose ranks have other numbers.
+/// The access belongs to another window, of a world that numbers the ranks differently.
 async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outcome {
     let alone = world.split(world.rank(), 0).await.unwrap();
     let (mine, shared) =
@@ -123,13 +123,13 @@ async fn buffers_return_with_their_data<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(window.local().read(0..LEN), [round; LEN]);
         world.barrier().await.unwrap();
     }
-    // Dropped under way: the memory lasts as long as the transfer.
+    // Dropped in flight: the memory lasts as long as the transfer.
     let epoch = window.lock_exclusive(next).await?;
     drop(epoch.put_buffer(0, buffer, 0..LEN));
     epoch.unlock().await?;
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..LEN), [&[3; LEN - 1][..], &[0]].concat());
-    // What does not fit.
+    // Ranges that do not fit.
     let epoch = window.lock_exclusive(next).await?;
     for (offset, range) in [(1, 0..LEN), (0, 5..LEN + 6), (usize::MAX, 0..1)] {
         let buffer = window.buffer(LEN + 5)?;

@@ -1,4 +1,4 @@
-//! Windows over the user's memory, over memory that comes and goes, and over memory that is shared.
+//! Windows over user memory, dynamic memory and shared memory.
 
 use std::sync::atomic::Ordering;
 
@@ -52,7 +52,7 @@ async fn a_vector_is_exposed_and_returned<F: Fabric>(world: World<F>) -> Outcome
         assert_eq!((vector[1], vector[5], vector[50]), (100.max(before[1]), 3, me * 1000 + 53 + turn));
         assert_eq!((vector[20] >> 30, vector[29] >> 30, vector[21] >> 30), (1, 1, 0));
     }
-    // Close without the vector, and one that was not created.
+    // Close without the vector, and a window that was not created over one.
     Window::builder().create(&world, vec![1_u8; 3]).await?.close().await?;
     let allocated = Window::<u8>::builder().allocate(&world, 3).await?;
     assert!(allocated.close_into().await.is_err());
@@ -99,8 +99,8 @@ async fn sums_on_user_memory<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-/// What every rank tells every rank.
-async fn tell<F: Fabric>(world: &World<F>, mine: RemotePtr) -> Vec<RemotePtr> {
+/// Every rank passes its pointer to every rank.
+async fn exchange<F: Fabric>(world: &World<F>, mine: RemotePtr) -> Vec<RemotePtr> {
     let all = world.all_gather(&mine.to_word().to_le_bytes()).await.unwrap();
     all.iter().map(|bytes| RemotePtr::from_word(u64::from_le_bytes(bytes[..].try_into().unwrap()))).collect()
 }
@@ -114,7 +114,7 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         let from_vector = turn % 3 != 2;
         let mine =
             if from_vector { window.attach(vec![turn; 10 + turn as usize])? } else { window.attach_zeroed(10)? };
-        let places = tell(&world, mine.checked_add(2).unwrap()).await;
+        let places = exchange(&world, mine.checked_add(2).unwrap()).await;
         let epoch = window.lock_shared(next).await?;
         let place = places[next as usize];
         assert_eq!(place.index(), 2);
@@ -136,7 +136,7 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         stale = RemotePtr::from_word(place.to_word() ^ 1 << 40);
         world.barrier().await.unwrap();
     }
-    // What is still there at the end goes with the window.
+    // What is still attached at the end goes with the window.
     window.attach(vec![1; 10])?;
     window.attach_zeroed(3)?;
     window.close().await
@@ -156,7 +156,7 @@ async fn no_more_than_256_pieces<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Which locks a walk through the list takes.
+/// The locks that a walk through the list takes.
 #[derive(Clone, Copy)]
 enum Walk {
     Exclusive,
@@ -164,13 +164,14 @@ enum Walk {
     All,
 }
 
-/// A list whose nodes lie in memory that the ranks attach, `[rank + 1 of the next or 0, its place, value]`, to whose end all
-/// ranks append at the same time: a compare-and-swap takes the end, then its taker tells where the next node lies.
+/// A list whose nodes lie in memory that the ranks attach,
+/// `[rank + 1 of the next or 0, its displacement, value]`. All ranks append at the same time: a
+/// compare-and-swap takes the end, then its owner writes where the next node lies.
 async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u64>::builder().name("list").dynamic(&world).await?;
     let mut mine = vec![window.attach(vec![0, 0, u64::MAX])?];
-    let head = (0, tell(&world, mine[0]).await[0]);
+    let head = (0, exchange(&world, mine[0]).await[0]);
     let all = match walk {
         Walk::All => Some(window.lock_all().await?),
         _ => None,
@@ -213,7 +214,7 @@ async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) ->
 
 type Locks<'a, 'w, F> = (Walk, Option<&'a LockAll<'w, u64, F>>);
 
-/// Makes a word of a node that is 0 this, or reads it; gives what was there.
+/// Sets a word of a node that is 0, or reads it; returns the previous value.
 async fn change<F: Fabric>(
     window: &Window<u64, F>,
     (walk, all): Locks<'_, '_, F>,
@@ -241,7 +242,7 @@ async fn change<F: Fabric>(
     Ok(before)
 }
 
-/// The node that comes next: its rank is known, its place will be told.
+/// The next node: its rank is known; waits for its displacement.
 async fn follow<F: Fabric>(
     window: &Window<u64, F>,
     locks: Locks<'_, '_, F>,
@@ -272,7 +273,8 @@ async fn a_long_list<F: Fabric>(world: World<F>) -> Outcome {
     append_and_count(world, Walk::All, 40).await
 }
 
-/// Whether a rank's part can be loaded and stored to: on shm anybody's, on mixed those of the same host. Where not, it is said.
+/// Whether a rank's memory can be loaded and stored to: on shm every rank's, on mixed those of the
+/// same host. Where not, `direct` returns an error.
 fn shares<F: Fabric>(window: &Window<u64, F>, rank: u32) -> bool {
     let path = window.world().fabric().path(&window.world().fabric().world_segment(Rank(rank)).unwrap());
     match window.direct(rank) {
@@ -314,7 +316,7 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
         fence = fence.fence().await?;
     }
     fence.end().await?;
-    // What is lent may be taken back, so nobody gets a slice of it.
+    // User memory may be taken back, so `direct` refuses it.
     let created = Window::builder().create(&world, vec![0_u64; 4]).await?;
     assert!(size == 1 || created.direct(next).is_err());
     assert!(matches!(created.direct(size), Err(Error::Rank { .. })));

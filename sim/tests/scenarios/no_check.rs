@@ -1,4 +1,5 @@
-//! Access without a lock, and then with one: the program on which an implementation hangs that takes the first for a lock.
+//! Access without a lock, and then with one: a program on which an implementation hangs that takes
+//! the first for a lock.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
@@ -13,7 +14,7 @@ async fn locks_are_free_behind_an_unchecked_access<F: Fabric>(world: World<F>) -
     let (me, size) = (world.rank() as usize, world.size());
     let window = Window::<u64>::builder().allocate(&world, 2 * size as usize).await?;
     for round in 1..6 {
-        // Everybody to a place of its own, at every rank: nobody needs a lock.
+        // Every rank writes its own element at every rank: no lock is needed.
         let epoch = window.no_check();
         for target in 0..size {
             epoch.at(target)?.put(me, &[round])?;
@@ -22,7 +23,7 @@ async fn locks_are_free_behind_an_unchecked_access<F: Fabric>(world: World<F>) -
             assert_eq!(there, [round]);
         }
         epoch.end().await?;
-        // The same targets with locks, exclusive, shared and all.
+        // The same targets under exclusive locks, shared locks and a lock of all.
         for target in 0..size {
             let epoch = window.lock_exclusive(target).await?;
             let mut sum = [0];

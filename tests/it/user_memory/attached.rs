@@ -1,4 +1,4 @@
-//! Memory that comes and goes while its window stays.
+//! Attached memory of a dynamic window.
 
 use onesided::{Error, FaultKind, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,11 +14,11 @@ fn access_to_memory_that_was_taken_back_is_an_error() {
     all_go_well(3, "user memory: taken back");
 }
 
-/// Rank 0's vector comes and goes; the others have places of it.
+/// Rank 0 attaches and detaches a vector; the others have pointers to it.
 fn taken_back(world: World) {
     let places = Window::<u64>::allocate(&world, 4).wait().unwrap();
     let window = Window::<u64>::builder().name("loans").dynamic(&world).wait().unwrap();
-    let tell = |what: u64| {
+    let publish = |what: u64| {
         for target in 0..world.size() {
             let epoch = places.lock_exclusive(target).wait().unwrap();
             epoch.put(0, &[what]).unwrap();
@@ -28,7 +28,7 @@ fn taken_back(world: World) {
     for turn in 0..5_u64 {
         let mine = (world.rank() == 0).then(|| {
             let place = window.attach(vec![turn; 1000]).unwrap();
-            tell(place.to_word());
+            publish(place.to_word());
             place
         });
         world.barrier().wait().unwrap();
@@ -115,7 +115,7 @@ fn attached_memory_leaks_no_descriptors_of_peers() {
     assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
 }
 
-/// Rank 1 meets more memory of rank 0's than it may have files open.
+/// Rank 1 accesses more memory of rank 0 than it may have open files.
 fn many(world: World) {
     let places = Window::<u64>::allocate(&world, 1).wait().unwrap();
     let window = Window::<u64>::builder().name("many").dynamic(&world).wait().unwrap();
@@ -155,7 +155,7 @@ fn a_freed_slot_serves_another_thread() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..3000 {
-                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
+                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other thread has the only one
                         let epoch = window.lock_shared(0).wait().unwrap();
                         epoch.attached(place).wait().unwrap();
                         epoch.unlock().wait().unwrap();

@@ -1,5 +1,5 @@
-//! Windows over mappings of the user's: anonymous ones, and of files.
-#![allow(unsafe_code)] // what a user writes who makes and lends a mapping
+//! Windows over user mappings: anonymous ones, and of files.
+#![allow(unsafe_code)] // what a user writes to create and expose a mapping
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -28,7 +28,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: they were mapped so, and nobody reaches them any more: whoever lends them keeps this.
+        // SAFETY: `new` mapped these pages with this length, and nothing accesses them any more: the code that exposes a mapping
+        // upholds this.
         unsafe { munmap(self.start.as_ptr(), self.len) }.unwrap();
     }
 }
@@ -47,7 +48,7 @@ impl Mapping {
     }
 
     fn into_memory(self) -> UserMemory {
-        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the file has) and which nobody
+        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the file has) and which nothing
         // else reaches; the mapping unmaps them when it is dropped.
         unsafe { UserMemory::from_raw_parts(self.start.cast(), self.len, self) }.unwrap()
     }
@@ -88,7 +89,8 @@ fn mapped(world: World) {
     );
     drop(mapping);
 
-    // Two windows over anonymous pages; a mapping that is never given back goes with the last of them.
+    // Two windows over anonymous pages; a mapping that is never taken back is dropped with the last
+    // of them.
     let memory = WindowMemory::new(&world, Mapping::new(None, LEN).into_memory()).unwrap();
     let whole = Window::<u64>::create_over(&world, &memory, 0..LEN / 8).wait().unwrap();
     let part = Window::<u64>::create_over(&world, &memory, 100..200).wait().unwrap();
